@@ -1,0 +1,69 @@
+# Every target makes and reuses .venv; nothing else has to be installed first than Python and a C++ compiler.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp src -name '*.[ch]pp' -o -name '*.py')
+CPP := $(wildcard cpp/*.hpp cpp/*.cpp)
+
+# Where the data sets are that the benchmarks read, if they are there.
+ifneq ($(wildcard ../shared/data),)
+export LTLS_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test test-all lint format sanitize bench docs clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.ltls $(VENV)/.plot
+	$(BIN)/python -m ltls.demo
+
+test: $(VENV)/.ltls $(VENV)/.test
+	$(BIN)/python -m pytest tests --pyargs ltls
+
+test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
+	$(BIN)/python -m pytest tests --pyargs ltls
+
+lint: $(VENV)/.ltls $(VENV)/.lint
+	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/_engine.pyi src/ltls/
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+	$(BIN)/clang-format -i $(CPP)
+
+# The engine's tests against a build with address and undefined-behaviour sanitizers.
+SANITIZED := build/sanitize/site
+sanitize: $(VENV)/.ltls $(VENV)/.test
+	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . \
+	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=ON
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
+	  $(BIN)/python -m pytest tests $(SANITIZE_TESTS)
+
+bench: $(VENV)/.ltls $(VENV)/.extras
+	$(BIN)/python benchmarks/dynamic_programs.py
+
+# The API reference, from the docstrings, into build/docs.
+docs: $(VENV)/.ltls $(VENV)/.docs
+	$(BIN)/pdoc --docformat numpy --output-directory build/docs ltls '!ltls._engine'
+
+clean:
+	rm -rf $(VENV) build dist demo src/ltls/_engine.pyi
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/.ltls: $(VENV)/.build $(SOURCES)
+	$(PIP) --no-build-isolation .
+	touch $@
+
+# The other groups of pyproject.toml: .plot, .test, .lint, .docs, .extras
+$(VENV)/.%: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) --group $*
+	touch $@

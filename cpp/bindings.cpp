@@ -1,0 +1,248 @@
+// The engine's module, and the trellis and the codebooks in it. Arrays come in and out as they are:
+// Python allocates the results, the engine writes into them, and the GIL is released while it
+// works.
+#include "bindings.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+
+#include "codebook.hpp"
+#include "kernels.hpp"
+#include "parallel.hpp"
+#include "trellis.hpp"
+
+using namespace nb::literals;
+using namespace ltls;
+
+namespace {
+
+void check_range(const char* name, const Index* values, Index count, Index limit) {
+    for (Index i = 0; i < count; ++i)
+        if (values[i] < 0 || values[i] >= limit)
+            throw std::invalid_argument(std::string(name) + " must be between 0 and " +
+                                        std::to_string(limit - 1) + ", got " +
+                                        std::to_string(values[i]));
+}
+
+// Runs a dynamic program over parts of the rows; work(first, count) returns its first bad row or
+// −1.
+template <class T, class Work>
+void for_rows(const Trellis& trellis, const InMatrix<T>& h, int n_jobs, Work&& work) {
+    same_size("a row of h", h.shape(1), trellis.n_edges);
+    const int threads = threads_for(n_jobs);
+    const Index none = max_classes;
+    std::atomic<Index> bad_row{none};
+    {
+        nb::gil_scoped_release release;
+        in_parallel(size(h.shape(0)), threads, [&](Index first, Index last) {
+            const Index bad = work(first, last - first);
+            if (bad < 0) return;
+            Index known = bad_row;
+            while (first + bad < known && !bad_row.compare_exchange_weak(known, first + bad)) {
+            }
+        });
+    }
+    if (bad_row != none)
+        throw std::invalid_argument("h must hold numbers below +inf (-inf forbids an edge), row " +
+                                    std::to_string(bad_row) + " holds NaN or +inf");
+}
+
+template <class T>
+void viterbi(const Trellis& trellis, InMatrix<T> h, Out<Index> paths, Out<T> scores, int n_jobs) {
+    same_size("paths", paths.size(), size(h.shape(0)));
+    same_size("scores", scores.size(), size(h.shape(0)));
+    for_rows<T>(trellis, h, n_jobs, [&](Index first, Index count) {
+        return kernels().programs<T>().viterbi(trellis, h.data() + first * trellis.n_edges, count,
+                                               paths.data() + first, scores.data() + first);
+    });
+}
+
+template <class T>
+void topk(const Trellis& trellis, InMatrix<T> h, OutMatrix<Index> paths, OutMatrix<T> scores,
+          int n_jobs) {
+    const Index k = size(paths.shape(1));
+    if (k < 1 || k > trellis.n_classes)
+        throw std::invalid_argument("k must be between 1 and " + std::to_string(trellis.n_classes) +
+                                    ", got " + std::to_string(k));
+    same_size("paths", paths.size(), size(h.shape(0)) * k);
+    same_size("scores", scores.size(), size(h.shape(0)) * k);
+    for_rows<T>(trellis, h, n_jobs, [&](Index first, Index count) {
+        return kernels().programs<T>().topk(trellis, h.data() + first * trellis.n_edges, count, k,
+                                            paths.data() + first * k, scores.data() + first * k);
+    });
+}
+
+template <class T>
+void log_partition(const Trellis& trellis, InMatrix<T> h, Out<T> totals, int n_jobs) {
+    same_size("totals", totals.size(), size(h.shape(0)));
+    for_rows<T>(trellis, h, n_jobs, [&](Index first, Index count) {
+        return kernels().programs<T>().log_partition(trellis, h.data() + first * trellis.n_edges,
+                                                     count, totals.data() + first);
+    });
+}
+
+template <class T>
+void marginals(const Trellis& trellis, InMatrix<T> h, OutMatrix<T> out, int n_jobs) {
+    same_size("marginals", out.size(), size(h.size()));
+    for_rows<T>(trellis, h, n_jobs, [&](Index first, Index count) {
+        return kernels().programs<T>().marginals(trellis, h.data() + first * trellis.n_edges, count,
+                                                 out.data() + first * trellis.n_edges);
+    });
+}
+
+// The scores of given paths, several per row, added in the order in which the recursions add them.
+template <class T>
+void score(const Trellis& trellis, InMatrix<T> h, InMatrix<Index> paths, OutMatrix<T> scores,
+           int n_jobs) {
+    same_size("paths", paths.shape(0), size(h.shape(0)));
+    same_size("scores", scores.size(), size(paths.size()));
+    check_range("paths", paths.data(), size(paths.size()), trellis.n_classes);
+    const Index k = size(paths.shape(1));
+    for_rows<T>(trellis, h, n_jobs, [&](Index first, Index count) -> Index {
+        for (Index row = first; row < first + count; ++row) {
+            const T* edge_scores = h.data() + row * trellis.n_edges;
+            for (Index e = 0; e < trellis.n_edges; ++e)
+                if (!(edge_scores[e] <= std::numeric_limits<T>::max())) return row - first;
+            for (Index j = row * k; j < (row + 1) * k; ++j) {
+                T sum = 0;
+                trellis.each_edge(paths.data()[j], [&](Index edge) { sum += edge_scores[edge]; });
+                scores.data()[j] = sum;
+            }
+        }
+        return -1;
+    });
+}
+
+template <class T>
+void bind_dynamic_programs(nb::class_<Trellis>& trellis) {
+    trellis.def("score", &score<T>, "h"_a, "paths"_a, "scores"_a, "n_jobs"_a)
+        .def("viterbi", &viterbi<T>, "h"_a, "paths"_a, "scores"_a, "n_jobs"_a)
+        .def("topk", &topk<T>, "h"_a, "paths"_a, "scores"_a, "n_jobs"_a)
+        .def("log_partition", &log_partition<T>, "h"_a, "totals"_a, "n_jobs"_a)
+        .def("marginals", &marginals<T>, "h"_a, "out"_a, "n_jobs"_a);
+}
+
+void path_edges(const Trellis& trellis, In<Index> paths, OutMatrix<Index> edges) {
+    check_range("paths", paths.data(), size(paths.size()), trellis.n_classes);
+    same_size("edges", edges.size(), size(paths.size()) * trellis.longest_path());
+    nb::gil_scoped_release release;
+    for (Index row = 0; row < size(paths.size()); ++row) {
+        Index* out = edges.data() + row * trellis.longest_path();
+        Index* const end = out + trellis.longest_path();
+        trellis.each_edge(paths.data()[row], [&](Index edge) { *out++ = edge; });
+        while (out < end) *out++ = -1;
+    }
+}
+
+void bind_trellis(nb::module_& module) {
+    nb::class_<Trellis> trellis(module, "Trellis");
+    trellis.def(nb::init<Index, Index>(), "n_classes"_a, "width"_a)
+        .def_ro("n_classes", &Trellis::n_classes)
+        .def_ro("width", &Trellis::width)
+        .def_ro("n_slices", &Trellis::n_slices)
+        .def_ro("n_edges", &Trellis::n_edges)
+        .def_prop_ro("longest_path", &Trellis::longest_path)
+        .def(
+            "edges",
+            [](const Trellis& t, OutMatrix<Index> out) {
+                same_size("out", out.size(), 2 * t.n_edges);
+                t.each_arc([&](Index edge, Index tail, Index head) {
+                    out.data()[2 * edge] = tail;
+                    out.data()[2 * edge + 1] = head;
+                });
+            },
+            "out"_a)
+        .def("path_edges", &path_edges, "paths"_a, "edges"_a)
+        .def(
+            "path_of",
+            [](const Trellis& t, In<Index> edges) {
+                return t.path_of(edges.data(), size(edges.size()));
+            },
+            "edges"_a)
+        .def("grown", &Trellis::grown)
+        .def(
+            "edge_map",
+            [](const Trellis& t, const Trellis& larger, Out<Index> out) {
+                same_size("out", out.size(), t.n_edges);
+                t.edge_map(larger, out.data());
+            },
+            "larger"_a, "out"_a);
+    bind_dynamic_programs<float>(trellis);
+    bind_dynamic_programs<double>(trellis);
+}
+
+// Maps every entry of an array through a codebook.
+template <class Map>
+void translate(const char* name, In<Index> from, Out<Index> to, Index limit, Map&& map) {
+    same_size("out", to.size(), size(from.size()));
+    check_range(name, from.data(), size(from.size()), limit);
+    nb::gil_scoped_release release;
+    for (Index i = 0; i < size(from.size()); ++i) to.data()[i] = map(from.data()[i]);
+}
+
+void bind_codebooks(nb::module_& module) {
+    nb::class_<RandomCodebook>(module, "RandomCodebook")
+        .def(nb::init<const std::vector<Index>&, std::uint64_t>(), "sizes"_a, "seed"_a)
+        .def_prop_ro("sizes", &RandomCodebook::sizes)
+        .def_prop_ro("seed", &RandomCodebook::seed)
+        .def_prop_ro("n_paths", &RandomCodebook::size)
+        .def_prop_ro("n_labels", &RandomCodebook::size)
+        .def(
+            "path_of",
+            [](const RandomCodebook& book, In<Index> labels, Out<Index> out) {
+                translate("labels", labels, out, book.size(),
+                          [&](Index label) { return book.path_of(label); });
+            },
+            "labels"_a, "out"_a)
+        .def(
+            "label_of",
+            [](const RandomCodebook& book, In<Index> paths, Out<Index> out) {
+                translate("paths", paths, out, book.size(),
+                          [&](Index path) { return book.label_of(path); });
+            },
+            "paths"_a, "out"_a);
+
+    nb::class_<TableCodebook>(module, "TableCodebook")
+        .def(
+            "__init__",
+            [](TableCodebook* book, Index n_paths, In<Index> paths) {
+                new (book) TableCodebook(n_paths, paths.data(), size(paths.size()));
+            },
+            "n_paths"_a, "paths"_a)
+        .def_prop_ro("n_paths", &TableCodebook::n_paths)
+        .def_prop_ro("n_labels", &TableCodebook::n_labels)
+        .def_prop_ro("n_free", &TableCodebook::n_free)
+        .def(
+            "path_of",
+            [](const TableCodebook& book, In<Index> labels, Out<Index> out) {
+                translate("labels", labels, out, book.n_labels(),
+                          [&](Index label) { return book.path_of(label); });
+            },
+            "labels"_a, "out"_a)
+        .def(
+            "label_of",
+            [](const TableCodebook& book, In<Index> paths, Out<Index> out) {
+                translate("paths", paths, out, book.n_paths(),
+                          [&](Index path) { return book.label_of(path); });
+            },
+            "paths"_a, "out"_a)
+        .def("free_path", &TableCodebook::free_path)
+        .def("assign", &TableCodebook::assign, "label"_a, "path"_a)
+        .def("release", &TableCodebook::release, "label"_a)
+        .def("grow", &TableCodebook::grow, "n_paths"_a);
+}
+
+}  // namespace
+
+NB_MODULE(_engine, module) {
+    make_fork_safe();
+    nb::set_leak_warnings(false);  // objects that live until the interpreter ends are no leak
+    bind_trellis(module);
+    bind_codebooks(module);
+    bind_learning(module);
+    module.def("instruction_sets", &instruction_sets);
+    module.def("use_instruction_set", &use_instruction_set, "name"_a);
+    module.def("max_threads", [] { return threads_for(-1); });
+}

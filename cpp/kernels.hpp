@@ -1,0 +1,56 @@
+// The hot kernels behind one table, in the build that suits this machine's processor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "features.hpp"
+#include "trellis.hpp"
+
+namespace ltls {
+
+// Each takes `rows` rows of edge scores one after another and returns the first row that holds NaN
+// or +∞, or −1 where all is well.
+template <class T>
+struct DynamicPrograms {
+    Index (*viterbi)(const Trellis&, const T* h, Index rows, Index* paths, T* scores);
+    Index (*topk)(const Trellis&, const T* h, Index rows, Index k, Index* paths, T* scores);
+    Index (*log_partition)(const Trellis&, const T* h, Index rows, T* totals);
+    Index (*marginals)(const Trellis&, const T* h, Index rows, T* marginals);
+};
+
+// The linear model; like the dynamic programs these work on a range of rows in one thread.
+struct LinearKernels {
+    // h = xW for rows first … last−1 of x, written one after another.
+    void (*edge_scores)(const Features& x, const Weights&, Index edges, Index first, Index last,
+                        float* h);
+    // What a model of independent logistic edges decodes, see losses.hpp.
+    void (*logistic_scores)(const Trellis&, const float* h, Index rows, float* g);
+    Learnt (*train)(const Trellis&, const Features& x, const Learned&, const Lesson&);
+};
+
+struct Kernels {
+    const char* instruction_set;
+    LinearKernels linear;
+    DynamicPrograms<float> single_precision;
+    DynamicPrograms<double> double_precision;
+
+    template <class T>
+    const DynamicPrograms<T>& programs() const {
+        if constexpr (sizeof(T) == sizeof(float))
+            return single_precision;
+        else
+            return double_precision;
+    }
+};
+
+// The kernels in use: the fastest build that this machine supports, until another is chosen.
+const Kernels& kernels();
+
+// The instruction sets of this build that this machine supports, slowest first.
+std::vector<std::string> instruction_sets();
+
+// Chooses one of them, for tests and measurements; returns the name of the one used before.
+std::string use_instruction_set(const std::string& name);
+
+}  // namespace ltls

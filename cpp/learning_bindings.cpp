@@ -1,0 +1,242 @@
+// Features, weights and learning for Python.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <bit>
+#include <optional>
+#include <tuple>
+
+#include "bindings.hpp"
+#include "codebook.hpp"
+#include "kernels.hpp"
+#include "parallel.hpp"
+
+using namespace nb::literals;
+
+namespace ltls {
+namespace {
+
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+// A feature matrix that keeps the arrays it looks into.
+struct FeatureArrays {
+    Features view;
+    AnyArray values, indices, indptr;
+};
+
+template <class Int>
+void check_csr(const Features& x, Index n_values) {
+    const Int* indptr = static_cast<const Int*>(x.indptr);
+    const Int* indices = static_cast<const Int*>(x.indices);
+    for (Index row = 0; row < x.n_rows; ++row)
+        if (indptr[row] < 0 || indptr[row] > indptr[row + 1] || indptr[row + 1] > n_values)
+            throw std::invalid_argument("X is not a valid CSR matrix: indptr of row " +
+                                        std::to_string(row) + " points outside its data");
+    for (Index row = 0; row < x.n_rows; ++row)
+        for (Int i = indptr[row]; i < indptr[row + 1]; ++i)
+            if (indices[i] < 0 || indices[i] >= x.n_features)
+                throw std::invalid_argument("X is not a valid CSR matrix: row " +
+                                            std::to_string(row) + " has feature " +
+                                            std::to_string(indices[i]) + ", not one of 0 to " +
+                                            std::to_string(x.n_features - 1));
+}
+
+template <class Int>
+Index longest_row(const Features& x) {
+    const Int* indptr = static_cast<const Int*>(x.indptr);
+    Index longest = 0;
+    for (Index row = 0; row < x.n_rows; ++row)
+        longest = std::max<Index>(longest, indptr[row + 1] - indptr[row]);
+    return longest;
+}
+
+FeatureArrays csr(AnyArray values, AnyArray indices, AnyArray indptr, Index n_features,
+                  bool intercept) {
+    const bool wide = indices.dtype() == nb::dtype<std::int64_t>();
+    const bool exact = values.dtype() == nb::dtype<double>();
+    if (indices.dtype() != indptr.dtype() ||
+        (!wide && indices.dtype() != nb::dtype<std::int32_t>()))
+        throw std::invalid_argument("indices and indptr must be both int32 or both int64");
+    if (!exact && values.dtype() != nb::dtype<float>())
+        throw std::invalid_argument("values must be float32 or float64");
+    if (indptr.size() < 1) throw std::invalid_argument("indptr must not be empty");
+    Features x{};
+    x.kind = exact ? (wide ? Features::csr_f64_i64 : Features::csr_f64_i32)
+                   : (wide ? Features::csr_f32_i64 : Features::csr_f32_i32);
+    x.values = values.data();
+    x.indices = indices.data();
+    x.indptr = indptr.data();
+    x.n_rows = size(indptr.size()) - 1;
+    x.n_features = n_features;
+    x.intercept = intercept;
+    const Index n_values = size(std::min(values.size(), indices.size()));
+    if (wide) {
+        check_csr<std::int64_t>(x, n_values);
+        x.longest_row = longest_row<std::int64_t>(x);
+    } else {
+        check_csr<std::int32_t>(x, n_values);
+        x.longest_row = longest_row<std::int32_t>(x);
+    }
+    return {x, values, indices, indptr};
+}
+
+FeatureArrays dense(AnyArray values, bool intercept) {
+    if (values.ndim() != 2) throw std::invalid_argument("values must have two dimensions");
+    const bool exact = values.dtype() == nb::dtype<double>();
+    if (!exact && values.dtype() != nb::dtype<float>())
+        throw std::invalid_argument("values must be float32 or float64");
+    Features x{};
+    x.kind = exact ? Features::dense_f64 : Features::dense_f32;
+    x.values = values.data();
+    x.n_rows = size(values.shape(0));
+    x.n_features = x.longest_row = size(values.shape(1));
+    x.intercept = intercept;
+    return {x, values, {}, {}};
+}
+
+// Checks that a matrix has one row per feature and room for the edges.
+template <class Matrix>
+void check_weights(const char* name, const Matrix& matrix, const Features& x, Index edges) {
+    const Index rows = x.n_features + x.intercept;
+    if (matrix.ndim() != 2 || size(matrix.shape(0)) != rows || size(matrix.shape(1)) < edges)
+        throw std::invalid_argument(std::string(name) + " must have " + std::to_string(rows) +
+                                    " rows of at least " + std::to_string(edges) + " numbers");
+}
+
+void edge_scores(const FeatureArrays& x, AnyArray weights, std::optional<In<float>> scales,
+                 OutMatrix<float> h, Index first, int n_jobs) {
+    const Index edges = size(h.shape(1)), rows = size(h.shape(0));
+    check_weights("weights", weights, x.view, edges);
+    if (first < 0 || first + rows > x.view.n_rows)
+        throw std::invalid_argument("h has more rows than X has from row " + std::to_string(first));
+    if (scales) same_size("scales", scales->size(), size(weights.shape(0)));
+    Weights w{};
+    if (weights.dtype() == nb::dtype<float>())
+        w.kind = Weights::f32;
+    else if (weights.dtype() == nb::dtype<std::uint16_t>())
+        w.kind = Weights::f16;
+    else if (weights.dtype() == nb::dtype<std::int8_t>())
+        w.kind = Weights::i8;
+    else
+        throw std::invalid_argument("weights must be float32, float16 (as uint16) or int8");
+    w.rows = weights.data();
+    w.scales = scales ? scales->data() : nullptr;
+    w.stride = size(weights.shape(1));
+    const int threads = threads_for(n_jobs);
+    nb::gil_scoped_release release;
+    in_parallel(rows, threads, [&](Index begin, Index end) {
+        kernels().linear.edge_scores(x.view, w, edges, first + begin, first + end,
+                                     h.data() + begin * edges);
+    });
+}
+
+void logistic_scores(const Trellis& trellis, InMatrix<float> h, OutMatrix<float> g) {
+    same_size("a row of h", h.shape(1), trellis.n_edges);
+    same_size("g", g.size(), size(h.size()));
+    nb::gil_scoped_release release;
+    kernels().linear.logistic_scores(trellis, h.data(), size(h.shape(0)), g.data());
+}
+
+// The paper's assignment: of the best m = O(log C) paths the first that is free, else any free one.
+class Ranking final : public Assigner {
+  public:
+    Ranking(TableCodebook& codebook, Index multiplier)
+        : codebook_(codebook),
+          most_(multiplier * std::bit_width(static_cast<std::uint64_t>(codebook.n_paths() - 1))) {}
+
+    Index path_of(Index label) const override {
+        return label < codebook_.n_labels() ? codebook_.path_of(label) : -1;
+    }
+    Index n_ranked() const override {
+        return std::max<Index>(1, std::min(codebook_.n_paths() - codebook_.n_free() + 2, most_));
+    }
+    Index assign(Index label, const Index* ranked, Index count) override {
+        Index path = -1;
+        for (Index i = 0; i < count && path < 0; ++i)
+            if (codebook_.is_free(ranked[i])) path = ranked[i];
+        if (path < 0) path = codebook_.free_path();
+        codebook_.assign(label, path);
+        return path;
+    }
+
+  private:
+    TableCodebook& codebook_;
+    Index most_;
+};
+
+Lesson::Loss loss_of(const std::string& name) {
+    if (name == "separation") return Lesson::separation;
+    if (name == "softmax") return Lesson::softmax;
+    if (name == "logistic") return Lesson::logistic;
+    throw std::invalid_argument("loss must be separation, softmax or logistic, got '" + name + "'");
+}
+
+std::tuple<double, Index, Index> train(
+    const Trellis& trellis, const FeatureArrays& x, OutMatrix<float> weights,
+    std::optional<OutMatrix<float>> squares, std::optional<OutMatrix<double>> sums,
+    const std::string& loss, bool multilabel, float rate, float threshold, bool count_hits,
+    Index clock, In<Index> order, In<Index> label_ptr, In<Index> labels, Out<Index> paths,
+    std::optional<In<float>> example_weights, TableCodebook* codebook, Index ranking_multiplier) {
+    check_weights("weights", weights, x.view, trellis.n_edges);
+    for (const auto* other : {squares ? &*squares : nullptr})
+        if (other) same_size("squares", other->size(), size(weights.size()));
+    if (sums) same_size("sums", sums->size(), size(weights.size()));
+    same_size("label_ptr", label_ptr.size(), x.view.n_rows + 1);
+    same_size("paths", paths.size(), size(labels.size()));
+    if (example_weights) same_size("example_weights", example_weights->size(), x.view.n_rows);
+    for (Index row = 0; row < x.view.n_rows; ++row)
+        if (label_ptr.data()[row] < 0 || label_ptr.data()[row] > label_ptr.data()[row + 1] ||
+            label_ptr.data()[row + 1] > size(labels.size()))
+            throw std::invalid_argument("label_ptr is not that of a CSR matrix");
+    for (Index i = 0; i < size(order.size()); ++i)
+        if (order.data()[i] < 0 || order.data()[i] >= x.view.n_rows)
+            throw std::invalid_argument("order must name rows of X, got " +
+                                        std::to_string(order.data()[i]));
+    const Index lowest = codebook ? -1 : 0;
+    for (Index i = 0; i < size(paths.size()); ++i)
+        if (paths.data()[i] < lowest || paths.data()[i] >= trellis.n_classes)
+            throw std::invalid_argument("paths must be paths of the trellis, got " +
+                                        std::to_string(paths.data()[i]));
+    if (codebook && codebook->n_paths() != trellis.n_classes)
+        throw std::invalid_argument("codebook must have a path per class of the trellis");
+
+    const Learned learned{weights.data(), squares ? squares->data() : nullptr,
+                          sums ? sums->data() : nullptr, size(weights.shape(1))};
+    std::optional<Ranking> ranking;
+    if (codebook) ranking.emplace(*codebook, ranking_multiplier);
+    const Lesson lesson{loss_of(loss),
+                        multilabel,
+                        rate,
+                        threshold,
+                        count_hits,
+                        clock,
+                        order.data(),
+                        size(order.size()),
+                        label_ptr.data(),
+                        labels.data(),
+                        paths.data(),
+                        example_weights ? example_weights->data() : nullptr,
+                        ranking ? &*ranking : nullptr};
+    nb::gil_scoped_release release;
+    const Learnt learnt = kernels().linear.train(trellis, x.view, learned, lesson);
+    return {learnt.loss, learnt.hits, learnt.examples};
+}
+
+}  // namespace
+
+void bind_learning(nb::module_& module) {
+    nb::class_<FeatureArrays>(module, "Features")
+        .def_static("csr", &csr, "values"_a, "indices"_a, "indptr"_a, "n_features"_a, "intercept"_a)
+        .def_static("dense", &dense, "values"_a, "intercept"_a)
+        .def_prop_ro("n_rows", [](const FeatureArrays& x) { return x.view.n_rows; })
+        .def("edge_scores", &edge_scores, "weights"_a, "scales"_a.none(), "h"_a, "first"_a,
+             "n_jobs"_a);
+    module.def("logistic_scores", &logistic_scores, "trellis"_a, "h"_a, "g"_a);
+    module.def("train", &train, "trellis"_a, "x"_a, "weights"_a, "squares"_a.none(),
+               "sums"_a.none(), "loss"_a, "multilabel"_a, "rate"_a, "threshold"_a, "count_hits"_a,
+               "clock"_a, "order"_a, "label_ptr"_a, "labels"_a, "paths"_a,
+               "example_weights"_a.none(), "codebook"_a.none(), "ranking_multiplier"_a);
+}
+
+}  // namespace ltls

@@ -1,0 +1,306 @@
+"""The trellis graph and its dynamic programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _engine
+from .arrays import as_int64, as_integer, threads
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from scipy.sparse import csr_array
+
+_MATRIX_CLASSES = 1_000_000
+
+
+class Trellis:
+    """A graph with one path per class and O(log n_classes) edges.
+
+    The number of classes is written in base `width`; there is a slice of `width` states for every
+    digit but the last, and paths leave the trellis early where a digit says so. Paths are the
+    integers 0 … n_classes − 1, and no table of them is stored.
+
+    Parameters
+    ----------
+    n_classes : int
+        The number of classes, from 1 to 2**62.
+    width : int, default=2
+        The number of states in a slice, at least 2. Two is the paper's graph, the smallest;
+        `width=n_classes` is one-vs-all.
+
+    Attributes
+    ----------
+    n_classes, width, n_slices, n_edges : int
+        `width` is the effective one, min(width, n_classes).
+    longest_path : int
+        The number of edges of the longest path.
+
+    References
+    ----------
+    Jasinska and Karampatziakis, Log-time and Log-space Extreme Classification, 2016, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ltls import Trellis
+    >>> trellis = Trellis(22)
+    >>> trellis.n_edges, trellis.n_slices
+    (19, 4)
+    >>> h = np.linspace(-1, 1, trellis.n_edges)
+    >>> paths, scores = trellis.topk(h, 3)
+    >>> paths.tolist(), scores.round(3).tolist()
+    ([21, 13, 17], [0.556, 0.333, 0.222])
+    >>> trellis.path_edges(21).tolist()
+    [1, 5, 9, 13, 15, 16]
+    """
+
+    def __init__(self, n_classes: int, width: int = 2) -> None:
+        n_classes = as_integer("n_classes", n_classes, at_least=1, at_most=2**62)
+        width = as_integer("width", width, at_least=2)
+        self._engine = _engine.Trellis(n_classes, min(width, 2**62))
+        self.n_classes: int = self._engine.n_classes
+        self.width: int = self._engine.width
+        self.n_slices: int = self._engine.n_slices
+        self.n_edges: int = self._engine.n_edges
+        self.longest_path: int = self._engine.longest_path
+
+    def __repr__(self) -> str:
+        return f"Trellis(n_classes={self.n_classes}, width={self.width})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trellis):
+            return NotImplemented
+        return (self.n_classes, self.width) == (other.n_classes, other.width)
+
+    def __hash__(self) -> int:
+        return hash((self.n_classes, self.width))
+
+    def __reduce__(self) -> tuple[type[Trellis], tuple[int, int]]:
+        return Trellis, (self.n_classes, max(self.width, 2))
+
+    @property
+    def edges(self) -> npt.NDArray[np.int64]:
+        """The (tail, head) vertices of every edge, shape (n_edges, 2).
+
+        Vertices are numbered from the source, 0, slice by slice, then the auxiliary vertices, and
+        the sink last.
+        """
+        edges = np.empty((self.n_edges, 2), np.int64)
+        self._engine.edges(edges)
+        return edges
+
+    def path_edges(self, path: int) -> npt.NDArray[np.int64]:
+        """Return the edges of a path, from source to sink."""
+        edges = self.path_edges_batch(as_int64("path", [path]))[0]
+        used: npt.NDArray[np.int64] = edges[edges >= 0]
+        return used
+
+    def path_edges_batch(self, paths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the edges of several paths, one row each, padded with −1 at the end."""
+        ids = as_int64("paths", paths, ndim=1)
+        edges = np.empty((len(ids), self.longest_path), np.int64)
+        self._engine.path_edges(ids, edges)
+        return edges
+
+    def path_of(self, edges: Iterable[int]) -> int:
+        """Return the path that these edges make, in order from source to sink."""
+        sequence = as_int64("edges", np.asarray(edges), ndim=1)
+        path = self._engine.path_of(sequence)
+        if path < 0:
+            raise ValueError(
+                f"edges must be a path from source to sink of {self}, got {sequence.tolist()}"
+            )
+        return path
+
+    def score(self, h: npt.ArrayLike, paths: npt.ArrayLike, n_jobs: int | None = None) -> Any:
+        """Return the scores of given paths: the sums of their edges' scores.
+
+        Parameters
+        ----------
+        h : array of shape (n_edges,) or (B, n_edges)
+            Edge scores.
+        paths : int or array of shape (k,); for a batch of shape (B,) or (B, k)
+            The paths of each row.
+        n_jobs : int, optional
+            Threads for a batch: None is one, −1 all cores.
+
+        Returns
+        -------
+        scores : float or array, of the shape of `paths`
+        """
+        rows = self._rows(h)
+        ids = as_int64("paths", paths)
+        one_row = np.ndim(h) == 1
+        if ids.ndim > 1 + (not one_row) or (not one_row and ids.shape[:1] != rows.shape[:1]):
+            expected = "() or (k,)" if one_row else f"({len(rows)},) or ({len(rows)}, k)"
+            raise ValueError(f"paths must have shape {expected}, got {ids.shape}")
+        per_row = ids.reshape(len(rows), ids.size // max(len(rows), 1))
+        scores = np.empty(per_row.shape, rows.dtype)
+        self._engine.score(rows, per_row, scores, threads(n_jobs))
+        return scores.reshape(ids.shape)[()]
+
+    def viterbi(self, h: npt.ArrayLike, n_jobs: int | None = None) -> tuple[Any, Any]:
+        """Return the best path and its score.
+
+        Parameters
+        ----------
+        h : array of shape (n_edges,) or (B, n_edges)
+            Edge scores; −inf forbids an edge.
+        n_jobs : int, optional
+            Threads for a batch: None is one, −1 all cores.
+
+        Returns
+        -------
+        path, score : int and float, or arrays of shape (B,)
+            Ties go to the smaller path. Where every path is forbidden: −1 and −inf.
+        """
+        rows = self._rows(h)
+        paths, scores = np.empty(len(rows), np.int64), np.empty(len(rows), rows.dtype)
+        self._engine.viterbi(rows, paths, scores, threads(n_jobs))
+        return (paths, scores) if np.ndim(h) == 2 else (paths[0], scores[0])
+
+    def topk(
+        self, h: npt.ArrayLike, k: int, n_jobs: int | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """Return the k best paths and their scores, best first (list Viterbi).
+
+        Parameters
+        ----------
+        h : array of shape (n_edges,) or (B, n_edges)
+            Edge scores; −inf forbids an edge.
+        k : int
+            How many; no more than n_classes are returned.
+        n_jobs : int, optional
+            Threads for a batch: None is one, −1 all cores.
+
+        Returns
+        -------
+        paths, scores : arrays of shape (k,) or (B, k)
+            Ties go to the smaller path. Where fewer than k paths are allowed, the rest is −1 with
+            −inf.
+        """
+        rows = self._rows(h)
+        k = min(as_integer("k", k, at_least=1), self.n_classes)
+        paths, scores = np.empty((len(rows), k), np.int64), np.empty((len(rows), k), rows.dtype)
+        self._engine.topk(rows, paths, scores, threads(n_jobs))
+        return (paths, scores) if np.ndim(h) == 2 else (paths[0], scores[0])
+
+    def log_partition(self, h: npt.ArrayLike, n_jobs: int | None = None) -> Any:
+        """Return the log of the sum over all paths of exp(score).
+
+        Parameters
+        ----------
+        h : array of shape (n_edges,) or (B, n_edges)
+            Edge scores; −inf forbids an edge.
+        n_jobs : int, optional
+            Threads for a batch: None is one, −1 all cores.
+
+        Returns
+        -------
+        log_partition : float or array of shape (B,)
+        """
+        rows = self._rows(h)
+        totals = np.empty(len(rows), rows.dtype)
+        self._engine.log_partition(rows, totals, threads(n_jobs))
+        return totals if np.ndim(h) == 2 else totals[0]
+
+    def marginals(self, h: npt.ArrayLike, n_jobs: int | None = None) -> npt.NDArray[Any]:
+        """Return the probability that a path drawn by exp(score) uses each edge.
+
+        This is the gradient of `log_partition`.
+
+        Parameters
+        ----------
+        h : array of shape (n_edges,) or (B, n_edges)
+            Edge scores; −inf forbids an edge.
+        n_jobs : int, optional
+            Threads for a batch: None is one, −1 all cores.
+
+        Returns
+        -------
+        marginals : array of the shape of h
+        """
+        rows = self._rows(h)
+        marginals = np.empty_like(rows, order="C")
+        self._engine.marginals(rows, marginals, threads(n_jobs))
+        return marginals if np.ndim(h) == 2 else marginals[0]
+
+    def matrix(self) -> csr_array:
+        """Return the paper's path matrix: row p has ones at the edges of path p.
+
+        Returns
+        -------
+        matrix : sparse array of shape (n_classes, n_edges), float32
+            For up to a million classes; the dynamic programs need no such matrix.
+        """
+        from scipy.sparse import csr_array
+
+        if self.n_classes > _MATRIX_CLASSES:
+            raise ValueError(
+                f"matrix() is for at most {_MATRIX_CLASSES} classes, n_classes is {self.n_classes}"
+            )
+        edges = self.path_edges_batch(np.arange(self.n_classes))
+        used = edges >= 0
+        indptr = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        indices = edges[used]
+        matrix = csr_array(
+            (np.ones(len(indices), np.float32), indices, indptr),
+            shape=(self.n_classes, self.n_edges),
+        )
+        matrix.sort_indices()
+        return matrix
+
+    def grow(self) -> tuple[Trellis, npt.NDArray[np.int64]]:
+        """Return a larger trellis that keeps every path, and where the edges went.
+
+        One auxiliary vertex is added, or a slice where all are there. A path of the old trellis is
+        the path of the same number in the new one: it goes through the same states, along the
+        mapped edges, so scores do not change.
+
+        Returns
+        -------
+        trellis : Trellis
+            Of the same width.
+        edge_map : array of shape (n_edges,)
+            The new trellis' edge for each old edge.
+
+        Examples
+        --------
+        >>> from ltls import Trellis
+        >>> larger, edge_map = Trellis(22).grow()
+        >>> larger
+        Trellis(n_classes=54, width=2)
+        >>> edge_map[Trellis(22).path_edges(7)].tolist() == larger.path_edges(7).tolist()
+        True
+        """
+        larger = Trellis(self._engine.grown(), self.width)
+        edge_map = np.empty(self.n_edges, np.int64)
+        self._engine.edge_map(larger._engine, edge_map)
+        return larger, edge_map
+
+    def plot(self, paths: Iterable[int] = (), **options: Any) -> Axes:
+        """Draw the trellis as in the paper, with some paths highlighted.
+
+        The options are those of `ltls.plot.plot_trellis`. Needs matplotlib.
+        """
+        from .plot import plot_trellis
+
+        return plot_trellis(self, paths, **options)
+
+    def _rows(self, h: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return h as contiguous rows of float32 or float64, copied only if it is not that."""
+        array = np.asarray(h)
+        if array.dtype not in (np.float32, np.float64):
+            if array.dtype.kind not in "buif":
+                raise TypeError(f"h must hold real numbers, got {array.dtype}")
+            array = array.astype(np.float64)
+        if array.ndim not in (1, 2) or array.shape[-1] != self.n_edges:
+            raise ValueError(
+                f"h must have shape ({self.n_edges},) or (B, {self.n_edges}), got {array.shape}"
+            )
+        return np.ascontiguousarray(np.atleast_2d(array))
