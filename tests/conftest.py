@@ -1,0 +1,46 @@
+import pytest
+from hypothesis import settings
+from reference import Graph
+
+from ltls import Trellis, _engine
+
+settings.register_profile("ltls", deadline=None)
+settings.load_profile("ltls")
+
+
+@pytest.fixture(params=_engine.instruction_sets())
+def instruction_set(request):
+    """The engine restricted to one of the instruction sets that this machine has."""
+    previous = _engine.use_instruction_set(request.param)
+    yield request.param
+    _engine.use_instruction_set(previous)
+
+
+@pytest.fixture(scope="module", params=range(2, 10), ids="width {}".format)
+def small(request):
+    """(trellis, graph) for every number of classes from 1 to 300, at one width."""
+    return [(Trellis(c, request.param), Graph(c, request.param)) for c in range(1, 301)]
+
+
+HUGE = [
+    (10**12, 2),
+    (2**62 - 1, 2),
+    (2**62, 2),
+    (10**12, 8),
+    (3**39 - 1, 3),
+    (3**39, 3),
+    (2**62, 3),
+    (7**22 - 1, 7),
+    (7**22, 7),
+    (2**62, 7),
+    (64**10 - 1, 64),
+    (64**10, 64),
+    (2**62 - 1, 64),
+    (2**62, 64),
+]
+
+
+@pytest.fixture(scope="module", params=HUGE, ids=lambda size: "{} classes, width {}".format(*size))
+def huge(request):
+    """(trellis, graph) with far more paths than could be enumerated."""
+    return Trellis(*request.param), Graph(*request.param)

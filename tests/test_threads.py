@@ -1,0 +1,105 @@
+"""The dynamic programs in threads, beside threads and after a fork."""
+
+import multiprocessing
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from programs import PROGRAMS, all_answers, assert_all_same, edge_scores
+from reference import MINUS_INFINITY
+
+from ltls import Trellis
+
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+EVERY_PROGRAM = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+
+
+@DTYPES
+@pytest.mark.parametrize("n_jobs", [1, 2, 3, 7, -1])
+def test_the_number_of_jobs_does_not_change_the_answers(n_jobs, dtype):
+    trellis = Trellis(5000, 3)
+    h = edge_scores(trellis, 1003, dtype=dtype)
+    h[::7, ::5] = MINUS_INFINITY
+    assert_all_same(all_answers(trellis, h, n_jobs=n_jobs), all_answers(trellis, h))
+
+
+def test_a_single_row_may_be_given_any_number_of_jobs():
+    trellis = Trellis(22)
+    h = edge_scores(trellis)
+    for n_jobs in (1, 2, -1):
+        assert_all_same(all_answers(trellis, h, n_jobs=n_jobs), all_answers(trellis, h))
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_threads_may_call_at_the_same_time(n_jobs):
+    tasks = []
+    for seed, (n_classes, width) in enumerate([(22, 2), (5000, 3), (10**12, 8), (300, 300)] * 10):
+        trellis = Trellis(n_classes, width)
+        tasks.append((trellis, edge_scores(trellis, 100, seed=seed)))
+    expected = [all_answers(trellis, h) for trellis, h in tasks]
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        found = list(threads.map(lambda task: all_answers(*task, n_jobs=n_jobs), tasks))
+    for one, other in zip(found, expected, strict=True):
+        assert_all_same(one, other)
+
+
+@EVERY_PROGRAM
+def test_other_threads_run_during_a_call(program):
+    trellis = Trellis(10**6, width=8)
+    h = rows_for_a_long_call(trellis, program)
+    beats, finished = [], threading.Event()
+
+    def beat():
+        while not finished.wait(0.001):
+            beats.append(time.perf_counter())
+
+    heart = threading.Thread(target=beat)
+    heart.start()
+    calls = [duration(program, trellis, h) for _ in range(5)]
+    finished.set()
+    heart.join()
+    assert any(
+        start + (end - start) / 4 < moment < end - (end - start) / 4
+        for start, end in calls
+        for moment in beats
+    )
+
+
+def duration(program, trellis, h):
+    start = time.perf_counter()
+    program(trellis, h)
+    return start, time.perf_counter()
+
+
+def rows_for_a_long_call(trellis, program):
+    h = edge_scores(trellis, 1000, dtype=np.float32)
+    while True:
+        start, end = duration(program, trellis, h)
+        if end - start > 0.02:
+            return h
+        h = np.concatenate([h, h])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_can_call_after_its_parent_used_threads():
+    trellis = Trellis(5000, 3)
+    h = edge_scores(trellis, 500)
+    expected = all_answers(trellis, h, n_jobs=2)
+
+    def check():
+        assert_all_same(all_answers(trellis, h, n_jobs=2), expected)
+
+    child = multiprocessing.get_context("fork").Process(target=check)
+    child.start()
+    child.join(timeout=30)
+    hangs = child.is_alive()
+    if hangs:
+        child.kill()
+        child.join()
+    assert not hangs
+    assert child.exitcode == 0
+    assert_all_same(all_answers(trellis, h, n_jobs=2), expected)
