@@ -144,6 +144,10 @@ void bind_trellis(nb::module_& module) {
         .def_ro("n_slices", &Trellis::n_slices)
         .def_ro("n_edges", &Trellis::n_edges)
         .def_prop_ro("longest_path", &Trellis::longest_path)
+        .def_prop_ro("digits",
+                     [](const Trellis& t) {
+                         return std::vector<Index>(t.digits, t.digits + t.n_slices + 1);
+                     })
         .def(
             "edges",
             [](const Trellis& t, OutMatrix<Index> out) {

@@ -12,24 +12,44 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import baselines, metrics, plot, presets, readers
+    from .classifier import LTLSClassifier
     from .codebook import RandomCodebook, TableCodebook
+    from .model_file import ModelFileError, load
     from .trellis import Trellis
 
 __version__ = _version("ltls")
-__all__ = ["RandomCodebook", "TableCodebook", "Trellis"]
+__all__ = [
+    "LTLSClassifier",
+    "ModelFileError",
+    "RandomCodebook",
+    "TableCodebook",
+    "Trellis",
+    "baselines",
+    "load",
+    "metrics",
+    "plot",
+    "presets",
+    "readers",
+]
 
 # Public names load when they are first used, so that importing ltls stays fast (PEP 562).
 _HOME = {
+    "LTLSClassifier": "classifier",
+    "ModelFileError": "model_file",
     "RandomCodebook": "codebook",
     "TableCodebook": "codebook",
     "Trellis": "trellis",
+    "load": "model_file",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    if name in __all__:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

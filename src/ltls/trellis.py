@@ -39,6 +39,9 @@ class Trellis:
         `width` is the effective one, min(width, n_classes).
     longest_path : int
         The number of edges of the longest path.
+    digits : tuple of int
+        n_classes in base `width`, least significant first: how many states of each slice have an
+        exit to the sink, and last the number of auxiliary vertices.
 
     References
     ----------
@@ -68,6 +71,7 @@ class Trellis:
         self.n_slices: int = self._engine.n_slices
         self.n_edges: int = self._engine.n_edges
         self.longest_path: int = self._engine.longest_path
+        self.digits: tuple[int, ...] = tuple(self._engine.digits)
 
     def __repr__(self) -> str:
         return f"Trellis(n_classes={self.n_classes}, width={self.width})"

@@ -1,0 +1,231 @@
+"""Labels of any hashable kind and their ids, and the targets of rows in every form they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The labels of rows, one row after another, as they were given.
+
+    `labels` is a flat sequence; row i has labels[indptr[i]:indptr[i + 1]]. For an indicator matrix
+    they are column numbers, and `n_columns` says how many there are.
+    """
+
+    indptr: Ints
+    labels: Any
+    multilabel: bool
+    form: str  # "single", "lists", "sparse" or "dense": how to give predictions back
+    n_columns: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return len(self.indptr) - 1
+
+
+def as_targets(y: Any) -> Targets:
+    """Read a target: 1-d labels, an indicator matrix (sparse or dense), or a list of label lists.
+
+    A list whose elements are lists, sets or arrays is multi-label; a tuple is one label. Rows of
+    equal length that hold only 0 and 1, with repeats, are those of an indicator matrix.
+    """
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    if hasattr(y, "tocsr"):
+        return _indicator(y.tocsr(), "sparse")
+    if isinstance(y, (list, tuple)) or (isinstance(y, np.ndarray) and y.dtype.kind == "O"):
+        if any(isinstance(row, (list, set, frozenset, np.ndarray)) for row in y):
+            return _indicator_rows(y) if _are_indicator_rows(y) else _label_lists(y)
+        if any(isinstance(label, tuple) for label in y):
+            return _single(list(y))
+        y = list(y)
+    array = _plain_array(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        import warnings
+
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of "
+            "y to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+        array = array.ravel()
+    if array.ndim == 2:
+        return _indicator_rows(array)
+    if array.ndim != 1:
+        raise ValueError(f"y must have one or two dimensions, got shape {array.shape}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("Input y contains NaN or infinity; labels must be finite")
+    if array.dtype.kind == "f" and not np.equal(array, np.round(array)).all():
+        raise ValueError(
+            "Unknown label type: y holds continuous values; classes must be discrete labels"
+        )
+    return _single(array)
+
+
+def _plain_array(y: Any) -> npt.NDArray[Any]:
+    """Return y as an array that does not turn mixed labels into strings."""
+    if isinstance(y, list):
+        kinds = {type(label) for label in y}
+        if len(kinds) > 1 and str in kinds | {np.str_}:
+            array = np.empty(len(y), object)
+            array[:] = y
+            return array
+    array = np.asarray(y)
+    if array.dtype.kind == "c":
+        raise ValueError("Complex data not supported: y must hold discrete labels")
+    return array
+
+
+def _single(labels: Any) -> Targets:
+    return Targets(np.arange(len(labels) + 1), labels, False, "single")
+
+
+def _are_indicator_rows(y: Any) -> bool:
+    """Tell rows of an indicator matrix from lists of labels, which have no repeats."""
+    if any(isinstance(row, (set, frozenset)) or not hasattr(row, "__len__") for row in y):
+        return False
+    lengths = {len(row) for row in y}
+    if len(lengths) != 1 or lengths == {0}:
+        return False
+    rows = [list(row) for row in y]
+    if not all(
+        isinstance(label, (int, float, np.number, np.bool_)) for row in rows for label in row
+    ):
+        return False
+    return all(label in (0, 1) for row in rows for label in row) and any(
+        len(set(row)) < len(row) for row in rows
+    )
+
+
+def _indicator_rows(y: Any) -> Targets:
+    from scipy.sparse import csr_array
+
+    array = np.asarray(y)
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise ValueError("y with two dimensions must be an indicator matrix of 0 and 1")
+    return _indicator(csr_array(array), "dense")
+
+
+def _label_lists(y: Any) -> Targets:
+    rows = []
+    for number, row in enumerate(y):
+        if isinstance(row, (str, bytes)) or not isinstance(row, Iterable):
+            raise ValueError(
+                f"y must be all lists of labels or all labels, row {number} is {row!r}"
+            )
+        rows.append(list(dict.fromkeys(row)))
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    return Targets(indptr, [label for row in rows for label in row], True, "lists")
+
+
+def _indicator(matrix: Any, form: str) -> Targets:
+    if matrix.nnz and not np.isin(matrix.data, (0, 1)).all():
+        raise ValueError("y as a matrix must be an indicator of 0 and 1")
+    if not matrix.has_canonical_format or (matrix.nnz and not matrix.data.all()):
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    return Targets(
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int64),
+        True,
+        form,
+        matrix.shape[1],
+    )
+
+
+class Labels:
+    """Labels in the order of their ids, and the way from a label to its id."""
+
+    def __init__(self, values: Iterable[Hashable] = ()) -> None:
+        self._values = list(values)
+        self._ids = {label: number for number, label in enumerate(self._values)}
+        self._array: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, label: Hashable) -> bool:
+        return label in self._ids
+
+    def id(self, label: Hashable) -> int:
+        """Return the id of a known label."""
+        return self._ids[label]
+
+    @property
+    def values(self) -> list[Hashable]:
+        """The labels as Python objects."""
+        return self._values
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The labels as an array: of numbers or strings if they are all of that kind."""
+        if self._array is None or len(self._array) != len(self._values):
+            self._array = _as_array(self._values)
+        return self._array
+
+    def add(self, targets: Targets) -> None:
+        """Give ids to the labels that have none, in the order in which they come."""
+        for label in _distinct(targets):
+            self._add(label)
+
+    def _add(self, label: Hashable) -> None:
+        if label not in self._ids:
+            self._ids[label] = len(self._values)
+            self._values.append(label)
+
+    def ids(self, targets: Targets) -> Ints:
+        """Return the ids of all labels of targets, −1 for an unknown one."""
+        labels = targets.labels
+        if isinstance(labels, np.ndarray) and labels.dtype != object:
+            distinct, inverse = np.unique(labels, return_inverse=True)
+            ids = np.array([self._ids.get(label, -1) for label in distinct.tolist()], np.int64)
+            return ids[inverse.reshape(-1)] if len(ids) else np.empty(0, np.int64)
+        return np.fromiter((self._ids.get(label, -1) for label in labels), np.int64, len(labels))
+
+    @classmethod
+    def sorted(cls, targets: Targets) -> Labels:
+        """Return the labels of targets in sorted order; as they came if they cannot be compared."""
+        distinct: list[Any] = list(_distinct(targets))
+        try:
+            return cls(sorted(distinct))
+        except TypeError:
+            return cls(distinct)
+
+
+def _distinct(targets: Targets) -> Iterable[Hashable]:
+    """Return the labels of targets, each once, in order of arrival."""
+    if targets.n_columns is not None:
+        return range(targets.n_columns)
+    labels = targets.labels
+    if isinstance(labels, np.ndarray) and labels.dtype != object:
+        distinct, first = np.unique(labels, return_index=True)
+        ordered: list[Hashable] = distinct[np.argsort(first)].tolist()
+        return ordered
+    try:
+        return dict.fromkeys(labels)
+    except TypeError as error:
+        raise TypeError(f"labels must be hashable: {error}") from None
+
+
+def _as_array(values: list[Any]) -> npt.NDArray[Any]:
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and kinds <= {int, float, bool, str}:
+        array = np.array(values)
+        if array.dtype != object and (array.dtype.kind != "U" or array.tolist() == values):
+            return array
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

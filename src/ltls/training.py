@@ -1,0 +1,229 @@
+"""Passing over the rows: chunks that can be interrupted, progress, and when to stop."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _engine
+from .assignment import Codebook
+from .codebook import TableCodebook
+from .linear import Learner, LinearModel, engine_features
+from .trellis import Trellis
+
+Ints = npt.NDArray[np.int64]
+
+_CHUNK_SECONDS = 0.1  # between looks at the keyboard and updates of the progress bar
+
+
+@dataclass
+class Examples:
+    """Rows to learn from: features, labels as ids, and a weight for each row."""
+
+    X: Any
+    indptr: Ints
+    labels: Ints
+    weights: npt.NDArray[np.float32] | None
+    multilabel: bool
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def contains(self, rows: Ints, ids: Ints) -> npt.NDArray[np.bool_]:
+        """Return which of the label ids given for some rows are theirs, shape of `ids`."""
+        # A row and a label make one number; both lists of numbers are looked up at once.
+        n_labels = max(int(ids.max(initial=0)), int(self.labels.max(initial=0))) + 1
+        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return np.isin(rows[:, None] * n_labels + ids, row_of * n_labels + self.labels)
+
+
+@dataclass
+class Pass:
+    """What one pass over the rows gave."""
+
+    loss: float = 0.0
+    hits: int = 0
+    examples: int = 0
+
+    def add(self, loss: float, hits: int, examples: int) -> None:
+        """Count a chunk's examples in."""
+        self.loss += loss
+        self.hits += hits
+        self.examples += examples
+
+    @property
+    def mean_loss(self) -> float:
+        """The loss per example."""
+        return self.loss / max(self.examples, 1)
+
+    @property
+    def precision(self) -> float:
+        """How often the best path was right just before its example was learned."""
+        return self.hits / max(self.examples, 1)
+
+
+@dataclass
+class Training:
+    """A learner on its trellis and codebook, and how it learns."""
+
+    trellis: Trellis
+    codebook: Codebook
+    learner: Learner
+    n_labels: int
+    loss: str
+    learning_rate: float
+    l1: float
+    ranking_multiplier: int
+    verbose: bool = False
+    losses: list[float] = field(default_factory=list)  # of every pass begun
+
+    def run(
+        self,
+        examples: Examples,
+        rows: Ints,
+        *,
+        epochs: int,
+        rng: Any,
+        shuffle: bool,
+        patience: int | None,
+        precision: Callable[[LinearModel], float],
+    ) -> LinearModel | None:
+        """Pass over the rows `epochs` times, or until Ctrl-C.
+
+        With `patience`, stop when `precision` of the model has not risen for that many epochs, and
+        return the best model.
+        """
+        best: LinearModel | None = None
+        highest, waited = -1.0, 0
+        with interruptible(), progress_bar(self.verbose, epochs, len(rows)) as show:
+            for epoch in range(epochs):
+                order = rng.permutation(rows) if shuffle else rows
+                self.pass_over(examples, order, partial(show, epoch + 1))
+                if patience is None:
+                    continue
+                model = self.learner.model(self.l1)
+                if (reached := precision(model)) > highest:
+                    highest, waited, best = reached, 0, model.copy()
+                elif (waited := waited + 1) >= patience:
+                    break
+        return best
+
+    def pass_over(
+        self, examples: Examples, order: Ints, show: Callable[[Pass, int], None] | None = None
+    ) -> None:
+        """Learn from the rows in this order.
+
+        The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
+        """
+        features = engine_features(examples.X, self.learner.intercept)
+        paths = self._paths(examples.labels)
+        result = Pass()
+        self.losses.append(0.0)
+        first, size = 0, 64
+        try:
+            while first < len(order):
+                chunk = order[first : first + size]
+                start = time.perf_counter()
+                result.add(*self._learn(examples, features, chunk, paths))
+                first += len(chunk)
+                if show is not None:
+                    show(result, len(chunk))
+                if time.perf_counter() - start < _CHUNK_SECONDS / 2:
+                    size *= 2
+        finally:
+            self.losses[-1] = result.mean_loss
+            self.learner.epochs += 1
+            self._assign_the_rest()
+
+    def _learn(
+        self, examples: Examples, features: _engine.Features, rows: Ints, paths: Ints
+    ) -> tuple[float, int, int]:
+        return self.learner.learn(
+            self.trellis,
+            features,
+            rows,
+            (examples.indptr, examples.labels, paths),
+            examples.weights,
+            self._table,
+            loss=self.loss,
+            multilabel=examples.multilabel,
+            rate=self.learning_rate,
+            # The authors' code thresholds from the second epoch on.
+            threshold=self.l1 if self.learner.epochs > 0 else 0.0,
+            count_hits=self.verbose,
+            ranking_multiplier=self.ranking_multiplier,
+        )
+
+    def _paths(self, labels: Ints) -> Ints:
+        """Return the paths of labels, −1 where they are to be assigned when they are met."""
+        if self._table is None:
+            paths: Ints = self.codebook.path_of(labels)
+            return paths
+        known = labels < self.codebook.n_labels
+        paths = np.full(len(labels), -1, np.int64)
+        paths[known] = self.codebook.path_of(labels[known])
+        return paths
+
+    @property
+    def _table(self) -> _engine.TableCodebook | None:
+        return self.codebook._engine if isinstance(self.codebook, TableCodebook) else None
+
+    def _assign_the_rest(self) -> None:
+        """Give free paths to the labels that no row has had."""
+        book = self.codebook
+        if not isinstance(book, TableCodebook) or book.n_paths - book.n_free == self.n_labels:
+            return
+        paths = np.full(self.n_labels, -1, np.int64)
+        paths[: book.n_labels] = book.paths
+        for label in np.flatnonzero(paths < 0).tolist():
+            book.assign(label, book.free_path())
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the work with a warning instead of an error."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warnings.warn(
+            "training was interrupted; the estimator keeps what it has learned so far",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+@contextmanager
+def progress_bar(
+    verbose: bool, epochs: int, rows: int
+) -> Iterator[Callable[[int, Pass, int], None]]:
+    """Show a bar over all epochs with loss, P@1 and time left; yield what moves it on."""
+    if not verbose:
+        yield lambda _epoch, _result, _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %  left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("training", total=epochs * rows)
+
+        def show(epoch: int, result: Pass, done: int) -> None:
+            text = (
+                f"epoch {epoch}/{epochs}  loss {result.mean_loss:.4f}  P@1 {result.precision:.3f}"
+            )
+            progress.update(task, advance=done, description=text)
+
+        yield show
