@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "features.hpp"
 #include "trellis.hpp"
 
 namespace ltls {
@@ -76,7 +77,7 @@ class KeyedPermutation {
 // Every label has a path, computed from a seed. It grows by whole blocks: block b holds the labels
 // and the paths sizes[b−1] … sizes[b]−1, permuted among themselves, so growing moves no older
 // label.
-class RandomCodebook {
+class RandomCodebook final : public LabelMap {
   public:
     RandomCodebook(const std::vector<Index>& sizes, std::uint64_t seed)
         : sizes_(sizes), seed_(seed) {
@@ -95,11 +96,11 @@ class RandomCodebook {
     const std::vector<Index>& sizes() const { return sizes_; }
     std::uint64_t seed() const { return seed_; }
 
-    Index path_of(Index label) const {
+    Index path_of(Index label) const override {
         const auto [block, first] = block_of(label);
         return first + blocks_[block].forward(label - first);
     }
-    Index label_of(Index path) const {
+    Index label_of(Index path) const override {
         const auto [block, first] = block_of(path);
         return first + blocks_[block].inverse(path - first);
     }
@@ -122,7 +123,7 @@ class RandomCodebook {
 
 // Any assignment, with paths that may be free: two arrays, and the free paths in a list from which
 // any can be taken at once. A free path's entry of label_ tells its place p in that list, as −1−p.
-class TableCodebook {
+class TableCodebook final : public LabelMap {
   public:
     TableCodebook(Index n_paths, const Index* paths, Index n_labels) {
         if (n_paths < 1)
@@ -139,8 +140,8 @@ class TableCodebook {
     Index n_free() const { return static_cast<Index>(free_.size()); }
     const std::vector<Index>& paths() const { return path_; }
 
-    Index path_of(Index label) const { return path_[static_cast<std::size_t>(label)]; }
-    Index label_of(Index path) const {
+    Index path_of(Index label) const override { return path_[static_cast<std::size_t>(label)]; }
+    Index label_of(Index path) const override {
         return std::max<Index>(label_[static_cast<std::size_t>(path)], -1);
     }
     bool is_free(Index path) const { return label_[static_cast<std::size_t>(path)] < 0; }

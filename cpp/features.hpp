@@ -1,4 +1,6 @@
-// What the kernels are given: a feature matrix as Python holds it, weights, and how to learn.
+// What the kernels are given: a feature matrix as Python holds it, weights, and what to do with
+// them. One or several trellises of the same shape share the features; their edges lie side by side
+// in the rows of the weights and of h, a block each.
 #pragma once
 
 #include "trellis.hpp"
@@ -33,6 +35,8 @@ struct Learned {
     Index stride;
 };
 
+enum class Loss { separation, softmax, logistic };
+
 // Gives paths to labels that have none when learning meets them.
 class Assigner {
   public:
@@ -46,7 +50,7 @@ class Assigner {
 
 // How to learn, and from what: `order` lists the rows to take, labels and their paths come as CSR.
 struct Lesson {
-    enum Loss { separation, softmax, logistic } loss;
+    Loss loss;
     bool multilabel;
     float rate;
     float threshold;  // soft threshold when scoring; 0 is none
@@ -65,6 +69,29 @@ struct Learnt {
     double loss = 0;  // summed
     Index hits = 0;
     Index examples = 0;  // those that had a weight and what their loss needs
+};
+
+// Which label has which path; −1 for none.
+class LabelMap {
+  public:
+    virtual Index path_of(Index label) const = 0;
+    virtual Index label_of(Index path) const = 0;
+
+  protected:
+    ~LabelMap() = default;
+};
+
+// How to find the best labels of rows of edge scores: the best `n_paths` of every trellis are the
+// candidates, and their sums over all trellises rank them.
+struct Decoding {
+    Loss loss;
+    Index block;  // from one trellis' edges to the next one's, in a row of h
+    const LabelMap* const* codebooks;
+    Index n_trellises;
+    Index n_labels;  // labels from here on are not known yet
+    Index n_paths;
+    Index k;
+    bool normalise;  // softmax: take the log-partitions off, so that scores are log-probabilities
 };
 
 }  // namespace ltls

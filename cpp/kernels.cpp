@@ -2,6 +2,7 @@
 #include "kernels.hpp"
 
 #include "dynamic_program.hpp"
+#include "predictor.hpp"
 #include "trainer.hpp"
 
 namespace ltls::LTLS_ISA {
@@ -165,6 +166,17 @@ void edge_scores_of_rows(const Features& x, const Weights& weights, Index edges,
     }
 }
 
+Index decode(const Trellis& trellis, const Decoding& decoding, const float* h, Index rows,
+             Index* labels, float* scores) {
+    const Index length = decoding.n_trellises * decoding.block;
+    const Index bad = first_bad_row(h, rows, length);
+    if (bad >= 0) return bad;
+    Predictor predictor(trellis, decoding);
+    for (Index row = 0; row < rows; ++row)
+        predictor.run(h + row * length, labels + row * decoding.k, scores + row * decoding.k);
+    return -1;
+}
+
 void logistic_scores_of_rows(const Trellis& trellis, const float* h, Index rows, float* g) {
     for (Index row = 0; row < rows; ++row, h += trellis.n_edges, g += trellis.n_edges)
         logistic_scores(trellis, h, g);
@@ -173,11 +185,11 @@ void logistic_scores_of_rows(const Trellis& trellis, const float* h, Index rows,
 Learnt train(const Trellis& trellis, const Features& x, const Learned& learned,
              const Lesson& lesson) {
     switch (lesson.loss) {
-        case Lesson::separation:
+        case Loss::separation:
             return Trainer<Separation>(trellis, x, learned, lesson).run();
-        case Lesson::softmax:
+        case Loss::softmax:
             return Trainer<Softmax>(trellis, x, learned, lesson).run();
-        case Lesson::logistic:
+        case Loss::logistic:
             return Trainer<Logistic>(trellis, x, learned, lesson).run();
     }
     return {};
@@ -190,7 +202,7 @@ Learnt train(const Trellis& trellis, const Features& x, const Learned& learned,
 
 extern const Kernels table;
 const Kernels table = {LTLS_TEXT(LTLS_ISA),
-                       {edge_scores_of_rows, logistic_scores_of_rows, train},
+                       {edge_scores_of_rows, logistic_scores_of_rows, decode, train},
                        dynamic_programs<float>,
                        dynamic_programs<double>};
 

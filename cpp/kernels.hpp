@@ -26,6 +26,9 @@ struct LinearKernels {
                         float* h);
     // What a model of independent logistic edges decodes, see losses.hpp.
     void (*logistic_scores)(const Trellis&, const float* h, Index rows, float* g);
+    // The best labels of rows of h; returns the first row that holds NaN or +∞, or −1.
+    Index (*decode)(const Trellis&, const Decoding&, const float* h, Index rows, Index* labels,
+                    float* scores);
     Learnt (*train)(const Trellis&, const Features& x, const Learned&, const Lesson&);
 };
 

@@ -2,10 +2,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <bit>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "bindings.hpp"
 #include "codebook.hpp"
@@ -165,62 +168,134 @@ class Ranking final : public Assigner {
     Index most_;
 };
 
-Lesson::Loss loss_of(const std::string& name) {
-    if (name == "separation") return Lesson::separation;
-    if (name == "softmax") return Lesson::softmax;
-    if (name == "logistic") return Lesson::logistic;
+Loss loss_of(const std::string& name) {
+    if (name == "separation") return Loss::separation;
+    if (name == "softmax") return Loss::softmax;
+    if (name == "logistic") return Loss::logistic;
     throw std::invalid_argument("loss must be separation, softmax or logistic, got '" + name + "'");
 }
 
-std::tuple<double, Index, Index> train(
-    const Trellis& trellis, const FeatureArrays& x, OutMatrix<float> weights,
-    std::optional<OutMatrix<float>> squares, std::optional<OutMatrix<double>> sums,
-    const std::string& loss, bool multilabel, float rate, float threshold, bool count_hits,
-    Index clock, In<Index> order, In<Index> label_ptr, In<Index> labels, Out<Index> paths,
-    std::optional<In<float>> example_weights, TableCodebook* codebook, Index ranking_multiplier) {
-    check_weights("weights", weights, x.view, trellis.n_edges);
-    for (const auto* other : {squares ? &*squares : nullptr})
-        if (other) same_size("squares", other->size(), size(weights.size()));
-    if (sums) same_size("sums", sums->size(), size(weights.size()));
-    same_size("label_ptr", label_ptr.size(), x.view.n_rows + 1);
-    same_size("paths", paths.size(), size(labels.size()));
-    if (example_weights) same_size("example_weights", example_weights->size(), x.view.n_rows);
-    for (Index row = 0; row < x.view.n_rows; ++row)
+// A codebook of either kind as the kernels see it.
+const LabelMap& label_map(nb::handle codebook) {
+    if (nb::isinstance<TableCodebook>(codebook)) return nb::cast<const TableCodebook&>(codebook);
+    return nb::cast<const RandomCodebook&>(codebook);
+}
+
+// Finds the best labels of rows of h, which holds the edges of all trellises side by side.
+void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const std::string& loss,
+            Index n_labels, Index n_paths, bool normalise, OutMatrix<Index> labels,
+            OutMatrix<float> scores, int n_jobs) {
+    std::vector<const LabelMap*> maps;
+    for (nb::handle codebook : codebooks) maps.push_back(&label_map(codebook));
+    const Index rows = size(h.shape(0)), k = size(labels.shape(1));
+    const Index n_trellises = size(maps.size());
+    if (n_trellises < 1 || size(h.shape(1)) % n_trellises != 0 ||
+        size(h.shape(1)) / n_trellises < trellis.n_edges)
+        throw std::invalid_argument("h must hold a block of edge scores per codebook");
+    if (k < 1 || n_paths < 1 || n_paths > trellis.n_classes)
+        throw std::invalid_argument("k and n_paths must be at least 1, n_paths at most " +
+                                    std::to_string(trellis.n_classes));
+    same_size("labels", labels.size(), rows * k);
+    same_size("scores", scores.size(), rows * k);
+    const Index block = size(h.shape(1)) / n_trellises;
+    const Decoding decoding{loss_of(loss), block,   maps.data(), n_trellises,
+                            n_labels,      n_paths, k,           normalise};
+    const int threads = threads_for(n_jobs);
+    std::atomic<bool> bad{false};
+    {
+        nb::gil_scoped_release release;
+        in_parallel(rows, threads, [&](Index first, Index last) {
+            const Index bad_row = kernels().linear.decode(
+                trellis, decoding, h.data() + first * n_trellises * block, last - first,
+                labels.data() + first * k, scores.data() + first * k);
+            if (bad_row >= 0) bad = true;
+        });
+    }
+    if (bad)
+        throw std::invalid_argument(
+            "edge scores are not finite: X or the weights are too large for float32");
+}
+
+void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& order,
+                  const In<Index>& label_ptr, const In<Index>& labels,
+                  const OutMatrix<Index>& paths, const std::vector<TableCodebook*>& codebooks) {
+    same_size("label_ptr", label_ptr.size(), x.n_rows + 1);
+    same_size("a row of paths", paths.shape(1), size(labels.size()));
+    for (Index row = 0; row < x.n_rows; ++row)
         if (label_ptr.data()[row] < 0 || label_ptr.data()[row] > label_ptr.data()[row + 1] ||
             label_ptr.data()[row + 1] > size(labels.size()))
             throw std::invalid_argument("label_ptr is not that of a CSR matrix");
     for (Index i = 0; i < size(order.size()); ++i)
-        if (order.data()[i] < 0 || order.data()[i] >= x.view.n_rows)
+        if (order.data()[i] < 0 || order.data()[i] >= x.n_rows)
             throw std::invalid_argument("order must name rows of X, got " +
                                         std::to_string(order.data()[i]));
-    const Index lowest = codebook ? -1 : 0;
+    const Index lowest = codebooks.empty() ? 0 : -1;
     for (Index i = 0; i < size(paths.size()); ++i)
         if (paths.data()[i] < lowest || paths.data()[i] >= trellis.n_classes)
             throw std::invalid_argument("paths must be paths of the trellis, got " +
                                         std::to_string(paths.data()[i]));
-    if (codebook && codebook->n_paths() != trellis.n_classes)
-        throw std::invalid_argument("codebook must have a path per class of the trellis");
+    if (!codebooks.empty() && codebooks.size() != paths.shape(0))
+        throw std::invalid_argument("codebooks must be none or one per trellis");
+    for (const TableCodebook* codebook : codebooks)
+        if (codebook->n_paths() != trellis.n_classes)
+            throw std::invalid_argument("codebooks must have a path per class of the trellis");
+}
 
-    const Learned learned{weights.data(), squares ? squares->data() : nullptr,
-                          sums ? sums->data() : nullptr, size(weights.shape(1))};
-    std::optional<Ranking> ranking;
-    if (codebook) ranking.emplace(*codebook, ranking_multiplier);
-    const Lesson lesson{loss_of(loss),
-                        multilabel,
-                        rate,
-                        threshold,
-                        count_hits,
-                        clock,
-                        order.data(),
-                        size(order.size()),
-                        label_ptr.data(),
-                        labels.data(),
-                        paths.data(),
-                        example_weights ? example_weights->data() : nullptr,
-                        ranking ? &*ranking : nullptr};
+// Learns from some rows, every trellis by itself: threads take one each, so their number changes
+// nothing. Returns the summed loss, hits and examples, means over the trellises.
+std::tuple<double, double, Index> train(
+    const Trellis& trellis, const FeatureArrays& x, OutMatrix<float> weights,
+    std::optional<OutMatrix<float>> squares, std::optional<OutMatrix<double>> sums,
+    const std::string& loss, bool multilabel, float rate, float threshold, bool count_hits,
+    Index clock, In<Index> order, In<Index> label_ptr, In<Index> labels, OutMatrix<Index> paths,
+    std::optional<In<float>> example_weights, std::vector<TableCodebook*> codebooks,
+    Index ranking_multiplier, int n_jobs) {
+    const Index n_trellises = size(paths.shape(0)), stride = size(weights.shape(1));
+    check_weights("weights", weights, x.view, n_trellises * trellis.n_edges);
+    if (n_trellises < 1 || stride % n_trellises != 0)
+        throw std::invalid_argument("weights must hold a block of edges per row of paths");
+    if (squares) same_size("squares", squares->size(), size(weights.size()));
+    if (sums) same_size("sums", sums->size(), size(weights.size()));
+    if (example_weights) same_size("example_weights", example_weights->size(), x.view.n_rows);
+    check_lesson(trellis, x.view, order, label_ptr, labels, paths, codebooks);
+    const Loss rule = loss_of(loss);
+    const int threads = threads_for(n_jobs);
+
+    std::vector<Learnt> learnt(static_cast<std::size_t>(n_trellises));
     nb::gil_scoped_release release;
-    const Learnt learnt = kernels().linear.train(trellis, x.view, learned, lesson);
-    return {learnt.loss, learnt.hits, learnt.examples};
+    in_parallel(n_trellises, threads, [&](Index first, Index last) {
+        for (Index r = first; r < last; ++r) {
+            const Index block = r * (stride / n_trellises);
+            const Learned learned{weights.data() + block,
+                                  squares ? squares->data() + block : nullptr,
+                                  sums ? sums->data() + block : nullptr, stride};
+            std::optional<Ranking> ranking;
+            if (!codebooks.empty())
+                ranking.emplace(*codebooks[static_cast<std::size_t>(r)], ranking_multiplier);
+            const Lesson lesson{rule,
+                                multilabel,
+                                rate,
+                                threshold,
+                                count_hits,
+                                clock,
+                                order.data(),
+                                size(order.size()),
+                                label_ptr.data(),
+                                labels.data(),
+                                paths.data() + r * size(paths.shape(1)),
+                                example_weights ? example_weights->data() : nullptr,
+                                ranking ? &*ranking : nullptr};
+            learnt[static_cast<std::size_t>(r)] =
+                kernels().linear.train(trellis, x.view, learned, lesson);
+        }
+    });
+    double total_loss = 0, hits = 0;
+    for (const Learnt& one : learnt) {
+        total_loss += one.loss;
+        hits += static_cast<double>(one.hits);
+    }
+    const double share = 1.0 / static_cast<double>(n_trellises);
+    return {total_loss * share, hits * share, learnt[0].examples};
 }
 
 }  // namespace
@@ -233,10 +308,12 @@ void bind_learning(nb::module_& module) {
         .def("edge_scores", &edge_scores, "weights"_a, "scales"_a.none(), "h"_a, "first"_a,
              "n_jobs"_a);
     module.def("logistic_scores", &logistic_scores, "trellis"_a, "h"_a, "g"_a);
+    module.def("decode", &decode, "trellis"_a, "codebooks"_a, "h"_a, "loss"_a, "n_labels"_a,
+               "n_paths"_a, "normalise"_a, "labels"_a, "scores"_a, "n_jobs"_a);
     module.def("train", &train, "trellis"_a, "x"_a, "weights"_a, "squares"_a.none(),
                "sums"_a.none(), "loss"_a, "multilabel"_a, "rate"_a, "threshold"_a, "count_hits"_a,
                "clock"_a, "order"_a, "label_ptr"_a, "labels"_a, "paths"_a,
-               "example_weights"_a.none(), "codebook"_a.none(), "ranking_multiplier"_a);
+               "example_weights"_a.none(), "codebooks"_a, "ranking_multiplier"_a, "n_jobs"_a);
 }
 
 }  // namespace ltls

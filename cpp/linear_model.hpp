@@ -122,7 +122,7 @@ LTLS_INLINE void adagrad_update(float scale, float rate, const float* u, Index e
     for (Index e = 0; e < edges; ++e) {
         const float gradient = scale * u[e];
         squares[e] += gradient * gradient;
-        delta[e] = rate * gradient / (__builtin_sqrtf(squares[e]) + 1e-8f);
+        delta[e] = rate * gradient / __builtin_sqrtf(squares[e]);
     }
 }
 

@@ -6,7 +6,7 @@
 
 namespace ltls::LTLS_ISA {
 
-template <class Loss>
+template <class Rule>
 class Trainer {
   public:
     Trainer(const Trellis& trellis, const Features& x, const Learned& learned, const Lesson& lesson)
@@ -19,7 +19,7 @@ class Trainer {
           h_(trellis.n_edges),
           step_(trellis.n_edges),
           delta_(trellis.n_edges),
-          decoded_(lesson.loss == Lesson::logistic ? trellis.n_edges : 0),
+          decoded_(lesson.loss == Loss::logistic ? trellis.n_edges : 0),
           best_(trellis, 1) {}
 
     Learnt run() {
@@ -40,7 +40,7 @@ class Trainer {
         else
             edge_scores(row_, learned_.rows, nullptr, learned_.stride, trellis_.n_edges, h_);
         const Positives positives = find_positives(example);
-        if (positives.count == 0 && lesson_.loss != Lesson::logistic) return;
+        if (positives.count == 0 && lesson_.loss != Loss::logistic) return;
         ++learnt.examples;
         if (lesson_.count_hits) learnt.hits += positives.contains(best_path());
         bool moves = false;
@@ -81,8 +81,8 @@ class Trainer {
 
     Index best_path() {
         best_.keep(1);
-        if (lesson_.loss == Lesson::logistic) logistic_scores(trellis_, h_, decoded_);
-        forward<1, KBest<float>, float>(trellis_, lesson_.loss == Lesson::logistic ? decoded_ : h_,
+        if (lesson_.loss == Loss::logistic) logistic_scores(trellis_, h_, decoded_);
+        forward<1, KBest<float>, float>(trellis_, lesson_.loss == Loss::logistic ? decoded_ : h_,
                                         best_);
         return best_.sink()[0].path;
     }
@@ -111,7 +111,7 @@ class Trainer {
     const Learned learned_;
     const Lesson lesson_;
     Row row_;
-    Loss loss_;
+    Rule loss_;
     Buffer<float> h_, step_, delta_, decoded_;
     KBest<float> best_;
     Buffer<Index> positives_, ranked_;

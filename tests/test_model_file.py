@@ -55,7 +55,7 @@ def test_smaller_weights_predict_almost_the_same(digits, path, model, dtype):
     model.save(path, dtype=dtype)
     assert path.stat().st_size < full
     loaded = ltls.load(path)
-    assert loaded._model.weights.dtype == dtype
+    assert loaded._learned.linear.weights.dtype == dtype
     assert (loaded.predict(X) == model.predict(X)).mean() > 0.99
     largest = np.abs(np.column_stack([model.coef_, model.intercept_])).max(axis=0)
     error = np.abs(loaded.coef_ - model.coef_).max(axis=0)
@@ -88,8 +88,10 @@ def test_labels_come_back_with_their_type(digits, path, labels):
     model = LTLSClassifier(random_state=0, epochs=1).fit(X, [labels[i] for i in y])
     model.save(path)
     loaded = ltls.load(path)
-    assert loaded._labels.values == model._labels.values
-    assert [type(v) for v in loaded._labels.values] == [type(v) for v in model._labels.values]
+    assert loaded._learned.labels.values == model._learned.labels.values
+    assert [type(v) for v in loaded._learned.labels.values] == [
+        type(v) for v in model._learned.labels.values
+    ]
     assert loaded.classes_.tolist() == model.classes_.tolist()
 
 
@@ -241,10 +243,10 @@ def test_weights_are_mapped_and_loading_does_not_read_them(path):
             start = time.perf_counter()
             loaded = ltls.load(path, mmap=mmap)
             times[mmap].append(time.perf_counter() - start)
-            assert loaded._model.weights.flags.owndata != mmap
+            assert loaded._learned.linear.weights.flags.owndata != mmap
     assert min(times[True]) < min(times[False]) / 3
     with pytest.raises(ValueError, match="read-only"):
-        ltls.load(path)._model.weights[0, 0] = 1
+        ltls.load(path)._learned.linear.weights[0, 0] = 1
 
 
 def predict(path, X, queue):

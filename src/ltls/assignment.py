@@ -16,25 +16,58 @@ POLICIES = ("ranking", "random", "similarity", "frequency")
 
 
 def assign(
-    policy: str, trellis: Trellis, X: Any, indptr: Ints, labels: Ints, n_labels: int, rng: Any
-) -> Codebook:
-    """Make the codebook of a policy for labels 0 … n_labels − 1, from the rows that have them.
+    policy: str,
+    trellis: Trellis,
+    n_trellises: int,
+    X: Any,
+    indptr: Ints,
+    labels: Ints,
+    n_labels: int,
+    rng: Any,
+) -> list[Codebook]:
+    """Make a policy's codebooks for labels 0 … n_labels − 1, from the rows that have them.
 
     `random` is a keyed permutation without memory. `frequency` gives the most frequent label the
     smallest path: short paths are used most. `similarity` lets similar labels share edges.
     `ranking`, the paper's, leaves all paths free: labels take theirs while learning.
+
+    The codebooks of several trellises differ: by their seed, by the order of labels that leave a
+    slice together, or by a rotation of the axes along which labels are similar.
     """
     if policy == "random":
-        return RandomCodebook(trellis.n_classes, int(rng.randint(2**31)))
+        return [
+            RandomCodebook(trellis.n_classes, int(rng.randint(2**31))) for _ in range(n_trellises)
+        ]
+    if policy == "ranking":
+        return [TableCodebook(trellis.n_classes) for _ in range(n_trellises)]
     if policy == "frequency":
-        paths = np.empty(n_labels, np.int64)
         counts = np.bincount(labels, minlength=n_labels)
-        paths[np.argsort(-counts, kind="stable")] = np.arange(n_labels)
-        return TableCodebook(trellis.n_classes, paths)
-    if policy == "similarity":
-        axes = label_axes(X, indptr, labels, n_labels, trellis.n_slices + 1, rng)
-        return TableCodebook(trellis.n_classes, split_along_axes(trellis, axes))
-    return TableCodebook(trellis.n_classes)
+        return [_by_frequency(trellis, counts, rng if r else None) for r in range(n_trellises)]
+    axes = label_axes(X, indptr, labels, n_labels, trellis.n_slices + 1, rng)
+    rotations = [np.eye(axes.shape[1])] + [
+        _rotation(axes.shape[1], rng) for _ in range(n_trellises - 1)
+    ]
+    return [
+        TableCodebook(trellis.n_classes, split_along_axes(trellis, axes @ rotation))
+        for rotation in rotations
+    ]
+
+
+def _by_frequency(trellis: Trellis, counts: Ints, rng: Any) -> TableCodebook:
+    """Give the most frequent labels the smallest paths; with `rng`, mixed within every exit."""
+    order = np.argsort(-counts, kind="stable")
+    if rng is not None:
+        ends = np.cumsum([d * trellis.width**i for i, d in enumerate(trellis.digits)])
+        for part in np.split(order, np.unique(np.minimum(ends, len(order)))):
+            part[:] = rng.permutation(part)
+    paths = np.empty(len(counts), np.int64)
+    paths[order] = np.arange(len(counts))
+    return TableCodebook(trellis.n_classes, paths)
+
+
+def _rotation(n: int, rng: Any) -> npt.NDArray[np.float64]:
+    rotation: npt.NDArray[np.float64] = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    return rotation
 
 
 def label_axes(

@@ -21,13 +21,13 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from .arrays import as_integer
 from .assignment import POLICIES, Codebook, assign
 from .codebook import RandomCodebook, TableCodebook
-from .decoding import Decoder, best_threshold
+from .decoding import best_threshold
 from .labels import Labels, Targets, as_targets
-from .linear import Learner, LinearModel, engine_features
-from .training import Examples, Training
+from .linear import Learner
+from .model import Model
+from .training import Examples, Training, interruptible
 from .trellis import Trellis
 
-_ROWS_AT_A_TIME = 4096
 _THRESHOLD_ROWS = 10_000
 _MOST_CELLS = 1 << 28  # of a dense result
 
@@ -68,6 +68,9 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     width : int, default=2
         States per slice of the trellis, at least 2. Wider is larger, slower and more accurate.
+    n_trellises : int, default=1
+        Trellises over the same features, each with its own codebook; their scores are added.
+        Several narrow ones are more accurate than a wide one of the same size.
     loss : {"softmax", "separation", "logistic"}, default="softmax"
         "softmax" normalises over all classes and has probabilities; best for one label per row.
         "separation" is the paper's ranking loss. "logistic" learns every edge by itself; best for
@@ -76,7 +79,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Which path each label gets. "ranking" is the paper's: the best free path when the label is
         first seen. "random" needs no memory. "similarity" lets labels with similar examples share
         edges. "frequency" gives frequent labels short paths. A `TableCodebook` or `RandomCodebook`
-        is used for the labels in the order of `classes_`.
+        is used for the labels in the order of `classes_`; several trellises take a list of them.
     epochs : int, default=5
         Passes over the rows.
     learning_rate : float, default=0.3
@@ -102,7 +105,8 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_iter_no_change : int, default=3
         See `validation_fraction`.
     n_jobs : int or None, default=None
-        Threads when predicting: None is one, −1 all cores.
+        Threads: None is one, −1 all cores. Predicting shares out the rows, learning the trellises;
+        the result is the same for any number.
     random_state : int, RandomState or None, default=None
         For the order of rows, random codebooks and held-out rows.
     verbose : int, default=0
@@ -116,11 +120,14 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The labels: sorted after `fit`, in order of arrival after `partial_fit`. For an indicator
         matrix, its columns.
     trellis_ : Trellis
+        The graph; all trellises have the same.
+    codebooks_ : list of TableCodebook or RandomCodebook
+        Each trellis' path of every label; label i is classes_[i].
     codebook_ : TableCodebook or RandomCodebook
-        The path of every label; label i is classes_[i].
-    coef_ : array of shape (n_edges, n_features)
+        The first of them.
+    coef_ : array of shape (n_trellises · n_edges, n_features)
         The weights that score.
-    intercept_ : array of shape (n_edges,)
+    intercept_ : array of shape (n_trellises · n_edges,)
     n_features_in_ : int
     n_iter_ : int
         Epochs run.
@@ -150,8 +157,9 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "width": [Interval(Integral, 2, None, closed="left")],
+        "n_trellises": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions({"separation", "softmax", "logistic"})],
-        "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook],
+        "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
         "epochs": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [StrOptions({"adagrad", "sgd"})],
@@ -163,7 +171,11 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [None, Integral],
+        "n_jobs": [
+            None,
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Integral, None, -1, closed="right"),
+        ],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
         "warm_start": ["boolean"],
@@ -172,8 +184,9 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         width: int = 2,
+        n_trellises: int = 1,
         loss: str = "softmax",
-        assignment: str | Codebook = "random",
+        assignment: str | Codebook | list[Codebook] = "random",
         epochs: int = 5,
         learning_rate: float = 0.3,
         optimizer: str = "adagrad",
@@ -191,6 +204,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
     ) -> None:
         self.width = width
+        self.n_trellises = n_trellises
         self.loss = loss
         self.assignment = assignment
         self.epochs = epochs
@@ -232,13 +246,18 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
-            if self.warm_start and hasattr(self, "trellis_"):
+            if self.warm_start and hasattr(self, "_learned"):
                 self._check_same_problem(X, targets)
                 self._resume()
             else:
-                self._start(X, targets, rng)
-            examples = self._examples(X, targets, weights)
-            self._learn(examples, rng)
+                labels = Labels.sorted(targets)
+                if len(labels) < 2:
+                    raise ValueError(
+                        f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
+                        "partial_fit can begin with one"
+                    )
+                self._learned = self._start(X, targets, labels, len(labels), rng)
+            self._learn(self._examples(X, targets, weights), rng)
         return self
 
     def partial_fit(
@@ -262,16 +281,21 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
-            first = not hasattr(self, "trellis_")
+            first = not hasattr(self, "_learned")
             X, targets, weights = self._validated(X, y, sample_weight, reset=first)
             rng = check_random_state(self.random_state)
             if first:
-                self._start(X, targets, rng, classes)
+                labels = Labels() if classes is None else Labels(as_targets(classes).labels)
+                labels.add(targets)
+                # To grow and keep its width, a trellis needs as many paths as that.
+                room = max(len(labels), int(self.width))
+                self._learned = self._start(X, targets, labels, room, rng)
             else:
+                self._check_same_kind(targets)
                 self._resume()
-                self._take_in(targets)
-            examples = self._examples(X, targets, weights)
-            self._one_pass(examples, rng)
+                self._learned.labels.add(targets)
+                self._learned.make_room()
+            self._learn_batch(self._examples(X, targets, weights), rng)
         return self
 
     def _validated(
@@ -299,131 +323,118 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             reset=reset,
         )
 
-    def _start(self, X: Any, targets: Targets, rng: Any, classes: Any = ...) -> None:
-        """Begin anew: labels, trellis, codebook and weights of 0."""
-        streaming = classes is not ...
-        if streaming:
-            labels = Labels([] if classes is None else as_targets(classes).labels)
-            labels.add(targets)
+    def _start(self, X: Any, targets: Targets, labels: Labels, n_paths: int, rng: Any) -> Model:
+        """Begin anew: trellis, codebooks and weights of 0."""
+        given = self.assignment
+        if isinstance(given, str):
+            trellis = Trellis(n_paths, self.width)
+            ids = labels.ids(targets)
+            codebooks = assign(
+                given, trellis, self.n_trellises, X, targets.indptr, ids, len(labels), rng
+            )
         else:
-            labels = Labels.sorted(targets)
-            if len(labels) < 2:
+            codebooks = copy.deepcopy(given if isinstance(given, list) else [given])
+            sizes = {book.n_paths for book in codebooks}
+            if len(codebooks) != self.n_trellises or len(sizes) != 1:
                 raise ValueError(
-                    f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
-                    "partial_fit can begin with one"
+                    f"assignment must have one codebook for each of {self.n_trellises} trellises, "
+                    f"all of the same size, got {len(codebooks)} with {sorted(sizes)} paths"
                 )
-        # A trellis that will grow needs as many paths as its width, to keep that width.
-        n_paths = max(len(labels), int(self.width)) if streaming else len(labels)
-        codebook = self.assignment
-        if not isinstance(codebook, str):
-            if codebook.n_paths < len(labels):
-                raise ValueError(
-                    f"assignment has {codebook.n_paths} paths, y has {len(labels)} labels"
-                )
-            n_paths = codebook.n_paths
-            codebook = copy.deepcopy(codebook)
-        trellis = Trellis(n_paths, self.width)
-        if isinstance(codebook, str):
-            codebook = assign(
-                codebook, trellis, X, targets.indptr, labels.ids(targets), len(labels), rng
-            )
-        self._labels = labels
-        self.trellis_, self.codebook_ = trellis, codebook
-        self._learner = self._new_learner(X.shape[1])
-        self.multilabel_ = targets.multilabel
-        self._form = targets.form
-        self._loss = self.loss
-        self.n_iter_ = 0
-        self.loss_curve_: list[float] = []
-        self._most_labels = 1
-        self.__dict__.pop("threshold_", None)
+            if min(sizes) < len(labels):
+                raise ValueError(f"assignment has {min(sizes)} paths, y has {len(labels)} labels")
+            trellis = Trellis(min(sizes), self.width)
+        model = Model(
+            labels, trellis, codebooks, self.loss, self.l1, targets.multilabel, targets.form
+        )
+        model.learner = self._new_learner(model, X.shape[1])
+        return model
 
-    def _check_same_problem(self, X: Any, targets: Targets) -> None:
-        labels = Labels.sorted(targets)
-        if set(labels.values) != set(self._labels.values) or targets.multilabel != self.multilabel_:
-            raise ValueError(
-                "warm_start goes on with the classes of the last fit, and y has others; "
-                "use partial_fit for new labels, or warm_start=False"
-            )
-        if X.shape[1] != self._model.n_features:
-            raise ValueError("warm_start needs X with the features of the last fit")
-
-    def _resume(self) -> None:
-        """Let a model that came from a file learn on from its weights."""
-        if not hasattr(self, "_learner"):
-            self._learner = self._new_learner(self._model.n_features)
-            self._learner.weights[:, : self._model.n_edges] = self._model.dense()
-            self._learner.epochs = self.n_iter_
-
-    def _new_learner(self, n_features: int) -> Learner:
+    def _new_learner(self, model: Model, n_features: int) -> Learner:
         return Learner(
-            self.trellis_,
+            model.trellis,
+            len(model.codebooks),
             n_features,
             intercept=self.fit_intercept,
             adagrad=self.optimizer == "adagrad",
             average=self.average,
         )
 
-    def _take_in(self, targets: Targets) -> None:
-        """Make room for labels that are new, growing the trellis as often as it takes."""
+    def _resume(self) -> None:
+        """Let a model that came from a file learn on from its weights."""
+        model = self._learned
+        if model.learner is None:
+            linear = model.linear.stored_as("float32")
+            model.learner = self._new_learner(model, linear.n_features)
+            model.learner.weights[:] = linear.weights
+            model.learner.epochs = len(model.loss_curve)
+
+    def _check_same_kind(self, targets: Targets) -> None:
         if targets.multilabel != self.multilabel_:
             kinds = ("one label a row", "several labels a row")
             raise ValueError(
-                f"y must have {kinds[self.multilabel_]}, as in the first batch, "
-                f"got {kinds[targets.multilabel]}"
+                f"y must have {kinds[self.multilabel_]}, as before, got {kinds[targets.multilabel]}"
             )
-        self._labels.add(targets)
-        while self.trellis_.n_classes < len(self._labels):
-            self.trellis_, edge_map = self.trellis_.grow()
-            self.codebook_ = self.codebook_.grow(self.trellis_.n_classes)
-            self._learner.grow(self.trellis_, edge_map)
+
+    def _check_same_problem(self, X: Any, targets: Targets) -> None:
+        self._check_same_kind(targets)
+        if set(Labels.sorted(targets).values) != set(self._learned.labels.values):
+            raise ValueError(
+                "warm_start goes on with the classes of the last fit, and y has others; "
+                "use partial_fit for new labels, or warm_start=False"
+            )
+        if X.shape[1] != self._learned.linear.n_features:
+            raise ValueError("warm_start needs X with the features of the last fit")
 
     def _examples(
         self, X: Any, targets: Targets, weights: npt.NDArray[np.float32] | None
     ) -> Examples:
-        ids = self._labels.ids(targets)
+        model = self._learned
+        ids = model.labels.ids(targets)
         if targets.multilabel:  # in every row by id, as from an indicator matrix
             rows = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
             ids = ids[np.lexsort((ids, rows))]
         if self.class_weight is not None:
             of_rows = self._class_weights(ids, targets.indptr)
             weights = of_rows if weights is None else weights * of_rows
-        self._most_labels = max(self._most_labels, int(np.diff(targets.indptr).max()))
+        model.most_labels = max(model.most_labels, int(np.diff(targets.indptr).max()))
         return Examples(X, targets.indptr, ids, weights, targets.multilabel)
 
     def _class_weights(
         self, ids: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float32]:
-        n_rows, n_labels = len(indptr) - 1, len(self._labels)
+        labels, n_rows = self._learned.labels, len(indptr) - 1
         if isinstance(self.class_weight, dict):
-            of_labels = np.ones(n_labels)
+            of_labels = np.ones(len(labels))
             for label, weight in self.class_weight.items():
-                if label in self._labels:
-                    of_labels[self._labels.id(label)] = weight
+                if label in labels:
+                    of_labels[labels.id(label)] = weight
         else:
-            of_labels = n_rows / (n_labels * np.maximum(np.bincount(ids, minlength=n_labels), 1))
-        counts = np.diff(indptr)
-        sums = np.bincount(np.repeat(np.arange(n_rows), counts), of_labels[ids], n_rows)
-        means: npt.NDArray[np.float32] = np.where(
-            counts > 0, sums / np.maximum(counts, 1), 1
-        ).astype(np.float32)
-        return means
+            counts = np.maximum(np.bincount(ids, minlength=len(labels)), 1)
+            of_labels = n_rows / (len(labels) * counts)
+        per_row = np.diff(indptr)
+        sums = np.bincount(np.repeat(np.arange(n_rows), per_row), of_labels[ids], n_rows)
+        means = np.where(per_row > 0, sums / np.maximum(per_row, 1), 1)
+        return means.astype(np.float32)
 
     def _training(self) -> Training:
+        model = self._learned
+        assert model.learner is not None
         return Training(
-            self.trellis_,
-            self.codebook_,
-            self._learner,
-            len(self._labels),
-            self._loss,
+            model.trellis,
+            model.codebooks,
+            model.learner,
+            len(model.labels),
+            model.loss,
             self.learning_rate,
             self.l1,
             self.ranking_multiplier,
+            self.n_jobs,
             bool(self.verbose),
         )
 
     def _learn(self, examples: Examples, rng: Any) -> None:
         """Run all epochs, holding some rows out if asked to, and learn the threshold."""
+        model = self._learned
         n_held_out = int(np.ceil(self.validation_fraction * len(examples)))
         if n_held_out >= len(examples):
             raise ValueError(
@@ -433,53 +444,48 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mixed = rng.permutation(len(examples)) if n_held_out else np.arange(len(examples))
         held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
         training = self._training()
-        self._scoring = training.run(
+        model.scoring = None
+        model.scoring = training.run(
             examples,
             rows,
             epochs=self.epochs,
             rng=rng,
             shuffle=self.shuffle,
             patience=self.n_iter_no_change if n_held_out else None,
-            precision=lambda model: self._precision(model, examples, held_out),
+            precision=lambda linear: model.precision(examples, held_out, self.n_jobs, linear),
         )
-        self.loss_curve_ = training.losses
-        self.n_iter_ = len(training.losses)
-        if self.multilabel_:
-            watched = (held_out if n_held_out else rows)[:_THRESHOLD_ROWS]
-            self.threshold_ = self._best_threshold(examples, watched)
+        model.loss_curve = training.losses
+        if model.multilabel:
+            model.threshold = self._best_threshold(examples, held_out if n_held_out else rows)
 
-    def _one_pass(self, examples: Examples, rng: Any) -> None:
+    def _learn_batch(self, examples: Examples, rng: Any) -> None:
         """Pass once over a batch; the threshold is the mean of the batches' best ones."""
-        training = self._training()
-        self._scoring = None
-        training.run(
-            examples,
-            np.arange(len(examples)),
-            epochs=1,
-            rng=rng,
-            shuffle=self.shuffle,
-            patience=None,
-            precision=lambda _: 0.0,
-        )
-        self.loss_curve_ += training.losses
-        self.n_iter_ += 1
-        if self.multilabel_:
-            best = self._best_threshold(examples, np.arange(min(len(examples), _THRESHOLD_ROWS)))
-            self.threshold_ = (
-                getattr(self, "threshold_", best) * (self.n_iter_ - 1) + best
-            ) / self.n_iter_
-
-    def _precision(
-        self, model: LinearModel, examples: Examples, rows: npt.NDArray[np.int64]
-    ) -> float:
-        """Return how often the best label of a row is one of its own."""
-        ids, _ = self._topk(examples.X[rows], 1, model)
-        return float(examples.contains(rows, ids).any(axis=1).mean())
+        model, training = self._learned, self._training()
+        rows = np.arange(len(examples))
+        model.scoring = None
+        with interruptible():
+            training.pass_over(examples, rng.permutation(rows) if self.shuffle else rows)
+        model.loss_curve = model.loss_curve + training.losses
+        if model.multilabel:
+            best, batches = self._best_threshold(examples, rows), len(model.loss_curve)
+            before = best if model.threshold is None else model.threshold
+            model.threshold = before + (best - before) / batches
 
     def _best_threshold(self, examples: Examples, rows: npt.NDArray[np.int64]) -> float:
-        ids, scores = self._topk(examples.X[rows], self._n_candidates)
+        rows = rows[:_THRESHOLD_ROWS]
+        ids, scores = self._learned.topk(examples.X[rows], self._learned.n_candidates, self.n_jobs)
         n_true = int(np.diff(examples.indptr)[rows].sum())
         return best_threshold(scores, examples.contains(rows, ids), n_true)
+
+    @contextmanager
+    def _unchanged_if_it_fails(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def save(self, path: str | os.PathLike[str], dtype: str = "float32") -> None:
         """Write the fitted model to a file that `ltls.load` reads.
@@ -493,99 +499,97 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         from .model_file import save
 
-        check_is_fitted(self, "trellis_")
+        check_is_fitted(self)
         save(self, path, dtype)
 
-    @contextmanager
-    def _unchanged_if_it_fails(self) -> Iterator[None]:
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    # What was learned
 
-    # Predicting
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_learned")
 
-    @property
-    def _model(self) -> LinearModel:
-        return self._learner.model(self.l1) if self._scoring is None else self._scoring
+    def _fitted(self) -> Model:
+        if "_learned" not in self.__dict__:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return self._learned
 
     @property
     def classes_(self) -> npt.NDArray[Any]:
         """The labels, in the order of their ids."""
-        return self._fitted("_labels").array  # type: ignore[no-any-return]
+        return self._fitted().labels.array
+
+    @property
+    def trellis_(self) -> Trellis:
+        """The graph that every trellis of the model has."""
+        return self._fitted().trellis
+
+    @property
+    def codebooks_(self) -> list[Codebook]:
+        """The codebook of every trellis."""
+        return self._fitted().codebooks
+
+    @property
+    def codebook_(self) -> Codebook:
+        """The codebook of the first trellis."""
+        return self._fitted().codebooks[0]
 
     @property
     def coef_(self) -> npt.NDArray[np.float32]:
-        """The weights that score, shape (n_edges, n_features)."""
-        self._fitted("trellis_")
-        return self._model.dense()[: self._model.n_features].T
+        """The weights that score, shape (n_trellises · n_edges, n_features)."""
+        linear = self._fitted().linear
+        return linear.dense()[: linear.n_features].T
 
     @property
     def intercept_(self) -> npt.NDArray[np.float32]:
         """The intercept of every edge."""
-        self._fitted("trellis_")
-        model = self._model
-        if not model.intercept:
-            return np.zeros(model.n_edges, np.float32)
-        intercept: npt.NDArray[np.float32] = model.dense()[-1]
-        return intercept
-
-    def _fitted(self, name: str) -> Any:
-        if name not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__} has no such attribute before it is fitted")
-        return self.__dict__[name]
+        linear = self._fitted().linear
+        weights = linear.dense()
+        last: npt.NDArray[np.float32] = weights[-1] if linear.intercept else 0 * weights[0]
+        return last
 
     @property
-    def _n_candidates(self) -> int:
-        """How many labels a row may be expected to have: twice as many as any row had."""
-        return min(len(self._labels), 2 * self._most_labels + 1)
+    def multilabel_(self) -> bool:
+        """Whether rows may have several labels."""
+        return self._fitted().multilabel
 
     @property
-    def _decoder(self) -> Decoder:
-        return Decoder(self.trellis_, self.codebook_, len(self._labels), self._loss, self.n_jobs)
+    def loss_curve_(self) -> list[float]:
+        """The mean loss of every epoch."""
+        return self._fitted().loss_curve
 
-    def _edge_scores(
-        self, X: Any, model: LinearModel | None = None
-    ) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
-        """Yield edge scores of the rows of a checked X, some rows at a time."""
-        model = self._model if model is None else model
-        features = engine_features(X, model.intercept)
-        for first in range(0, X.shape[0], _ROWS_AT_A_TIME):
-            rows = slice(first, min(first + _ROWS_AT_A_TIME, X.shape[0]))
-            yield rows, model.edge_scores(features, first, rows.stop - first, self.n_jobs)
+    @property
+    def n_iter_(self) -> int:
+        """The number of epochs run."""
+        return len(self.loss_curve_)
 
-    def _topk(
-        self, X: Any, k: int, model: LinearModel | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return the ids and scores of the k best labels of a checked X."""
-        decoder = self._decoder
-        k = min(k, decoder.n_labels)
-        ids = np.empty((X.shape[0], k), np.int64)
-        scores = np.empty((X.shape[0], k), np.float32)
-        for rows, h in self._edge_scores(X, model):
-            ids[rows], scores[rows] = decoder.topk(h, k)
-        return ids, scores
+    @property
+    def threshold_(self) -> float:
+        """The score from which a multi-label `predict` gives a label; it may be set."""
+        threshold = self._fitted().threshold
+        if threshold is None:
+            raise AttributeError("only multi-label models have a threshold")
+        return threshold
+
+    @threshold_.setter
+    def threshold_(self, threshold: float) -> None:
+        self._fitted().threshold = float(threshold)
+
+    # Predicting
 
     def _checked(self, X: Any) -> Any:
-        check_is_fitted(self, "trellis_")
+        check_is_fitted(self)
         return self._features(X, reset=False)
 
     def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the scores of all edges, shape (n_rows, n_edges)."""
-        X = self._checked(X)
-        h = np.empty((X.shape[0], self.trellis_.n_edges), np.float32)
-        for rows, part in self._edge_scores(X):
-            h[rows] = part
-        return h
+        """Return the scores of all edges, shape (n_rows, n_trellises · n_edges)."""
+        X, linear = self._checked(X), self._learned.linear
+        parts = [linear.without_padding(h) for _, h in self._learned.edge_scores(X, self.n_jobs)]
+        return np.concatenate(parts)
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return the k best labels of every row and their scores, best first.
 
-        Scores are log-probabilities for loss="softmax", sums of log σ over the edges of the path
-        for "logistic", and sums of edge scores for "separation".
+        A score is a sum over the trellises: for loss="softmax" of the log-probability of the
+        label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
 
         Returns
         -------
@@ -593,7 +597,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             k is at most the number of classes.
         """
         X = self._checked(X)
-        ids, scores = self._topk(X, as_integer("k", k, at_least=1))
+        ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
         return self.classes_[ids], scores
 
     def predict(self, X: Any) -> Any:
@@ -604,17 +608,24 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         X = self._checked(X)
         if not self.multilabel_:
-            return self.classes_[self._topk(X, 1)[0][:, 0]]
+            return self.classes_[self._learned.topk(X, 1, self.n_jobs)[0][:, 0]]
+        matrix = self._predict_rows(X)
+        return matrix.toarray() if self._learned.form == "dense" else matrix
+
+    def _predict_rows(self, X: Any) -> Any:
+        """Return the labels of a multi-label model as a CSR indicator."""
+        model = self._learned
+        decoder = model.decoder(self.n_jobs)
         parts = [
-            self._decoder.above(h, self.threshold_, self._n_candidates)
-            for _, h in self._edge_scores(X)
+            decoder.above(h, self.threshold_, model.n_candidates)
+            for _, h in model.edge_scores(X, self.n_jobs)
         ]
         counts, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
-        shape = (X.shape[0], len(self._labels))
         indptr = np.concatenate([[0], np.cumsum(counts)])
+        shape = (X.shape[0], len(model.labels))
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
         matrix.sort_indices()
-        return matrix.toarray() if self._form == "dense" else matrix
+        return matrix
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows that `predict` gets right; with several labels, all of them."""
@@ -622,16 +633,17 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         targets = as_targets(y)
         if targets.n_rows != X.shape[0]:
             raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X")
+        ids = self._learned.labels.ids(targets)
         if targets.multilabel:
-            truth = Examples(X, targets.indptr, self._labels.ids(targets), None, True)
-            predicted = csr_array(self.predict(X))
-            rows = np.repeat(np.arange(X.shape[0]), np.diff(predicted.indptr))
+            predicted = self._predict_rows(X)
+            n_given, n_true = np.diff(predicted.indptr), np.diff(targets.indptr)
+            truth = Examples(X, targets.indptr, ids, None, True)
+            rows = np.repeat(np.arange(X.shape[0]), n_given)
             hits = truth.contains(rows, predicted.indices[:, None].astype(np.int64))[:, 0]
             found = np.bincount(rows, hits, X.shape[0])
-            counts = np.diff(predicted.indptr), np.diff(targets.indptr)
-            right = (found == counts[0]) & (found == counts[1])
+            right = (found == n_given) & (found == n_true)
         else:
-            right = self._topk(X, 1)[0][:, 0] == self._labels.ids(targets)
+            right = self._learned.topk(X, 1, self.n_jobs)[0][:, 0] == ids
         weights = None if sample_weight is None else _weights(sample_weight, X.shape[0])
         return float(np.average(right, weights=weights))
 
@@ -651,11 +663,11 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
         For one label a row they are normalised over `classes_`. For several, "logistic" gives each
-        label the product of its edges' probabilities.
+        label the product of its edges' probabilities, the geometric mean over the trellises.
         """
         scores = self._all_scores(self._checked(X), "predict_proba")
-        if self._loss == "logistic" and self.multilabel_:
-            return np.exp(np.minimum(scores, 0))
+        if self._learned.loss == "logistic" and self.multilabel_:
+            return np.exp(np.minimum(scores / len(self.codebooks_), 0))
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         probabilities: npt.NDArray[np.float32] = scores / scores.sum(axis=1, keepdims=True)
         return probabilities
@@ -664,8 +676,8 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def log_proba(self, X: Any, y: Any) -> npt.NDArray[np.float32]:
         """Return the log-probability of one label per row, in O(log C) each.
 
-        It is normalised over all paths, those without a label included: what they hold is the
-        probability of a label not seen yet.
+        It is the mean of the trellises' probabilities, each normalised over all its paths. Those
+        without a label are among them: what they hold is the probability of a label not seen yet.
 
         Parameters
         ----------
@@ -674,29 +686,26 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             A label that was never seen is an error.
         """
         X = self._checked(X)
-        targets = as_targets(y)
+        model, targets = self._learned, as_targets(y)
         if targets.multilabel or targets.n_rows != X.shape[0]:
             raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X")
-        ids = self._labels.ids(targets)
+        ids = model.labels.ids(targets)
         if (ids < 0).any():
             unknown = np.asarray(targets.labels, object)[int(np.argmax(ids < 0))]
             raise ValueError(f"y must hold labels of classes_, {unknown!r} was never seen")
-        paths = self.codebook_.path_of(ids)
-        result = np.empty(X.shape[0], np.float32)
-        for rows, h in self._edge_scores(X):
-            scores = self.trellis_.score(h, paths[rows], self.n_jobs)
-            result[rows] = scores - self.trellis_.log_partition(h, self.n_jobs)
-        return result
+        decoder = model.decoder(self.n_jobs)
+        parts = [decoder.log_proba(h, ids[rows]) for rows, h in model.edge_scores(X, self.n_jobs)]
+        return np.concatenate(parts)
 
     def _all_scores(self, X: Any, name: str) -> npt.NDArray[np.float32]:
-        decoder = self._decoder
+        decoder = self._learned.decoder(self.n_jobs)
         if X.shape[0] * decoder.n_labels > _MOST_CELLS:
             raise ValueError(
                 f"{name} would make a dense matrix of {X.shape[0]} rows × {decoder.n_labels} "
                 "classes; use predict_topk, or fewer rows"
             )
         scores = np.empty((X.shape[0], decoder.n_labels), np.float32)
-        for rows, h in self._edge_scores(X):
+        for rows, h in self._learned.edge_scores(X, self.n_jobs):
             scores[rows] = decoder.all_scores(h)
         return scores
 

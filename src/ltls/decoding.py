@@ -3,73 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _engine
+from .arrays import threads
 from .assignment import Codebook
 from .trellis import Trellis
 
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+_CANDIDATES = 20  # at least so many paths of each of several trellises are looked at
 _MOST_PATHS = 4096  # the widest search before all labels are scored one by one
 _CELLS = 1 << 22  # rows × labels that are scored at a time
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns edge scores into labels. Paths without a label are never answers."""
+    """Turns edge scores into labels. Paths without a label are never answers.
+
+    h has the blocks of all trellises side by side. The best paths of every trellis are candidates,
+    and a label's score is the sum of its paths' scores over all trellises: less the log-partitions
+    for softmax, of log σ(h) for logistic.
+    """
 
     trellis: Trellis
-    codebook: Codebook
+    codebooks: list[Codebook]
     n_labels: int
     loss: str
     n_jobs: int | None = None
 
-    def decision_scores(self, h: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return the edge scores whose sums rank the labels."""
-        if self.loss != "logistic":
-            return h
-        g = np.empty_like(h)
-        _engine.logistic_scores(self.trellis._engine, h, g)
-        return g
-
-    def offsets(self, h: npt.NDArray[np.float32]) -> Any:
-        """Return what is taken from every score of a row: the log-partition makes probabilities."""
-        if self.loss != "softmax":
-            return 0
-        return self.trellis.log_partition(h, self.n_jobs)[:, None]
-
-    def topk(
-        self, h: npt.NDArray[np.float32], k: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def topk(self, h: Floats, k: int) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
         k = min(k, self.n_labels)
-        g = self.decision_scores(h)
-        ids = np.full((len(h), k), -1, np.int64)
-        scores = np.full((len(h), k), -np.inf, np.float32)
-        rows = np.arange(len(h))
-        n_paths = k
-        while len(rows):
-            if n_paths > _MOST_PATHS:
-                ids[rows], scores[rows] = self._best_of_all(g[rows], k)
-                break
-            paths, path_scores = self.trellis.topk(g[rows], n_paths, self.n_jobs)
-            labels = self._labels_of(paths)
-            found = labels >= 0
-            # The k first labels of each row, in order; rows that lack some search wider.
-            enough = found.sum(axis=1) >= k
-            first = np.argsort(~found[enough], axis=1, kind="stable")[:, :k]
-            ids[rows[enough]] = np.take_along_axis(labels[enough], first, axis=1)
-            scores[rows[enough]] = np.take_along_axis(path_scores[enough], first, axis=1)
-            rows = rows[~enough]
+        n_paths = k if len(self.codebooks) == 1 else max(2 * k, _CANDIDATES)
+        ids, scores = self._search(h, k, n_paths)
+        while len(lacking := np.flatnonzero(ids[:, -1] < 0)):
             n_paths *= 4
-        scores -= self.offsets(h)
+            if n_paths > _MOST_PATHS:
+                ids[lacking], scores[lacking] = self._best_of_all(h[lacking], k)
+                break
+            ids[lacking], scores[lacking] = self._search(h[lacking], k, n_paths)
         return ids, scores
 
-    def above(
-        self, h: npt.NDArray[np.float32], threshold: float, k: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def above(self, h: Floats, threshold: float, k: int) -> tuple[Ints, Ints]:
         """Return the labels whose score reaches a threshold: how many in each row, and their ids.
 
         `k` is a guess of how many that will be at most; the search widens where it is too few.
@@ -81,43 +61,75 @@ class Decoder:
                 return given.sum(axis=1), ids[given]
             k *= 4
 
-    def all_scores(self, h: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def all_scores(self, h: Floats) -> Floats:
         """Return the scores of all labels, shape (rows, n_labels)."""
-        scores = self._label_scores(self.decision_scores(h))
-        scores -= self.offsets(h)
+        scores = np.zeros((len(h), self.n_labels), np.float32)
+        labels = np.arange(self.n_labels)
+        for block, codebook in zip(self.blocks(h), self.codebooks, strict=True):
+            g = self._decision_scores(block)
+            paths = codebook.path_of(labels)
+            step = max(1, _CELLS // self.n_labels)
+            for first in range(0, len(g), step):
+                part = g[first : first + step]
+                each = np.broadcast_to(paths, (len(part), self.n_labels))
+                scores[first : first + step] += self.trellis.score(part, each, self.n_jobs)
+            if self.loss == "softmax":
+                scores -= self.trellis.log_partition(block, self.n_jobs)[:, None]
         return scores
 
-    def _labels_of(self, paths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        labels: npt.NDArray[np.int64] = self.codebook.label_of(paths)
-        return np.where(labels < self.n_labels, labels, -1)
+    def log_proba(self, h: Floats, labels: Ints) -> Floats:
+        """Return the log of the trellises' mean probability of one label per row."""
+        each = [
+            self.trellis.score(block, codebook.path_of(labels), self.n_jobs)
+            - self.trellis.log_partition(block, self.n_jobs)
+            for block, codebook in zip(self.blocks(h), self.codebooks, strict=True)
+        ]
+        mean: Floats = np.logaddexp.reduce(each, axis=0) - np.float32(np.log(len(each)))
+        return mean
 
-    def _label_scores(self, g: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        paths = self.codebook.path_of(np.arange(self.n_labels))
-        scores = np.empty((len(g), self.n_labels), np.float32)
-        step = max(1, _CELLS // self.n_labels)
-        for first in range(0, len(g), step):
-            part = g[first : first + step]
-            each = np.broadcast_to(paths, (len(part), self.n_labels))
-            scores[first : first + step] = self.trellis.score(part, each, self.n_jobs)
-        return scores
+    def blocks(self, h: Floats) -> list[Floats]:
+        """Return the edge scores of every trellis."""
+        blocks = h.reshape(len(h), len(self.codebooks), -1)[:, :, : self.trellis.n_edges]
+        return [np.ascontiguousarray(blocks[:, r]) for r in range(len(self.codebooks))]
 
-    def _best_of_all(
-        self, g: npt.NDArray[np.float32], k: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        ids = np.empty((len(g), k), np.int64)
-        scores = np.empty((len(g), k), np.float32)
+    def _decision_scores(self, h: Floats) -> Floats:
+        """Return the edge scores whose sums rank the labels."""
+        if self.loss != "logistic":
+            return h
+        g = np.empty_like(h)
+        _engine.logistic_scores(self.trellis._engine, h, g)
+        return g
+
+    def _search(self, h: Floats, k: int, n_paths: int) -> tuple[Ints, Floats]:
+        ids = np.empty((len(h), k), np.int64)
+        scores = np.empty((len(h), k), np.float32)
+        _engine.decode(
+            self.trellis._engine,
+            [book._engine for book in self.codebooks],
+            h,
+            self.loss,
+            self.n_labels,
+            min(n_paths, self.trellis.n_classes),
+            self.loss == "softmax",
+            ids,
+            scores,
+            threads(self.n_jobs),
+        )
+        return ids, scores
+
+    def _best_of_all(self, h: Floats, k: int) -> tuple[Ints, Floats]:
+        ids = np.empty((len(h), k), np.int64)
+        scores = np.empty((len(h), k), np.float32)
         step = max(1, _CELLS // self.n_labels)
-        for first in range(0, len(g), step):
-            part = self._label_scores(g[first : first + step])
+        for first in range(0, len(h), step):
+            part = self.all_scores(h[first : first + step])
             best = np.argsort(-part, axis=1, kind="stable")[:, :k]
             ids[first : first + step] = best
             scores[first : first + step] = np.take_along_axis(part, best, axis=1)
         return ids, scores
 
 
-def best_threshold(
-    scores: npt.NDArray[np.float32], hits: npt.NDArray[np.bool_], n_true: int
-) -> float:
+def best_threshold(scores: Floats, hits: npt.NDArray[np.bool_], n_true: int) -> float:
     """Return the score from which saying yes gives the best micro-averaged F1.
 
     Parameters

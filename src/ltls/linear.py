@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,24 @@ from . import _engine
 from .arrays import threads
 from .trellis import Trellis
 
-PADDING = 16  # rows of W are padded to this many numbers, a cache line of float32
+PADDING = 16  # a trellis' block of a row of W is padded to this many numbers: 64 bytes of float32
+
+# AdaGrad's sums of squared gradients begin here: from 0, the first step of every weight would be a
+# full one, however small its gradient.
+SQUARES_START = np.float32(1e-3)
 
 
 def padded(n_edges: int) -> int:
-    """Return the length of a row of W."""
+    """Return the length of a trellis' block in a row of W."""
     return -(-n_edges // PADDING) * PADDING
+
+
+def aligned_zeros(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return zeros that begin on a cache line, so that every block does."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 def engine_features(X: Any, intercept: bool) -> _engine.Features:
@@ -35,12 +47,14 @@ def engine_features(X: Any, intercept: bool) -> _engine.Features:
 class LinearModel:
     """Weights that score: one row per feature, and one for the intercept if there is one.
 
-    `weights` is float32, or float16 or int8 with one scale per row, and may lie in a mapped file.
+    A row has a padded block of edges for every trellis. `weights` is float32, or float16 or int8
+    with one scale per row, and may lie in a mapped file.
     """
 
     weights: npt.NDArray[Any]
     scales: npt.NDArray[np.float32] | None
     n_edges: int
+    n_trellises: int
     intercept: bool
 
     @property
@@ -51,52 +65,66 @@ class LinearModel:
     def edge_scores(
         self, features: _engine.Features, first: int, count: int, n_jobs: int | None
     ) -> npt.NDArray[np.float32]:
-        """Return h = xW for some rows."""
-        h = np.empty((count, self.n_edges), np.float32)
+        """Return h = xW for some rows, blocks and their padding as in W."""
+        h = np.empty((count, self.weights.shape[1]), np.float32)
         stored = self.weights.view(np.uint16) if self.weights.dtype == np.float16 else self.weights
         features.edge_scores(stored, self.scales, h, first, threads(n_jobs))
         return h
 
+    def without_padding(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return rows of W or h with the edges of all trellises and nothing else."""
+        blocks = rows.reshape(len(rows), self.n_trellises, -1)
+        return blocks[:, :, : self.n_edges].reshape(len(rows), -1)
+
     def copy(self) -> LinearModel:
         """Return a model that does not change when its learner goes on."""
-        return LinearModel(self.weights.copy(), self.scales, self.n_edges, self.intercept)
+        return replace(self, weights=self.weights.copy())
 
     def dense(self) -> npt.NDArray[np.float32]:
-        """Return the weights as numbers, shape (rows, n_edges)."""
-        weights: npt.NDArray[np.float32] = self.weights[:, : self.n_edges].astype(np.float32)
-        return weights if self.scales is None else weights * self.scales[:, None]
+        """Return the weights as numbers, shape (rows, n_trellises · n_edges)."""
+        return self.without_padding(self._numbers())
+
+    def _numbers(self) -> npt.NDArray[np.float32]:
+        numbers: npt.NDArray[np.float32] = self.weights.astype(np.float32)
+        return numbers if self.scales is None else numbers * self.scales[:, None]
 
     def stored_as(self, dtype: str) -> LinearModel:
         """Return the model with its weights rounded to float32, float16 or int8."""
-        if dtype == "int8":
-            weights = self.dense()
-            largest = np.abs(weights).max(axis=1, initial=0)
-            scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
-            rows = np.zeros((len(weights), padded(self.n_edges)), np.int8)
-            rows[:, : self.n_edges] = np.rint(weights / scales[:, None])
-            return LinearModel(rows, scales, self.n_edges, self.intercept)
-        if dtype not in ("float32", "float16"):
+        if dtype not in ("float32", "float16", "int8"):
             raise ValueError(f"dtype must be 'float32', 'float16' or 'int8', got {dtype!r}")
-        rows = np.zeros((len(self.weights), padded(self.n_edges)), dtype)
-        weights = self.dense()
-        if dtype == "float16" and np.abs(weights).max(initial=0) > np.finfo(np.float16).max:
+        weights = self._numbers()
+        largest = np.abs(weights).max(axis=1, initial=0)
+        if dtype == "int8":
+            scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+            rows = np.rint(weights / scales[:, None]).astype(np.int8)
+            return replace(self, weights=rows, scales=scales)
+        if dtype == "float16" and largest.max(initial=0) > np.finfo(np.float16).max:
             raise ValueError("weights are too large for float16; use dtype='float32' or 'int8'")
-        rows[:, : self.n_edges] = weights
-        return LinearModel(rows, None, self.n_edges, self.intercept)
+        return replace(self, weights=weights.astype(dtype), scales=None)
 
 
 class Learner:
     """The weights of a linear model while it learns, with its optimizer's memory."""
 
     def __init__(
-        self, trellis: Trellis, n_features: int, *, intercept: bool, adagrad: bool, average: bool
+        self,
+        trellis: Trellis,
+        n_trellises: int,
+        n_features: int,
+        *,
+        intercept: bool,
+        adagrad: bool,
+        average: bool,
     ) -> None:
-        shape = (n_features + intercept, padded(trellis.n_edges))
+        shape = (n_features + intercept, n_trellises * padded(trellis.n_edges))
         self.intercept = intercept
         self.n_edges = trellis.n_edges
-        self.weights = np.zeros(shape, np.float32)
-        self.squares = np.zeros(shape, np.float32) if adagrad else None
-        self.sums = np.zeros(shape, np.float64) if average else None
+        self.n_trellises = n_trellises
+        self.weights = aligned_zeros(shape, np.float32)
+        self.squares = aligned_zeros(shape, np.float32) if adagrad else None
+        if self.squares is not None:
+            self.squares += SQUARES_START
+        self.sums = aligned_zeros(shape, np.float64) if average else None
         self.clock = 1  # examples seen, plus one
         self.epochs = 0
         self._model: tuple[int, float, LinearModel] | None = None
@@ -106,15 +134,15 @@ class Learner:
         trellis: Trellis,
         features: _engine.Features,
         order: npt.NDArray[np.int64],
-        rows: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
-        example_weights: npt.NDArray[np.float32] | None,
-        ranking: _engine.TableCodebook | None,
+        label_ptr: npt.NDArray[np.int64],
+        labels: npt.NDArray[np.int64],
+        paths: npt.NDArray[np.int64],
         **how: Any,
-    ) -> tuple[float, int, int]:
+    ) -> tuple[float, float, int]:
         """Learn from the rows that `order` names; return the summed loss, hits and examples.
 
-        `rows` holds the rows' labels: where each row's begin, the labels, and their paths, which
-        are filled in where they are −1 and `ranking` assigns them.
+        The labels of row i are labels[label_ptr[i]:label_ptr[i + 1]]; `paths` has a row for every
+        trellis with their paths in it, filled in where they are −1 and have to be assigned.
         """
         result = _engine.train(
             trellis._engine,
@@ -124,11 +152,9 @@ class Learner:
             self.sums,
             clock=self.clock,
             order=order,
-            label_ptr=rows[0],
-            labels=rows[1],
-            paths=rows[2],
-            example_weights=example_weights,
-            codebook=ranking,
+            label_ptr=label_ptr,
+            labels=labels,
+            paths=paths,
             **how,
         )
         self.clock += len(order)
@@ -136,12 +162,17 @@ class Learner:
 
     def grow(self, trellis: Trellis, edge_map: npt.NDArray[np.int64]) -> None:
         """Move to a larger trellis: old edges keep their weights, new ones start at 0."""
+        block, old_block = padded(trellis.n_edges), padded(self.n_edges)
 
         def moved(old: Any) -> Any:
             if old is None:
                 return None
-            new = np.zeros((len(old), padded(trellis.n_edges)), old.dtype)
-            new[:, edge_map] = old[:, : self.n_edges]
+            new = aligned_zeros((len(old), self.n_trellises * block), old.dtype)
+            if old is self.squares:
+                new += SQUARES_START
+            for r in range(self.n_trellises):
+                of_trellis = old[:, r * old_block : r * old_block + self.n_edges]
+                new[:, r * block + edge_map] = of_trellis
             return new
 
         self.weights, self.squares, self.sums = map(moved, (self.weights, self.squares, self.sums))
@@ -161,4 +192,4 @@ class Learner:
         if l1 > 0:
             limit = np.float32(l1)
             weights = weights - np.clip(weights, -limit, limit)
-        return LinearModel(weights, None, self.n_edges, self.intercept)
+        return LinearModel(weights, None, self.n_edges, self.n_trellises, self.intercept)

@@ -3,9 +3,9 @@
 The file's metadata holds a description of the model as JSON, a checksum of every tensor, and one of
 the whole header, which is checked whenever a file is opened. The tensors are
 
-    weights      (features, edges) float32, float16 or int8, rows padded as in memory
+    weights      (features, edges of all trellises) float32, float16 or int8, padded as in memory
     scales       (features,) float32, for int8
-    paths        (labels,) int64, for a table codebook
+    paths.0 …    (labels,) int64, for each table codebook
     labels       numbers, or for other labels their UTF-8 text as JSON
 
 All but the weights are read, and so checked, whenever a model is loaded; `verify` checks those too.
@@ -29,6 +29,7 @@ from .atomic import replacing
 from .codebook import RandomCodebook, TableCodebook
 from .labels import Labels
 from .linear import LinearModel
+from .model import Model
 from .trellis import Trellis
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ _DTYPES: dict[str, npt.DTypeLike] = {
     "I8": np.int8,
     "U8": np.uint8,
 }
-_STATE = (
-    "_loss", "_form", "_most_labels", "multilabel_", "n_iter_", "loss_curve_", "threshold_",
-)  # fmt: skip
+_STATE = ("loss", "l1", "multilabel", "form", "most_labels", "threshold", "loss_curve")
 _NO_CHECKSUM = "0" * 64
 _MOST_HEADER = 100_000_000  # safetensors' own limit
 
@@ -56,29 +55,29 @@ class ModelFileError(ValueError):
 
 def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "float32") -> None:
     """Write a fitted estimator to a file; see `LTLSClassifier.save`."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    linear = model._model.stored_as(dtype)
+    learned = model._learned
+    linear = learned.linear.stored_as(dtype)
     tensors: dict[str, npt.NDArray[Any]] = {"weights": linear.weights}
     if linear.scales is not None:
         tensors["scales"] = linear.scales
-    codebook: dict[str, Any]
-    if isinstance(model.codebook_, TableCodebook):
-        codebook = {"kind": "table"}
-        tensors["paths"] = model.codebook_.paths
-    else:
-        codebook = {
-            "kind": "random",
-            "seed": model.codebook_.seed,
-            "grown_from": list(model.codebook_.grown_from),
-        }
-    kind, tensors["labels"] = _encode_labels(model._labels.values)
+    codebooks: list[dict[str, Any]] = []
+    for number, book in enumerate(learned.codebooks):
+        if isinstance(book, TableCodebook):
+            codebooks.append({"kind": "table", "paths": f"paths.{number}"})
+            tensors[f"paths.{number}"] = book.paths
+        else:
+            grown_from = list(book.grown_from)
+            codebooks.append({"kind": "random", "seed": book.seed, "grown_from": grown_from})
+    kind, tensors["labels"] = _encode_labels(learned.labels.values)
     description = {
-        "trellis": {"n_classes": model.trellis_.n_classes, "width": model.trellis_.width},
-        "codebook": codebook,
-        "labels": {"kind": kind, "n": len(model._labels)},
+        "trellis": {"n_classes": learned.trellis.n_classes, "width": learned.trellis.width},
+        "codebooks": codebooks,
+        "labels": {"kind": kind, "n": len(learned.labels)},
         "intercept": linear.intercept,
-        "state": {name: getattr(model, name) for name in _STATE if hasattr(model, name)},
+        "state": {name: getattr(learned, name) for name in _STATE},
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         "parameters": _encode_parameters(model.get_params(deep=False)),
     }
@@ -95,7 +94,10 @@ def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "floa
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
-        save_file(tensors, temporary, metadata)
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(f"cannot write {path}: {error}") from error
         temporary.chmod(mode)  # safetensors writes for the owner alone
         _seal(temporary)
 
@@ -129,19 +131,19 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     with _damage_reported(file.path):
         description = file.description
         model = LTLSClassifier(**_decode_parameters(description["parameters"]))
-        model._labels = Labels(_decode_labels(description["labels"]["kind"], file.tensor("labels")))
-        model.trellis_ = Trellis(**description["trellis"])
-        model.codebook_ = _codebook(description["codebook"], model.trellis_.n_classes, file)
-        for name, value in description["state"].items():
-            setattr(model, name, value)
+        labels = Labels(_decode_labels(description["labels"]["kind"], file.tensor("labels")))
+        trellis = Trellis(**description["trellis"])
+        codebooks = [_codebook(book, trellis.n_classes, file) for book in description["codebooks"]]
         weights = file.tensor("weights")
-        model._scoring = LinearModel(
+        linear = LinearModel(
             weights if mmap else np.array(weights),
             np.array(file.tensor("scales")) if "scales" in file.tensors else None,
-            model.trellis_.n_edges,
+            trellis.n_edges,
+            len(codebooks),
             description["intercept"],
         )
-        model.n_features_in_ = model._scoring.n_features
+        model._learned = Model(labels, trellis, codebooks, scoring=linear, **description["state"])
+        model.n_features_in_ = linear.n_features
         if description["feature_names"]:
             model.feature_names_in_ = np.array(description["feature_names"], object)
     return model
@@ -163,9 +165,10 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "edges": trellis.n_edges,
             "width": trellis.width,
             "paths": trellis.n_classes,
-            "loss": model["state"]["_loss"],
-            "multilabel": model["state"]["multilabel_"],
-            "codebook": model["codebook"]["kind"],
+            "trellises": len(model["codebooks"]),
+            "loss": model["state"]["loss"],
+            "multilabel": model["state"]["multilabel"],
+            "codebook": model["codebooks"][0]["kind"],
             "dtype": np.dtype(_DTYPES[weights["dtype"]]).name,
             "bytes": file.size,
             "verified": verify,
@@ -263,7 +266,7 @@ def _codebook(
     description: dict[str, Any], n_paths: int, file: _File
 ) -> TableCodebook | RandomCodebook:
     if description["kind"] == "table":
-        return TableCodebook(n_paths, file.tensor("paths"))
+        return TableCodebook(n_paths, file.tensor(description["paths"]))
     return RandomCodebook(n_paths, description["seed"], grown_from=description["grown_from"])
 
 

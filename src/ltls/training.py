@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _engine
+from .arrays import threads
 from .assignment import Codebook
 from .codebook import TableCodebook
 from .linear import Learner, LinearModel, engine_features
@@ -50,10 +51,10 @@ class Pass:
     """What one pass over the rows gave."""
 
     loss: float = 0.0
-    hits: int = 0
+    hits: float = 0.0
     examples: int = 0
 
-    def add(self, loss: float, hits: int, examples: int) -> None:
+    def add(self, loss: float, hits: float, examples: int) -> None:
         """Count a chunk's examples in."""
         self.loss += loss
         self.hits += hits
@@ -72,16 +73,17 @@ class Pass:
 
 @dataclass
 class Training:
-    """A learner on its trellis and codebook, and how it learns."""
+    """A learner on its trellis and codebooks, and how it learns."""
 
     trellis: Trellis
-    codebook: Codebook
+    codebooks: list[Codebook]
     learner: Learner
     n_labels: int
     loss: str
     learning_rate: float
     l1: float
     ranking_multiplier: int
+    n_jobs: int | None = None
     verbose: bool = False
     losses: list[float] = field(default_factory=list)  # of every pass begun
 
@@ -145,14 +147,16 @@ class Training:
 
     def _learn(
         self, examples: Examples, features: _engine.Features, rows: Ints, paths: Ints
-    ) -> tuple[float, int, int]:
+    ) -> tuple[float, float, int]:
         return self.learner.learn(
             self.trellis,
             features,
             rows,
-            (examples.indptr, examples.labels, paths),
-            examples.weights,
-            self._table,
+            examples.indptr,
+            examples.labels,
+            paths,
+            example_weights=examples.weights,
+            codebooks=[book._engine for book in self._tables],
             loss=self.loss,
             multilabel=examples.multilabel,
             rate=self.learning_rate,
@@ -160,31 +164,29 @@ class Training:
             threshold=self.l1 if self.learner.epochs > 0 else 0.0,
             count_hits=self.verbose,
             ranking_multiplier=self.ranking_multiplier,
+            n_jobs=threads(self.n_jobs),
         )
 
     def _paths(self, labels: Ints) -> Ints:
-        """Return the paths of labels, −1 where they are to be assigned when they are met."""
-        if self._table is None:
-            paths: Ints = self.codebook.path_of(labels)
-            return paths
-        known = labels < self.codebook.n_labels
-        paths = np.full(len(labels), -1, np.int64)
-        paths[known] = self.codebook.path_of(labels[known])
+        """Return each trellis' paths of labels, −1 where they are to be assigned when met."""
+        paths = np.full((len(self.codebooks), len(labels)), -1, np.int64)
+        for row, codebook in zip(paths, self.codebooks, strict=True):
+            known = labels < codebook.n_labels
+            row[known] = codebook.path_of(labels[known])
         return paths
 
     @property
-    def _table(self) -> _engine.TableCodebook | None:
-        return self.codebook._engine if isinstance(self.codebook, TableCodebook) else None
+    def _tables(self) -> list[TableCodebook]:
+        return [book for book in self.codebooks if isinstance(book, TableCodebook)]
 
     def _assign_the_rest(self) -> None:
         """Give free paths to the labels that no row has had."""
-        book = self.codebook
-        if not isinstance(book, TableCodebook) or book.n_paths - book.n_free == self.n_labels:
-            return
-        paths = np.full(self.n_labels, -1, np.int64)
-        paths[: book.n_labels] = book.paths
-        for label in np.flatnonzero(paths < 0).tolist():
-            book.assign(label, book.free_path())
+        for book in self._tables:
+            if book.n_paths - book.n_free < self.n_labels:
+                paths = np.full(self.n_labels, -1, np.int64)
+                paths[: book.n_labels] = book.paths
+                for label in np.flatnonzero(paths < 0).tolist():
+                    book.assign(label, book.free_path())
 
 
 @contextmanager

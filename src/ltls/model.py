@@ -1,0 +1,98 @@
+"""What an estimator has learned: labels, trellis, codebooks and weights, and how they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .assignment import Codebook
+from .decoding import Decoder
+from .labels import Labels
+from .linear import Learner, LinearModel, engine_features
+from .training import Examples
+from .trellis import Trellis
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+_ROWS_AT_A_TIME = 4096
+
+
+@dataclass
+class Model:
+    """One or several trellises over the same features, a codebook for each, and their weights.
+
+    `learner` is what goes on learning; a model from a file has none until it does. `scoring` are
+    the weights to predict with where they are not simply the learner's.
+    """
+
+    labels: Labels
+    trellis: Trellis
+    codebooks: list[Codebook]
+    loss: str
+    l1: float
+    multilabel: bool
+    form: str  # how to give multi-label predictions back, see `labels.Targets`
+    most_labels: int = 1  # that a row had
+    learner: Learner | None = None
+    scoring: LinearModel | None = None
+    threshold: float | None = None
+    loss_curve: list[float] = field(default_factory=list)
+
+    @property
+    def linear(self) -> LinearModel:
+        """The weights that score."""
+        if self.scoring is not None:
+            return self.scoring
+        assert self.learner is not None
+        return self.learner.model(self.l1)
+
+    @property
+    def n_candidates(self) -> int:
+        """How many labels a row may be expected to have: twice as many as any row had."""
+        return min(len(self.labels), 2 * self.most_labels + 1)
+
+    def decoder(self, n_jobs: int | None) -> Decoder:
+        """Return what turns edge scores into labels."""
+        return Decoder(self.trellis, self.codebooks, len(self.labels), self.loss, n_jobs)
+
+    def make_room(self) -> None:
+        """Grow the trellis until every label can have a path; no old label's score changes."""
+        assert self.learner is not None
+        while self.trellis.n_classes < len(self.labels):
+            self.trellis, edge_map = self.trellis.grow()
+            self.codebooks = [book.grow(self.trellis.n_classes) for book in self.codebooks]
+            self.learner.grow(self.trellis, edge_map)
+
+    def edge_scores(
+        self, X: Any, n_jobs: int | None, linear: LinearModel | None = None
+    ) -> Iterator[tuple[slice, Floats]]:
+        """Yield edge scores of the rows of X, some rows at a time."""
+        linear = self.linear if linear is None else linear
+        features = engine_features(X, linear.intercept)
+        for first in range(0, X.shape[0], _ROWS_AT_A_TIME):
+            rows = slice(first, min(first + _ROWS_AT_A_TIME, X.shape[0]))
+            yield rows, linear.edge_scores(features, first, rows.stop - first, n_jobs)
+
+    def topk(
+        self, X: Any, k: int, n_jobs: int | None, linear: LinearModel | None = None
+    ) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the k best labels of every row."""
+        decoder = self.decoder(n_jobs)
+        k = min(k, decoder.n_labels)
+        ids = np.empty((X.shape[0], k), np.int64)
+        scores = np.empty((X.shape[0], k), np.float32)
+        for rows, h in self.edge_scores(X, n_jobs, linear):
+            ids[rows], scores[rows] = decoder.topk(h, k)
+        return ids, scores
+
+    def precision(
+        self, examples: Examples, rows: Ints, n_jobs: int | None, linear: LinearModel
+    ) -> float:
+        """Return how often the best label of a row is one of its own."""
+        ids, _ = self.topk(examples.X[rows], 1, n_jobs, linear)
+        return float(examples.contains(rows, ids).any(axis=1).mean())
