@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "features.hpp"
+#include "tasks.hpp"
 #include "trellis.hpp"
 
 namespace ltls {
@@ -140,7 +140,9 @@ class TableCodebook final : public LabelMap {
     Index n_free() const { return static_cast<Index>(free_.size()); }
     const std::vector<Index>& paths() const { return path_; }
 
-    Index path_of(Index label) const override { return path_[static_cast<std::size_t>(label)]; }
+    Index path_of(Index label) const override {
+        return label < n_labels() ? path_[static_cast<std::size_t>(label)] : -1;
+    }
     Index label_of(Index path) const override {
         return std::max<Index>(label_[static_cast<std::size_t>(path)], -1);
     }
@@ -208,6 +210,31 @@ class TableCodebook final : public LabelMap {
     }
 
     std::vector<Index> path_, label_, free_;
+};
+
+// The paper's assignment: of the best m = O(log C) paths the first that is free, else any free one.
+class Ranking final : public Assigner {
+  public:
+    Ranking(TableCodebook& codebook, Index multiplier)
+        : codebook_(codebook),
+          most_(multiplier * std::bit_width(static_cast<std::uint64_t>(codebook.n_paths() - 1))) {}
+
+    Index path_of(Index label) const override { return codebook_.path_of(label); }
+    Index n_ranked() const override {
+        return std::max<Index>(1, std::min(codebook_.n_paths() - codebook_.n_free() + 2, most_));
+    }
+    Index assign(Index label, const Index* ranked, Index count) override {
+        Index path = -1;
+        for (Index i = 0; i < count && path < 0; ++i)
+            if (codebook_.is_free(ranked[i])) path = ranked[i];
+        if (path < 0) path = codebook_.free_path();
+        codebook_.assign(label, path);
+        return path;
+    }
+
+  private:
+    TableCodebook& codebook_;
+    Index most_;
 };
 
 }  // namespace ltls

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "features.hpp"
+#include "tasks.hpp"
 #include "trellis.hpp"
 
 namespace ltls {

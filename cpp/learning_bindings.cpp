@@ -141,33 +141,6 @@ void logistic_scores(const Trellis& trellis, InMatrix<float> h, OutMatrix<float>
     kernels().linear.logistic_scores(trellis, h.data(), size(h.shape(0)), g.data());
 }
 
-// The paper's assignment: of the best m = O(log C) paths the first that is free, else any free one.
-class Ranking final : public Assigner {
-  public:
-    Ranking(TableCodebook& codebook, Index multiplier)
-        : codebook_(codebook),
-          most_(multiplier * std::bit_width(static_cast<std::uint64_t>(codebook.n_paths() - 1))) {}
-
-    Index path_of(Index label) const override {
-        return label < codebook_.n_labels() ? codebook_.path_of(label) : -1;
-    }
-    Index n_ranked() const override {
-        return std::max<Index>(1, std::min(codebook_.n_paths() - codebook_.n_free() + 2, most_));
-    }
-    Index assign(Index label, const Index* ranked, Index count) override {
-        Index path = -1;
-        for (Index i = 0; i < count && path < 0; ++i)
-            if (codebook_.is_free(ranked[i])) path = ranked[i];
-        if (path < 0) path = codebook_.free_path();
-        codebook_.assign(label, path);
-        return path;
-    }
-
-  private:
-    TableCodebook& codebook_;
-    Index most_;
-};
-
 Loss loss_of(const std::string& name) {
     if (name == "separation") return Loss::separation;
     if (name == "softmax") return Loss::softmax;
@@ -183,10 +156,14 @@ const LabelMap& label_map(nb::handle codebook) {
 
 // Finds the best labels of rows of h, which holds the edges of all trellises side by side.
 void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const std::string& loss,
-            Index n_labels, Index n_paths, bool normalise, OutMatrix<Index> labels,
-            OutMatrix<float> scores, int n_jobs) {
+            Index n_labels, Index n_paths, OutMatrix<Index> labels, OutMatrix<float> scores,
+            int n_jobs) {
     std::vector<const LabelMap*> maps;
-    for (nb::handle codebook : codebooks) maps.push_back(&label_map(codebook));
+    for (nb::handle codebook : codebooks) {
+        if (nb::cast<Index>(codebook.attr("n_paths")) != trellis.n_classes)
+            throw std::invalid_argument("codebooks must have a path per class of the trellis");
+        maps.push_back(&label_map(codebook));
+    }
     const Index rows = size(h.shape(0)), k = size(labels.shape(1));
     const Index n_trellises = size(maps.size());
     if (n_trellises < 1 || size(h.shape(1)) % n_trellises != 0 ||
@@ -198,8 +175,7 @@ void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const
     same_size("labels", labels.size(), rows * k);
     same_size("scores", scores.size(), rows * k);
     const Index block = size(h.shape(1)) / n_trellises;
-    const Decoding decoding{loss_of(loss), block,   maps.data(), n_trellises,
-                            n_labels,      n_paths, k,           normalise};
+    const Decoding decoding{loss_of(loss), block, maps.data(), n_trellises, n_labels, n_paths, k};
     const int threads = threads_for(n_jobs);
     std::atomic<bool> bad{false};
     {
@@ -236,9 +212,13 @@ void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& or
                                         std::to_string(paths.data()[i]));
     if (!codebooks.empty() && codebooks.size() != paths.shape(0))
         throw std::invalid_argument("codebooks must be none or one per trellis");
-    for (const TableCodebook* codebook : codebooks)
-        if (codebook->n_paths() != trellis.n_classes)
+    for (std::size_t r = 0; r < codebooks.size(); ++r) {
+        if (codebooks[r]->n_paths() != trellis.n_classes)
             throw std::invalid_argument("codebooks must have a path per class of the trellis");
+        for (std::size_t other = 0; other < r; ++other)
+            if (codebooks[r] == codebooks[other])
+                throw std::invalid_argument("every trellis must have a codebook of its own");
+    }
 }
 
 // Learns from some rows, every trellis by itself: threads take one each, so their number changes
@@ -309,7 +289,7 @@ void bind_learning(nb::module_& module) {
              "n_jobs"_a);
     module.def("logistic_scores", &logistic_scores, "trellis"_a, "h"_a, "g"_a);
     module.def("decode", &decode, "trellis"_a, "codebooks"_a, "h"_a, "loss"_a, "n_labels"_a,
-               "n_paths"_a, "normalise"_a, "labels"_a, "scores"_a, "n_jobs"_a);
+               "n_paths"_a, "labels"_a, "scores"_a, "n_jobs"_a);
     module.def("train", &train, "trellis"_a, "x"_a, "weights"_a, "squares"_a.none(),
                "sums"_a.none(), "loss"_a, "multilabel"_a, "rate"_a, "threshold"_a, "count_hits"_a,
                "clock"_a, "order"_a, "label_ptr"_a, "labels"_a, "paths"_a,

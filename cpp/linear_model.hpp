@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "features.hpp"
@@ -122,7 +123,7 @@ LTLS_INLINE void adagrad_update(float scale, float rate, const float* u, Index e
     for (Index e = 0; e < edges; ++e) {
         const float gradient = scale * u[e];
         squares[e] += gradient * gradient;
-        delta[e] = rate * gradient / __builtin_sqrtf(squares[e]);
+        delta[e] = rate * gradient / std::sqrt(squares[e]);
     }
 }
 

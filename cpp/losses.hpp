@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dynamic_program.hpp"
+#include "tasks.hpp"
 
 namespace ltls::LTLS_ISA {
 

@@ -43,7 +43,7 @@ class Predictor {
                     insert(label, total(g, label), labels, scores);
             }
         }
-        if (decoding_.normalise) {
+        if (decoding_.loss == Loss::softmax) {  // log-probabilities
             const float offset = log_partitions(h);
             for (Index i = 0; i < k; ++i) scores[i] -= offset;
         }
@@ -53,9 +53,11 @@ class Predictor {
     // The sum over all trellises of the score of a label's path.
     float total(const float* g, Index label) const {
         float sum = 0;
-        for (Index r = 0; r < decoding_.n_trellises; ++r)
-            sum += path_score(trellis_, g + r * decoding_.block,
-                              decoding_.codebooks[r]->path_of(label));
+        for (Index r = 0; r < decoding_.n_trellises; ++r) {
+            const Index path = decoding_.codebooks[r]->path_of(label);
+            if (path < 0) return minus_infinity<float>;
+            sum += path_score(trellis_, g + r * decoding_.block, path);
+        }
         return sum;
     }
 

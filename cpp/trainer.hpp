@@ -3,6 +3,7 @@
 
 #include "linear_model.hpp"
 #include "losses.hpp"
+#include "tasks.hpp"
 
 namespace ltls::LTLS_ISA {
 
@@ -84,7 +85,7 @@ class Trainer {
         if (lesson_.loss == Loss::logistic) logistic_scores(trellis_, h_, decoded_);
         forward<1, KBest<float>, float>(trellis_, lesson_.loss == Loss::logistic ? decoded_ : h_,
                                         best_);
-        return best_.sink()[0].path;
+        return best_.sink_length() > 0 ? best_.sink()[0].path : -1;
     }
 
     void update(float weight, Index clock) {

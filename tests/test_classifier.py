@@ -94,7 +94,7 @@ def test_parameters_work_together(digits, loss, optimizer, average, l1):
         [i * 10**12 for i in range(10)],
         [(i, "x") for i in range(10)],
         [bool(i % 2) for i in range(10)],
-        [None if i == 3 else f"{i}" if i % 2 else i for i in range(10)],
+        [f"{i}" if i % 2 else i for i in range(10)],
         [float(i) for i in range(10)],
     ],
     ids=["str", "large int", "tuple", "bool", "mixed", "float"],
@@ -324,7 +324,9 @@ BAD = {
     "one class": (lambda X, y: (X, np.zeros(len(y))), "at least 2 classes"),
     "no labels": (lambda X, y: (X, [[] for _ in y]), "at least one label"),
     "negative index": (lambda X, y: (with_index(X, -1), y), "feature -1|negative"),
+    "very negative index": (lambda X, y: (with_index(X, -50_000_000), y), "valid CSR"),
     "index too large": (lambda X, y: (with_index(X, 64), y), "64|axis"),
+    "a new label and a bad row": (lambda X, y: (X, [*y[:-1], np.nan]), "missing"),
     "continuous": (lambda X, y: (X, y + 0.5), "Unknown label type"),
     "three dimensions": (lambda X, y: (X, np.zeros((len(y), 2, 2))), "dimensions"),
     "no indicator": (lambda X, y: (X, np.full((len(y), 3), 2)), "indicator"),
@@ -342,18 +344,140 @@ def with_index(X, index):
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_a_failed_fit_says_why_and_leaves_the_estimator_as_it_was(digits, name, method):
+@pytest.mark.parametrize("assignment", ["random", "similarity"])
+def test_a_failed_fit_says_why_and_leaves_the_estimator_as_it_was(digits, name, method, assignment):
     if method == "partial_fit" and name == "one class":
         pytest.skip("partial_fit may begin with one class")
     X, y = digits
     spoil, message = BAD[name]
-    model = LTLSClassifier(random_state=0).fit(X, y)
-    before, coef = dict(model.__dict__), model.coef_.copy()
+    model = LTLSClassifier(random_state=0, assignment=assignment).fit(X, y)
+    scores, classes = model.decision_function(X), model.classes_.copy()
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(*spoil(X, y))
-    assert model.__dict__.keys() == before.keys()
-    assert all(model.__dict__[key] is before[key] for key in before)
-    np.testing.assert_array_equal(model.coef_, coef)
+    assert model.n_features_in_ == 64
+    np.testing.assert_array_equal(model.classes_, classes)
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"class_weight": {0: "x"}}, "class_weight"),
+        ({"class_weight": {0: -1.0}}, "class_weight"),
+        ({"class_weight": {0: np.nan}}, "class_weight"),
+        ({"class_weight": "balanced"}, "balanced"),
+        ({"loss": "separation"}, "loss must stay 'auto'"),
+        ({"n_trellises": 2}, "n_trellises must stay 1"),
+        ({"fit_intercept": False}, "fit_intercept must stay True"),
+        ({"l1": 1.0}, "l1 must stay 0.0"),
+        ({"optimizer": "sgd"}, "optimizer must stay 'adagrad'"),
+    ],
+)
+def test_a_failed_partial_fit_takes_no_new_label_in(digits, settings, message):
+    X, y = digits
+    model = LTLSClassifier(random_state=0).partial_fit(X, y)
+    scores, paths = model.decision_function(X), model.trellis_.n_classes
+    model.set_params(**settings)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(X[:5], [99] * 5)
+    assert model.trellis_.n_classes == paths
+    assert model.classes_.tolist() == list(range(10))
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+
+
+def test_features_too_large_for_the_weights_are_refused(digits):
+    X, y = digits
+    model = LTLSClassifier(random_state=0).fit(X, y)
+    for call in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="X must hold values of at most"):
+            call(X * 1e300, y)
+    with pytest.raises(ValueError, match="learning_rate"):
+        model.set_params(learning_rate=1e38, optimizer="sgd").fit(X, y)
+    assert model.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan])
+def test_missing_labels_are_refused(digits, missing):
+    X, y = digits
+    labels = [missing if i == 3 else f"{i}" for i in y]
+    with pytest.raises(ValueError, match="missing labels"):
+        LTLSClassifier().fit(X, labels)
+    with pytest.raises(ValueError, match="missing labels"):
+        LTLSClassifier().fit(X, [[label] for label in labels])
+
+
+def test_labels_that_numpy_would_merge_stay_apart(digits):
+    X, _ = digits
+    for labels in (["a", "a\0"], [2**63, 2**63 + 1, -1], [b"x", b"x\0"]):
+        given = [labels[i % len(labels)] for i in range(len(X))]
+        model = LTLSClassifier(epochs=1).fit(X, given)
+        assert set(model.classes_.tolist()) == set(labels)
+
+
+@pytest.mark.parametrize("y", [{"a", "b"}, {"a": 1}, "ab", 3, iter([1, 2])])
+def test_a_target_that_is_no_list_is_named(digits, y):
+    with pytest.raises(ValueError, match="y must be an array or a list of labels"):
+        LTLSClassifier().fit(digits[0], y)
+
+
+def test_rows_of_zeros_and_ones_are_an_indicator(digits):
+    X, y = digits
+    rows = [[1, 0] if label < 5 else [0, 1] for label in y]
+    model = LTLSClassifier(random_state=0).fit(X, rows)
+    assert model.score(X, np.array(rows)) > 0.7
+
+
+def test_classes_told_to_partial_fit_are_plain_labels(digits):
+    X, y = digits
+    for classes in (np.arange(10), [*range(10), 3], set(range(10))):
+        model = LTLSClassifier(random_state=0).partial_fit(X, y, classes=classes)
+        assert model.classes_.dtype.kind == "i"
+        assert sorted(model.classes_.tolist()) == list(range(10))
+    model.partial_fit(X, y, classes=[77])
+    assert model.classes_.tolist()[-1] == 77
+
+
+def test_multilabel_score_knows_its_own_predictions_and_unseen_labels(tags):
+    X, Y = tags
+    lists = [[f"tag{j:02d}" for j in np.flatnonzero(row)] for row in Y]
+    model = LTLSClassifier(width=4, random_state=0).fit(X, lists)
+    assert model.score(X, model.predict(X)) == 1.0
+    assert model.score(X, [["never seen"]] * len(X)) == 0.0
+    with pytest.raises(ValueError, match="several labels a row"):
+        model.score(X, ["tag01"] * len(X))
+
+
+def test_one_row_of_all_labels_does_not_slow_the_others_down():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 10))
+    rows = [[int(label)] for label in rng.integers(4000, size=2000)]
+    rows[7] = list(range(4000))
+    start = time.perf_counter()
+    LTLSClassifier(loss="softmax", epochs=1, random_state=0).fit(X, rows)
+    assert time.perf_counter() - start < 3
+
+
+def test_learning_on_after_early_stopping_goes_on_from_the_best_weights(digits):
+    X, y = digits
+    model = LTLSClassifier(
+        width=10, epochs=60, validation_fraction=0.3, random_state=0, average=True, l1=0.01
+    ).fit(X, y)
+    before = model.coef_.copy()
+    model.partial_fit(X[:1], y[:1], sample_weight=[0])
+    np.testing.assert_allclose(model.coef_, before, atol=1e-6)
+
+
+@pytest.mark.parametrize("assignment", ["ranking", "random"])
+def test_ctrl_c_at_any_moment_leaves_a_model_that_answers(digits, assignment, monkeypatch):
+    def press(*_):
+        raise KeyboardInterrupt
+
+    X, y = digits
+    monkeypatch.setattr("ltls.training.engine_features", press)
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        model = LTLSClassifier(assignment=assignment).fit(X, y)
+    monkeypatch.undo()
+    assert set(model.predict(X)) <= set(range(10))
 
 
 @pytest.mark.parametrize(
@@ -421,12 +545,26 @@ def test_it_works_inside_scikit_learn(digits):
 
 def test_joblib_keeps_the_model(digits, tmp_path):
     X, y = digits
-    model = LTLSClassifier(random_state=0, average=True).fit(X, y)
+    model = LTLSClassifier(random_state=0, average=True, shuffle=False).fit(X, y)
     joblib.dump(model, tmp_path / "model.joblib")
     copy = joblib.load(tmp_path / "model.joblib")
     np.testing.assert_array_equal(copy.predict_topk(X, 3)[1], model.predict_topk(X, 3)[1])
     copy.partial_fit(X, y)
     model.partial_fit(X, y)
+    np.testing.assert_array_equal(copy.coef_, model.coef_)
+
+
+def test_pandas_frames_and_series_are_understood(digits):
+    pandas = pytest.importorskip("pandas", reason="pandas is missing; make test-all installs it")
+    X, y = digits
+    frame = pandas.DataFrame(X, columns=[f"pixel {i}" for i in range(64)])
+    model = LTLSClassifier(width=4, random_state=0).fit(frame, pandas.Series(y).map("{}".format))
+    assert model.feature_names_in_[3] == "pixel 3"
+    assert model.score(frame, [f"{i}" for i in y]) > 0.9
+    tags = pandas.Series([[f"tag {i}", "digit"] for i in y])
+    assert "digit" in LTLSClassifier(epochs=1).fit(frame, tags).classes_
+    with pytest.raises(ValueError, match="missing labels"):
+        LTLSClassifier().fit(frame, pandas.Series([pandas.NA, *"abc"] * 449 + ["a"]))
 
 
 def test_progress_is_shown_when_asked_for(digits, capsys):

@@ -210,7 +210,7 @@ def test_train_shows_the_defaults_of_the_estimator():
     hints = typing.get_type_hints(cli.train, include_extras=True)
     defaults = LTLSClassifier().get_params()
     shown = {name: hints[name].__metadata__[0].show_default for name in hints if name in defaults}
-    assert len(shown) == 14
+    assert len(shown) == 15
     words = {True: "{}", False: "no-{}"}
     for name, text in shown.items():
         value = defaults[name]
@@ -479,3 +479,13 @@ def test_ctrl_c_elsewhere(tmp_path):
     os.close(writer)
     assert (running.returncode, err.strip()) == (130, "")
     assert os.listdir(tmp_path) == ["fifo"]
+
+
+def test_features_count_from_where_they_did_in_training(run, tmp_path):
+    train, test = tmp_path / "train.svm", tmp_path / "test.svm"
+    rows = [f"{label} {label}:1" for label in range(4)] * 10
+    train.write_text("\n".join(rows) + "\n")
+    test.write_text("\n".join(row for row in rows if not row.startswith("0")) + "\n")
+    run("train", train, "-o", tmp_path / "model.ltls", "--random-state", "0")
+    report = run("evaluate", tmp_path / "model.ltls", test, "-k", "1", "--json")
+    assert json.loads(report.out)["metrics"][0]["precision"] == 1.0

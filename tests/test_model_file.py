@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits, make_multilabel_classification
 
 import ltls
-from ltls import LTLSClassifier, ModelFileError, TableCodebook
+from ltls import LTLSClassifier, ModelFileError, RandomCodebook, TableCodebook
 from ltls.model_file import describe
 
 FIRST_FORMAT = Path(__file__).parent / "data" / "first_format.ltls"
@@ -93,6 +93,44 @@ def test_labels_come_back_with_their_type(digits, path, labels):
         type(v) for v in model._learned.labels.values
     ]
     assert loaded.classes_.tolist() == model.classes_.tolist()
+
+
+def test_labels_are_those_that_were_given(digits, path):
+    X, y = digits
+    given = [f"{i}\0" for i in y]
+    LTLSClassifier(epochs=1).fit(X, given).save(path)
+    assert set(ltls.load(path).classes_.tolist()) == set(given)
+
+
+def test_a_model_may_hold_a_checksum_of_zeros(digits, path):
+    X, y = digits
+    model = LTLSClassifier(epochs=1, class_weight={"0" * 64: 1.0}).fit(X, y)
+    model.save(path)
+    assert ltls.load(path, verify=True).class_weight == {"0" * 64: 1.0}
+
+
+def test_codebooks_of_ones_own_are_kept(digits, path):
+    X, y = digits
+    books = [RandomCodebook(10, seed) for seed in (1, 2)]
+    model = LTLSClassifier(n_trellises=2, assignment=books, epochs=1).fit(X, y)
+    model.save(path)
+    assert ltls.load(path).codebooks_ == books
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_learning_on_from_a_file_starts_from_its_weights(digits, path, average):
+    X, y = digits
+    model = LTLSClassifier(l1=0.05, average=average, random_state=0).fit(X, y)
+    model.save(path)
+    loaded = ltls.load(path).partial_fit(X[:1], y[:1], sample_weight=[0])
+    np.testing.assert_allclose(loaded.coef_, model.coef_, atol=1e-6)
+
+
+def test_a_missing_folder_is_named(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"No such folder.*nowhere"):
+        model.save(tmp_path / "nowhere" / "model.ltls")
+    with pytest.raises(IsADirectoryError):
+        model.save(tmp_path)
 
 
 def test_another_kind_of_label_is_refused_before_anything_is_written(digits, path):

@@ -130,6 +130,37 @@ def test_multilabel_predictions_use_all_trellises():
 def test_codebooks_must_fit_the_trellises(digits):
     with pytest.raises(ValueError, match="one codebook for each of 2 trellises"):
         LTLSClassifier(n_trellises=2, assignment=RandomCodebook(10)).fit(*digits)
-    books = [RandomCodebook(10), TableCodebook(11, np.arange(10))]
+    books = [RandomCodebook(10), RandomCodebook(11)]
     with pytest.raises(ValueError, match="all of the same size"):
         LTLSClassifier(n_trellises=2, assignment=books).fit(*digits)
+    for given in ([RandomCodebook(10), TableCodebook(10)], ["random", "random"], [1, 2], []):
+        with pytest.raises(ValueError, match="codebooks of one kind"):
+            LTLSClassifier(n_trellises=2, assignment=given).fit(*digits)
+
+
+def test_one_codebook_given_for_several_trellises_is_copied_for_each(digits):
+    X, y = digits
+    book = TableCodebook(10)
+    model = LTLSClassifier(n_trellises=3, assignment=[book] * 3, random_state=0, n_jobs=2, epochs=1)
+    model.fit(X, y)
+    assert len({id(each) for each in model.codebooks_}) == 3
+    assert book.n_free == 10
+
+
+def test_a_label_without_a_path_in_one_trellis_gets_one(digits):
+    X, y = digits
+    books = [TableCodebook(6, [0, 1, 2]), TableCodebook(6, [-1, -1, -1, 3, 4, 5])]
+    weight = (y[y < 3] != 2).astype(float)
+    model = LTLSClassifier(n_trellises=2, assignment=books, random_state=0)
+    model.fit(X[y < 3], y[y < 3], sample_weight=weight)
+    for book in model.codebooks_:
+        assert (book.path_of([0, 1, 2]) >= 0).all()
+    assert model.predict_topk(X, 3)[0].shape == (len(X), 3)
+    assert model.decision_function(X).shape == (len(X), 3)
+
+
+def test_predict_proba_is_the_exponential_of_log_proba(digits):
+    X, y = digits
+    model = LTLSClassifier(n_trellises=4, width=3, random_state=0).fit(X, y)
+    every = np.column_stack([model.log_proba(X[:50], np.full(50, label)) for label in range(10)])
+    np.testing.assert_allclose(model.predict_log_proba(X[:50]), every, atol=1e-4)

@@ -30,7 +30,9 @@ def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> npt.N
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind == "O" and all(isinstance(value, int) for value in array.flat):
-        raise ValueError(f"{name} must be within 64 bits, got {max(array.flat, key=abs)}")
+        if max(map(abs, array.flat)) >= 2**63:
+            raise ValueError(f"{name} must be within 64 bits, got {max(array.flat, key=abs)}")
+        array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got {array.dtype}")
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -16,6 +17,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     If the work inside fails, the temporary file is removed and `path` is as it was.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary

@@ -29,15 +29,21 @@ from .training import Examples, Training, interruptible
 from .trellis import Trellis
 
 _THRESHOLD_ROWS = 10_000
+_LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
+_LARGEST_VALUE = 1e15  # of a feature
 _MOST_CELLS = 1 << 28  # of a dense result
+# What shapes a model and its learner, and cannot change while it learns.
+_SETTINGS = ("width", "n_trellises", "loss", "optimizer", "average", "fit_intercept", "l1")
 
 
 def _loss_is(*losses: str) -> Any:
     def check(estimator: LTLSClassifier) -> bool:
-        if estimator.loss not in losses:
+        fitted = hasattr(estimator, "_learned")
+        loss = estimator._learned.loss if fitted else estimator.loss
+        if loss not in (*losses, "auto"):
             raise AttributeError(
                 f"only models with loss={' or '.join(map(repr, losses))} have probabilities, "
-                f"loss is {estimator.loss!r}"
+                f"loss is {loss!r}"
             )
         return True
 
@@ -59,6 +65,14 @@ def _weights(sample_weight: Any, n_rows: int) -> npt.NDArray[np.float32]:
     return weights
 
 
+def _known_classes(classes: Any) -> list[Any]:
+    """Return the labels that `partial_fit` is told of, each once."""
+    if classes is None:
+        return []
+    listed = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
+    return list(dict.fromkeys(listed))
+
+
 class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Linear classifier that learns and predicts in time logarithmic in the number of classes.
 
@@ -67,14 +81,14 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     width : int, default=2
-        States per slice of the trellis, at least 2. Wider is larger, slower and more accurate.
+        States per slice of a trellis; 2 is the paper's. Wider is larger, slower and more accurate.
     n_trellises : int, default=1
         Trellises over the same features, each with its own codebook; their scores are added.
         Several narrow ones are more accurate than a wide one of the same size.
-    loss : {"softmax", "separation", "logistic"}, default="softmax"
+    loss : {"auto", "softmax", "separation", "logistic"}, default="auto"
         "softmax" normalises over all classes and has probabilities; best for one label per row.
         "separation" is the paper's ranking loss. "logistic" learns every edge by itself; best for
-        several labels per row.
+        several labels per row. "auto" is softmax for one label a row and logistic for several.
     assignment : {"random", "ranking", "similarity", "frequency"} or a codebook, default="random"
         Which path each label gets. "ranking" is the paper's: the best free path when the label is
         first seen. "random" needs no memory. "similarity" lets labels with similar examples share
@@ -147,10 +161,11 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> from sklearn.datasets import load_digits
     >>> from ltls import LTLSClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(width=4, random_state=0).fit(X[:1500], y[:1500])
-    >>> bool(classifier.score(X[1500:], y[1500:]) > 0.8)
+    >>> classifier = LTLSClassifier(width=4, n_trellises=3, random_state=0)
+    >>> classifier = classifier.fit(X[:1500] / 16, y[:1500])
+    >>> bool(classifier.score(X[1500:] / 16, y[1500:]) > 0.9)
     True
-    >>> labels, log_probabilities = classifier.predict_topk(X[1500:], k=3)
+    >>> labels, scores = classifier.predict_topk(X[1500:] / 16, k=3)
     >>> labels.shape
     (297, 3)
     """
@@ -158,7 +173,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "width": [Interval(Integral, 2, None, closed="left")],
         "n_trellises": [Interval(Integral, 1, None, closed="left")],
-        "loss": [StrOptions({"separation", "softmax", "logistic"})],
+        "loss": [StrOptions({"auto", "separation", "softmax", "logistic"})],
         "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
         "epochs": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -167,14 +182,14 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "shuffle": ["boolean"],
         "fit_intercept": ["boolean"],
         "l1": [Interval(Real, 0, None, closed="left")],
-        "ranking_multiplier": [Interval(Integral, 1, None, closed="left")],
+        "ranking_multiplier": [Interval(Integral, 1, 2**16, closed="both")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [
             None,
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Integral, None, -1, closed="right"),
+            Interval(Integral, 1, 2**16, closed="both"),
+            Interval(Integral, -(2**16), -1, closed="both"),
         ],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -185,7 +200,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         width: int = 2,
         n_trellises: int = 1,
-        loss: str = "softmax",
+        loss: str = "auto",
         assignment: str | Codebook | list[Codebook] = "random",
         epochs: int = 5,
         learning_rate: float = 0.3,
@@ -239,6 +254,12 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
+            Ctrl-C ends the learning with a warning, and the estimator keeps what it has learned.
+
+        Notes
+        -----
+        Features should be of similar size, at best rows of length 1 (`sklearn.preprocessing`:
+        `normalize` for sparse rows, `StandardScaler` for dense ones).
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
@@ -281,11 +302,15 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
+            if self.class_weight == "balanced":
+                raise ValueError(
+                    "class_weight='balanced' needs all rows at once; partial_fit takes a dict"
+                )
             first = not hasattr(self, "_learned")
             X, targets, weights = self._validated(X, y, sample_weight, reset=first)
             rng = check_random_state(self.random_state)
             if first:
-                labels = Labels() if classes is None else Labels(as_targets(classes).labels)
+                labels = Labels(_known_classes(classes))
                 labels.add(targets)
                 # To grow and keep its width, a trellis needs as many paths as that.
                 room = max(len(labels), int(self.width))
@@ -293,6 +318,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 self._check_same_kind(targets)
                 self._resume()
+                self._learned.labels.extend(_known_classes(classes))
                 self._learned.labels.add(targets)
                 self._learned.make_room()
             self._learn_batch(self._examples(X, targets, weights), rng)
@@ -301,6 +327,13 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validated(
         self, X: Any, y: Any, sample_weight: Any, reset: bool
     ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
+        for label, weight in (
+            self.class_weight.items() if isinstance(self.class_weight, dict) else ()
+        ):
+            if not isinstance(weight, Real) or not 0 <= weight < np.inf:
+                raise ValueError(
+                    f"class_weight must hold numbers of at least 0, got {weight!r} for {label!r}"
+                )
         targets = as_targets(y)
         X = self._features(X, reset)
         if targets.n_rows != X.shape[0]:
@@ -314,7 +347,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return X, targets, sample_weight
 
     def _features(self, X: Any, reset: bool) -> Any:
-        return validate_data(
+        X = validate_data(
             self,
             X,
             accept_sparse="csr",
@@ -322,6 +355,22 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             order="C",
             reset=reset,
         )
+        if hasattr(X, "indptr") and X.nnz:
+            if X.indices.min() < 0 or X.indices.max() >= X.shape[1]:
+                raise ValueError(
+                    f"X is not a valid CSR matrix: it has feature {X.indices.min()} to "
+                    f"{X.indices.max()}, not 0 to {X.shape[1] - 1}"
+                )
+            if not X.has_canonical_format:  # duplicate entries count as their sum
+                X = X.copy()
+                X.sum_duplicates()
+        values = X.data if hasattr(X, "indptr") else X
+        if values.size and max(values.max(), -values.min()) > _LARGEST_VALUE:
+            raise ValueError(
+                f"X must hold values of at most {_LARGEST_VALUE:g}, since weights are float32; "
+                f"got {values.flat[np.abs(values).argmax()]:g}: scale the features"
+            )
+        return X
 
     def _start(self, X: Any, targets: Targets, labels: Labels, n_paths: int, rng: Any) -> Model:
         """Begin anew: trellis, codebooks and weights of 0."""
@@ -333,7 +382,14 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 given, trellis, self.n_trellises, X, targets.indptr, ids, len(labels), rng
             )
         else:
-            codebooks = copy.deepcopy(given if isinstance(given, list) else [given])
+            codebooks = [
+                copy.deepcopy(book) for book in (given if isinstance(given, list) else [given])
+            ]
+            kinds = {type(book) for book in codebooks}
+            if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
+                raise ValueError(
+                    f"assignment must be a policy or codebooks of one kind, got {given}"
+                )
             sizes = {book.n_paths for book in codebooks}
             if len(codebooks) != self.n_trellises or len(sizes) != 1:
                 raise ValueError(
@@ -343,9 +399,10 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if min(sizes) < len(labels):
                 raise ValueError(f"assignment has {min(sizes)} paths, y has {len(labels)} labels")
             trellis = Trellis(min(sizes), self.width)
-        model = Model(
-            labels, trellis, codebooks, self.loss, self.l1, targets.multilabel, targets.form
-        )
+        loss = self.loss
+        if loss == "auto":
+            loss = "logistic" if targets.multilabel else "softmax"
+        model = Model(labels, trellis, codebooks, loss, self.l1, targets.multilabel, targets.form)
         model.learner = self._new_learner(model, X.shape[1])
         return model
 
@@ -357,16 +414,23 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             intercept=self.fit_intercept,
             adagrad=self.optimizer == "adagrad",
             average=self.average,
+            settings={name: getattr(self, name) for name in _SETTINGS},
         )
 
     def _resume(self) -> None:
         """Let a model that came from a file learn on from its weights."""
         model = self._learned
         if model.learner is None:
-            linear = model.linear.stored_as("float32")
-            model.learner = self._new_learner(model, linear.n_features)
-            model.learner.weights[:] = linear.weights
-            model.learner.epochs = len(model.loss_curve)
+            learner = self._new_learner(model, model.linear.n_features)
+            learner.go_on_from(model.linear, self.l1)
+            learner.epochs = model.n_passes
+            model.learner = learner
+        for name, value in model.learner.settings.items():
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f"{name} must stay {value!r} while a model learns on, got "
+                    f"{getattr(self, name)!r}; fit without warm_start begins anew"
+                )
 
     def _check_same_kind(self, targets: Targets) -> None:
         if targets.multilabel != self.multilabel_:
@@ -396,7 +460,8 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.class_weight is not None:
             of_rows = self._class_weights(ids, targets.indptr)
             weights = of_rows if weights is None else weights * of_rows
-        model.most_labels = max(model.most_labels, int(np.diff(targets.indptr).max()))
+        usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
+        model.usual_labels = max(model.usual_labels, usual)
         return Examples(X, targets.indptr, ids, weights, targets.multilabel)
 
     def _class_weights(
@@ -445,7 +510,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
         training = self._training()
         model.scoring = None
-        model.scoring = training.run(
+        best = training.run(
             examples,
             rows,
             epochs=self.epochs,
@@ -454,7 +519,14 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             patience=self.n_iter_no_change if n_held_out else None,
             precision=lambda linear: model.precision(examples, held_out, self.n_jobs, linear),
         )
+        if best is not None:
+            training.learner.go_on_from(best, self.l1)
         model.loss_curve = training.losses
+        model.n_passes = len(training.losses)
+        if not np.isfinite(model.linear.weights).all():
+            raise ValueError(
+                "the weights became infinite: scale the features, or use a smaller learning_rate"
+            )
         if model.multilabel:
             model.threshold = self._best_threshold(examples, held_out if n_held_out else rows)
 
@@ -465,17 +537,23 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.scoring = None
         with interruptible():
             training.pass_over(examples, rng.permutation(rows) if self.shuffle else rows)
-        model.loss_curve = model.loss_curve + training.losses
+        model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *training.losses]
+        model.n_passes += 1
         if model.multilabel:
-            best, batches = self._best_threshold(examples, rows), len(model.loss_curve)
+            best = self._best_threshold(examples, rows)
             before = best if model.threshold is None else model.threshold
-            model.threshold = before + (best - before) / batches
+            model.threshold = before + (best - before) / model.n_passes
 
     def _best_threshold(self, examples: Examples, rows: npt.NDArray[np.int64]) -> float:
-        rows = rows[:_THRESHOLD_ROWS]
-        ids, scores = self._learned.topk(examples.X[rows], self._learned.n_candidates, self.n_jobs)
-        n_true = int(np.diff(examples.indptr)[rows].sum())
-        return best_threshold(scores, examples.contains(rows, ids), n_true)
+        rows = rows[:: -(-len(rows) // _THRESHOLD_ROWS)]
+        for limit in (len(rows), 100):  # Ctrl-C leaves a threshold of fewer rows
+            with interruptible():
+                some = rows[:limit]
+                k = self._learned.n_candidates
+                ids, scores = self._learned.topk(examples.X[some], k, self.n_jobs)
+                n_true = int(np.diff(examples.indptr)[some].sum())
+                return best_threshold(scores, examples.contains(some, ids), n_true)
+        return 0.0
 
     @contextmanager
     def _unchanged_if_it_fails(self) -> Iterator[None]:
@@ -559,7 +637,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def n_iter_(self) -> int:
         """The number of epochs run."""
-        return len(self.loss_curve_)
+        return self._fitted().n_passes
 
     @property
     def threshold_(self) -> float:
@@ -571,7 +649,9 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @threshold_.setter
     def threshold_(self, threshold: float) -> None:
-        self._fitted().threshold = float(threshold)
+        if not self.multilabel_:
+            raise AttributeError("only multi-label models have a threshold")
+        self._learned.threshold = float(threshold)
 
     # Predicting
 
@@ -603,8 +683,9 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
 
-        The matrix is dense if y was, else CSR; a label is given where its score reaches
-        `threshold_`.
+        The matrix is dense if y was, else CSR, and has a column for each of `classes_`; a label is
+        given where its score reaches `threshold_`. The labels of row i of a CSR result are
+        ``classes_[result[[i]].indices]``.
         """
         X = self._checked(X)
         if not self.multilabel_:
@@ -633,7 +714,10 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         targets = as_targets(y)
         if targets.n_rows != X.shape[0]:
             raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X")
+        self._check_same_kind(targets)
         ids = self._learned.labels.ids(targets)
+        if targets.n_columns == len(self._learned.labels):  # the columns of `predict`
+            ids = targets.labels
         if targets.multilabel:
             predicted = self._predict_rows(X)
             n_given, n_true = np.diff(predicted.indptr), np.diff(targets.indptr)
@@ -662,15 +746,24 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        For one label a row they are normalised over `classes_`. For several, "logistic" gives each
-        label the product of its edges' probabilities, the geometric mean over the trellises.
+        With "softmax" and for one label a row they are normalised over `classes_`; several
+        trellises give the mean of theirs. With "logistic" and several labels a row, each label has
+        the product of its edges' probabilities, the geometric mean over the trellises.
         """
-        scores = self._all_scores(self._checked(X), "predict_proba")
+        X = self._checked(X)
+        scores = self._all_scores(X, "predict_proba", mean=self._learned.loss == "softmax")
         if self._learned.loss == "logistic" and self.multilabel_:
             return np.exp(np.minimum(scores / len(self.codebooks_), 0))
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         probabilities: npt.NDArray[np.float32] = scores / scores.sum(axis=1, keepdims=True)
         return probabilities
+
+    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
+        return logarithms
 
     @_loss_is("softmax")  # type: ignore[untyped-decorator]
     def log_proba(self, X: Any, y: Any) -> npt.NDArray[np.float32]:
@@ -697,7 +790,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parts = [decoder.log_proba(h, ids[rows]) for rows, h in model.edge_scores(X, self.n_jobs)]
         return np.concatenate(parts)
 
-    def _all_scores(self, X: Any, name: str) -> npt.NDArray[np.float32]:
+    def _all_scores(self, X: Any, name: str, mean: bool = False) -> npt.NDArray[np.float32]:
         decoder = self._learned.decoder(self.n_jobs)
         if X.shape[0] * decoder.n_labels > _MOST_CELLS:
             raise ValueError(
@@ -706,7 +799,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         scores = np.empty((X.shape[0], decoder.n_labels), np.float32)
         for rows, h in self._learned.edge_scores(X, self.n_jobs):
-            scores[rows] = decoder.all_scores(h)
+            scores[rows] = decoder.all_log_proba(h) if mean else decoder.all_scores(h)
         return scores
 
     def __sklearn_tags__(self) -> Any:

@@ -34,7 +34,15 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 Format = Enum("Format", {"svmlight": "svmlight", "xmc": "xmc"})
 Preset = Enum("Preset", {"paper": "paper"})  # a function of ltls.presets
-Loss = Enum("Loss", {"softmax": "softmax", "separation": "separation", "logistic": "logistic"})
+Loss = Enum(
+    "Loss",
+    {
+        "auto": "auto",
+        "softmax": "softmax",
+        "separation": "separation",
+        "logistic": "logistic",
+    },
+)
 Assignment = Enum(
     "Assignment",
     {
@@ -68,7 +76,10 @@ FormatOption = Annotated[
 ]
 _BASES = "--zero-based/--one-based"
 ZeroBased = Annotated[
-    bool | None, _option("1 unless a 0 occurs", "Where svmlight features count from.", _BASES)
+    bool | None,
+    _option(
+        "as in training, or 1 unless a 0 occurs", "Where svmlight features count from.", _BASES
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")]
 
@@ -104,9 +115,12 @@ def train(
     file_format: FormatOption = None,
     zero_based: ZeroBased = None,
     preset: Annotated[Preset | None, _option("none", "Start from a paper's settings.")] = None,
-    width: Annotated[int | None, _option("2", "States per slice of the trellis.", min=2)] = None,
+    width: Annotated[int | None, _option("2", "States per slice of a trellis.", min=2)] = None,
+    n_trellises: Annotated[
+        int | None, _option("1", "Trellises whose scores are added.", min=1)
+    ] = None,
     loss: Annotated[
-        Loss | None, _option("softmax", "What to minimise; logistic suits several labels a row.")
+        Loss | None, _option("auto", "What to minimise; auto is softmax or, multi-label, logistic.")
     ] = None,
     assignment: Annotated[Assignment | None, _option("random", "How labels get paths.")] = None,
     epochs: Annotated[int | None, _option("5", "Passes over the rows.", min=1)] = None,
@@ -155,6 +169,7 @@ def train(
     start = time.perf_counter()
     _fit(classifier, data, file)
     seconds = time.perf_counter() - start
+    classifier._learned.zero_based = data.zero_based
     with _naming(output):
         classifier.save(output, _plain(dtype) or "float32")
     if not quiet:
@@ -175,13 +190,15 @@ def predict(
     """Write the k best labels of every row, one line a row, best first.
 
     A line is label:score label:score ... with a tab between. Scores of softmax models are
-    log-probabilities.
+    log-probabilities, added up where there are several trellises.
     """
     from . import load
 
     if output:
         _check_output(output, model, file)
     classifier = load(model)
+    if zero_based is None:
+        zero_based = classifier._learned.zero_based
     data = _read(file, file_format, zero_based, classifier.n_features_in_)
     with _lines_to(output) as stream:
         # On a terminal the lines themselves are the progress.
@@ -211,6 +228,8 @@ def evaluate(
 
     cutoffs = _cutoffs(k)
     classifier = load(model)
+    if zero_based is None:
+        zero_based = classifier._learned.zero_based
     data = _read(file, file_format, zero_based, classifier.n_features_in_)
     report = _report(classifier, data, cutoffs)
     if as_json:

@@ -28,11 +28,11 @@ class _Codebook:
 
     def path_of(self, labels: npt.ArrayLike) -> Any:
         """Return the paths of labels, −1 for a label without one."""
-        return _lookup("labels", labels, self._engine.path_of)
+        return _lookup("labels", labels, self.n_labels, self._engine.path_of)
 
     def label_of(self, paths: npt.ArrayLike) -> Any:
         """Return the labels of paths, −1 for a free path."""
-        return _lookup("paths", paths, self._engine.label_of)
+        return _lookup("paths", paths, self.n_paths, self._engine.label_of)
 
 
 class RandomCodebook(_Codebook):
@@ -186,9 +186,11 @@ class TableCodebook(_Codebook):
         self.__init__(**state)  # type: ignore[misc]
 
 
-def _lookup(name: str, values: npt.ArrayLike, translate: Any) -> Any:
+def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any:
     """Apply an engine lookup, which maps flat int64 arrays, to values of any shape."""
     array = as_int64(name, values)
+    if limit == 0 and array.size:
+        raise ValueError(f"the codebook has no {name} yet, got {array.flat[0]}")
     result = np.empty(array.size, np.int64)
     translate(array.reshape(-1), result)
     return result.reshape(array.shape) if array.ndim else int(result[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -52,30 +53,44 @@ class Decoder:
     def above(self, h: Floats, threshold: float, k: int) -> tuple[Ints, Ints]:
         """Return the labels whose score reaches a threshold: how many in each row, and their ids.
 
-        `k` is a guess of how many that will be at most; the search widens where it is too few.
+        `k` is a guess of how many that will be; rows where it is too few are searched wider.
         """
-        while True:
-            ids, scores = self.topk(h, k)
-            given = scores >= threshold
-            if k >= self.n_labels or not given[:, -1].any():
-                return given.sum(axis=1), ids[given]
+        given: list[Ints] = [np.empty(0, np.int64)] * len(h)
+        rows = np.arange(len(h))
+        while len(rows):
+            ids, scores = self.topk(h[rows], k)
+            enough = scores >= threshold
+            done = ~enough[:, -1] if k < self.n_labels else np.ones(len(rows), bool)
+            for i in np.flatnonzero(done):
+                given[rows[i]] = ids[i][enough[i]]
+            rows = rows[~done]
             k *= 4
+        return np.array([len(each) for each in given], np.int64), np.concatenate(given)
 
     def all_scores(self, h: Floats) -> Floats:
         """Return the scores of all labels, shape (rows, n_labels)."""
-        scores = np.zeros((len(h), self.n_labels), np.float32)
+        total: Floats = np.sum(list(self._scores_of_trellises(h)), axis=0, dtype=np.float32)
+        return total
+
+    def all_log_proba(self, h: Floats) -> Floats:
+        """Return the log of the trellises' mean probability of every label."""
+        total: Floats = np.logaddexp.reduce(list(self._scores_of_trellises(h)), axis=0)
+        return total - np.float32(np.log(len(self.codebooks)))
+
+    def _scores_of_trellises(self, h: Floats) -> Iterator[Floats]:
         labels = np.arange(self.n_labels)
+        step = max(1, _CELLS // self.n_labels)
         for block, codebook in zip(self.blocks(h), self.codebooks, strict=True):
             g = self._decision_scores(block)
             paths = codebook.path_of(labels)
-            step = max(1, _CELLS // self.n_labels)
+            scores = np.empty((len(h), self.n_labels), np.float32)
             for first in range(0, len(g), step):
                 part = g[first : first + step]
                 each = np.broadcast_to(paths, (len(part), self.n_labels))
-                scores[first : first + step] += self.trellis.score(part, each, self.n_jobs)
+                scores[first : first + step] = self.trellis.score(part, each, self.n_jobs)
             if self.loss == "softmax":
                 scores -= self.trellis.log_partition(block, self.n_jobs)[:, None]
-        return scores
+            yield scores
 
     def log_proba(self, h: Floats, labels: Ints) -> Floats:
         """Return the log of the trellises' mean probability of one label per row."""
@@ -110,7 +125,6 @@ class Decoder:
             self.loss,
             self.n_labels,
             min(n_paths, self.trellis.n_classes),
-            self.loss == "softmax",
             ids,
             scores,
             threads(self.n_jobs),

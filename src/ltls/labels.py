@@ -36,18 +36,25 @@ def as_targets(y: Any) -> Targets:
     """Read a target: 1-d labels, an indicator matrix (sparse or dense), or a list of label lists.
 
     A list whose elements are lists, sets or arrays is multi-label; a tuple is one label. Rows of
-    equal length that hold only 0 and 1, with repeats, are those of an indicator matrix.
+    equal length above 1 that hold only 0 and 1 are those of an indicator matrix.
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     if hasattr(y, "tocsr"):
         return _indicator(y.tocsr(), "sparse")
+    if hasattr(y, "to_numpy"):  # of pandas or polars
+        y = y.to_numpy()
+    if isinstance(y, (str, bytes, set, dict)) or not (
+        hasattr(y, "__len__") or hasattr(y, "__array__")
+    ):
+        raise ValueError(f"y must be an array or a list of labels, got {type(y).__name__}")
     if isinstance(y, (list, tuple)) or (isinstance(y, np.ndarray) and y.dtype.kind == "O"):
         if any(isinstance(row, (list, set, frozenset, np.ndarray)) for row in y):
             return _indicator_rows(y) if _are_indicator_rows(y) else _label_lists(y)
-        if any(isinstance(label, tuple) for label in y):
-            return _single(list(y))
         y = list(y)
+        _check_present(y)
+        if any(isinstance(label, tuple) for label in y):
+            return _single(y)
     array = _plain_array(y)
     if array.ndim == 2 and array.shape[1] == 1:
         import warnings
@@ -74,17 +81,25 @@ def as_targets(y: Any) -> Targets:
     return _single(array)
 
 
+def _check_present(labels: list[Any]) -> None:
+    """Refuse None, NaN and the missing values of pandas."""
+    for number, label in enumerate(labels):
+        if (
+            label is None
+            or (isinstance(label, (float, np.floating)) and np.isnan(label))
+            or type(label).__name__ in ("NAType", "NaTType")
+        ):
+            raise ValueError(f"y must not hold missing labels, entry {number} is {label!r}")
+
+
 def _plain_array(y: Any) -> npt.NDArray[Any]:
-    """Return y as an array that does not turn mixed labels into strings."""
-    if isinstance(y, list):
-        kinds = {type(label) for label in y}
-        if len(kinds) > 1 and str in kinds | {np.str_}:
-            array = np.empty(len(y), object)
-            array[:] = y
-            return array
+    """Return y as an array; of objects where numbers or strings would not be the same labels."""
     array = np.asarray(y)
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported: y must hold discrete labels")
+    if isinstance(y, list) and array.ndim == 1 and array.tolist() != y:
+        array = np.empty(len(y), object)
+        array[:] = y
     return array
 
 
@@ -93,20 +108,14 @@ def _single(labels: Any) -> Targets:
 
 
 def _are_indicator_rows(y: Any) -> bool:
-    """Tell rows of an indicator matrix from lists of labels, which have no repeats."""
+    """Tell rows of an indicator matrix from lists of labels, which do not all have 0 and 1."""
     if any(isinstance(row, (set, frozenset)) or not hasattr(row, "__len__") for row in y):
         return False
     lengths = {len(row) for row in y}
-    if len(lengths) != 1 or lengths == {0}:
+    if len(lengths) != 1 or lengths <= {0, 1}:
         return False
-    rows = [list(row) for row in y]
-    if not all(
-        isinstance(label, (int, float, np.number, np.bool_)) for row in rows for label in row
-    ):
-        return False
-    return all(label in (0, 1) for row in rows for label in row) and any(
-        len(set(row)) < len(row) for row in rows
-    )
+    kinds = (int, float, np.number, np.bool_)
+    return all(isinstance(label, kinds) and label in (0, 1) for row in y for label in row)
 
 
 def _indicator_rows(y: Any) -> Targets:
@@ -125,9 +134,14 @@ def _label_lists(y: Any) -> Targets:
             raise ValueError(
                 f"y must be all lists of labels or all labels, row {number} is {row!r}"
             )
-        rows.append(list(dict.fromkeys(row)))
+        try:
+            rows.append(list(dict.fromkeys(row)))
+        except TypeError as error:
+            raise TypeError(f"labels must be hashable: {error}, in row {number}") from None
+    labels = [label for row in rows for label in row]
+    _check_present(labels)
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    return Targets(indptr, [label for row in rows for label in row], True, "lists")
+    return Targets(indptr, labels, True, "lists")
 
 
 def _indicator(matrix: Any, form: str) -> Targets:
@@ -177,14 +191,15 @@ class Labels:
         return self._array
 
     def add(self, targets: Targets) -> None:
-        """Give ids to the labels that have none, in the order in which they come."""
-        for label in _distinct(targets):
-            self._add(label)
+        """Give ids to the labels of targets that have none, in the order in which they come."""
+        self.extend(_distinct(targets))
 
-    def _add(self, label: Hashable) -> None:
-        if label not in self._ids:
-            self._ids[label] = len(self._values)
-            self._values.append(label)
+    def extend(self, labels: Iterable[Hashable]) -> None:
+        """Give ids to the labels that have none, in the order in which they come."""
+        for label in labels:
+            if label not in self._ids:
+                self._ids[label] = len(self._values)
+                self._values.append(label)
 
     def ids(self, targets: Targets) -> Ints:
         """Return the ids of all labels of targets, −1 for an unknown one."""
@@ -224,7 +239,7 @@ def _as_array(values: list[Any]) -> npt.NDArray[Any]:
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and kinds <= {int, float, bool, str}:
         array = np.array(values)
-        if array.dtype != object and (array.dtype.kind != "U" or array.tolist() == values):
+        if array.tolist() == values:
             return array
     array = np.empty(len(values), object)
     array[:] = values

@@ -33,14 +33,13 @@ def aligned_zeros(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[A
 
 
 def engine_features(X: Any, intercept: bool) -> _engine.Features:
-    """Hand a CSR or dense matrix to the engine, without a copy."""
+    """Hand a CSR matrix without duplicates, or a dense one, to the engine, without a copy."""
     if not hasattr(X, "indptr"):
         return _engine.Features.dense(X, intercept)
-    if not X.has_canonical_format:  # duplicate entries count as their sum
-        X = X.copy()
-        X.sum_duplicates()
-    indptr = X.indptr if X.indptr.dtype == X.indices.dtype else X.indptr.astype(X.indices.dtype)
-    return _engine.Features.csr(X.data, X.indices, indptr, X.shape[1], intercept)
+    indices, indptr = X.indices, X.indptr
+    if indices.dtype != indptr.dtype:
+        indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
+    return _engine.Features.csr(X.data, indices, indptr, X.shape[1], intercept)
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,10 @@ class Learner:
         intercept: bool,
         adagrad: bool,
         average: bool,
+        settings: dict[str, Any],
     ) -> None:
         shape = (n_features + intercept, n_trellises * padded(trellis.n_edges))
+        self.settings = settings  # of the estimator that made it
         self.intercept = intercept
         self.n_edges = trellis.n_edges
         self.n_trellises = n_trellises
@@ -177,6 +178,20 @@ class Learner:
 
         self.weights, self.squares, self.sums = map(moved, (self.weights, self.squares, self.sums))
         self.n_edges = trellis.n_edges
+        self._model = None
+
+    def go_on_from(self, model: LinearModel, l1: float) -> None:
+        """Take a model's weights, as they were before the soft threshold; averages begin anew."""
+        weights = model.stored_as("float32").weights
+        if weights.shape != self.weights.shape:
+            raise ValueError(
+                f"the model has weights of shape {weights.shape}, its parameters ask for "
+                f"{self.weights.shape}"
+            )
+        self.weights[:] = weights + np.float32(l1) * np.sign(weights)
+        if self.sums is not None:
+            self.sums[:] = 0
+            self.clock = 1
         self._model = None
 
     def model(self, l1: float) -> LinearModel:

@@ -37,11 +37,13 @@ class Model:
     l1: float
     multilabel: bool
     form: str  # how to give multi-label predictions back, see `labels.Targets`
-    most_labels: int = 1  # that a row had
+    usual_labels: int = 1  # that all but a few rows had at most
     learner: Learner | None = None
     scoring: LinearModel | None = None
     threshold: float | None = None
+    zero_based: bool | None = None  # where the features of its svmlight file counted from, if known
     loss_curve: list[float] = field(default_factory=list)
+    n_passes: int = 0
 
     @property
     def linear(self) -> LinearModel:
@@ -53,8 +55,8 @@ class Model:
 
     @property
     def n_candidates(self) -> int:
-        """How many labels a row may be expected to have: twice as many as any row had."""
-        return min(len(self.labels), 2 * self.most_labels + 1)
+        """How many labels a row may be expected to have at most."""
+        return min(len(self.labels), 2 * self.usual_labels + 1)
 
     def decoder(self, n_jobs: int | None) -> Decoder:
         """Return what turns edge scores into labels."""

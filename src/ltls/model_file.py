@@ -44,7 +44,8 @@ _DTYPES: dict[str, npt.DTypeLike] = {
     "I8": np.int8,
     "U8": np.uint8,
 }
-_STATE = ("loss", "l1", "multilabel", "form", "most_labels", "threshold", "loss_curve")
+_STATE = ("loss", "l1", "multilabel", "form", "usual_labels", "threshold", "loss_curve",
+          "zero_based", "n_passes")  # fmt: skip
 _NO_CHECKSUM = "0" * 64
 _MOST_HEADER = 100_000_000  # safetensors' own limit
 
@@ -193,11 +194,15 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = path.stat().st_size
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= min(_MOST_HEADER, self.size - 8):
-                raise ModelFileError(f"{path} is not a model file of ltls, or is cut short")
-            header = stream.read(length)
+        if self.size < 10:
+            raise ModelFileError(f"{path} is not a model file of ltls, or is cut short")
+        # One map of the whole file: it stays the same file, whatever takes its place meanwhile.
+        self._bytes = np.memmap(path, np.uint8, "r").view(np.ndarray)
+        self.size = len(self._bytes)
+        length = int.from_bytes(self._bytes[:8].tobytes(), "little")
+        if not 2 <= length <= min(_MOST_HEADER, self.size - 8):
+            raise ModelFileError(f"{path} is not a model file of ltls, or is cut short")
+        header = self._bytes[8 : 8 + length].tobytes()
         try:
             self.tensors: dict[str, Any] = json.loads(header)
             self.metadata: dict[str, str] = self.tensors.pop("__metadata__")
@@ -224,10 +229,10 @@ class _File:
         entry = self.tensors[name]
         begin, end = entry["data_offsets"]
         dtype = np.dtype(_DTYPES[entry["dtype"]])
-        if end == begin:
-            return np.empty(entry["shape"], dtype)
-        bytes_ = np.memmap(self.path, mode="r", offset=self._start + begin, shape=(end - begin,))
-        return bytes_.view(np.ndarray).view(dtype).reshape(entry["shape"])
+        if not 0 <= begin <= end <= self.size - self._start:
+            raise ModelFileError(f"{self.path} is damaged: tensor {name!r} lies outside of it")
+        data = self._bytes[self._start + begin : self._start + end]
+        return data.view(dtype).reshape(entry["shape"])
 
     def verify(self, names: list[str]) -> None:
         """Check tensors against their checksums."""
@@ -244,17 +249,24 @@ def _seal(path: Path) -> None:
         length = int.from_bytes(stream.read(8), "little")
         header = stream.read(length)
         data = path.stat().st_size - 8 - length
-        sealed = header.replace(_NO_CHECKSUM.encode(), _header_checksum(header, data).encode())
+        before, after = _around_checksum(header)
+        sealed = before + _header_checksum(header, data).encode() + after
         stream.seek(8)
         stream.write(sealed)
         stream.flush()
         os.fsync(stream.fileno())
 
 
+def _around_checksum(header: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before and after the header's own checksum."""
+    before, name, after = header.rpartition(b'"header_sha256":"')
+    return before + name, after[len(_NO_CHECKSUM) :]
+
+
 def _header_checksum(header: bytes, data_bytes: int) -> str:
     """Return the checksum of a header, its own counted as zeros, and of the data's size."""
-    head, found, rest = header.partition(b'"header_sha256":"')
-    blank = head + found + _NO_CHECKSUM.encode() + rest[64:]
+    before, after = _around_checksum(header)
+    blank = before + _NO_CHECKSUM.encode() + after
     return hashlib.sha256(blank + data_bytes.to_bytes(8, "little")).hexdigest()
 
 
@@ -323,8 +335,8 @@ def _encode_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):  # class_weight
             pairs = [[_encode(label), _encode(weight)] for label, weight in value.items()]
             encoded[name] = {"dict": pairs}
-        elif isinstance(value, (TableCodebook, RandomCodebook, np.random.RandomState)):
-            continue  # the codebook is stored by itself; a generator is not part of a model
+        elif isinstance(value, (TableCodebook, RandomCodebook, list, np.random.RandomState)):
+            continue  # codebooks are stored by themselves; a generator is not part of a model
         else:
             encoded[name] = _encode(value)
     return encoded

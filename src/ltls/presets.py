@@ -12,7 +12,8 @@ def paper(**changes: Any) -> LTLSClassifier:
     """Return an estimator that learns exactly as the paper's sections 4 to 6 and its authors' code.
 
     Separation ranking loss, online assignment by ranking, width 2, plain SGD with a constant step
-    of 1 and averaging over all examples, weights from 0, no intercept, rows in the given order.
+    of 1 and averaging over all examples, weights from 0, no intercept, rows in the given order,
+    which should be mixed.
 
     Parameters
     ----------

@@ -43,7 +43,9 @@ class Examples:
         # A row and a label make one number; both lists of numbers are looked up at once.
         n_labels = max(int(ids.max(initial=0)), int(self.labels.max(initial=0))) + 1
         row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
-        return np.isin(rows[:, None] * n_labels + ids, row_of * n_labels + self.labels)
+        known = self.labels >= 0
+        own = row_of[known] * n_labels + self.labels[known]
+        return np.isin(rows[:, None] * n_labels + ids, own) & (ids >= 0)
 
 
 @dataclass
@@ -125,12 +127,12 @@ class Training:
 
         The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
         """
-        features = engine_features(examples.X, self.learner.intercept)
-        paths = self._paths(examples.labels)
         result = Pass()
         self.losses.append(0.0)
-        first, size = 0, 64
         try:
+            features = engine_features(examples.X, self.learner.intercept)
+            paths = self._paths(examples.labels)
+            first, size = 0, 64
             while first < len(order):
                 chunk = order[first : first + size]
                 start = time.perf_counter()
@@ -182,11 +184,10 @@ class Training:
     def _assign_the_rest(self) -> None:
         """Give free paths to the labels that no row has had."""
         for book in self._tables:
-            if book.n_paths - book.n_free < self.n_labels:
-                paths = np.full(self.n_labels, -1, np.int64)
-                paths[: book.n_labels] = book.paths
-                for label in np.flatnonzero(paths < 0).tolist():
-                    book.assign(label, book.free_path())
+            known = min(book.n_labels, self.n_labels)
+            missing = np.flatnonzero(book.path_of(np.arange(known)) < 0).tolist()
+            for label in [*missing, *range(known, self.n_labels)]:
+                book.assign(label, book.free_path())
 
 
 @contextmanager
@@ -198,7 +199,7 @@ def interruptible() -> Iterator[None]:
         warnings.warn(
             "training was interrupted; the estimator keeps what it has learned so far",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=5,  # the caller of fit
         )
 
 

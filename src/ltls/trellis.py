@@ -113,7 +113,7 @@ class Trellis:
 
     def path_of(self, edges: Iterable[int]) -> int:
         """Return the path that these edges make, in order from source to sink."""
-        sequence = as_int64("edges", np.asarray(edges), ndim=1)
+        sequence = as_int64("edges", [*edges], ndim=1)
         path = self._engine.path_of(sequence)
         if path < 0:
             raise ValueError(

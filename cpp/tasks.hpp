@@ -1,0 +1,66 @@
+// What the kernels are asked to do: learn from examples, decode rows of edge scores.
+#pragma once
+
+#include "trellis.hpp"
+
+namespace ltls {
+
+enum class Loss { separation, softmax, logistic };
+
+// Gives paths to labels that have none when learning meets them.
+class Assigner {
+  public:
+    virtual Index path_of(Index label) const = 0;  // −1 if it has none yet
+    virtual Index n_ranked() const = 0;            // how many best paths to rank for the next label
+    virtual Index assign(Index label, const Index* ranked, Index count) = 0;
+
+  protected:
+    ~Assigner() = default;
+};
+
+// How to learn, and from what: `order` lists the rows to take, labels and their paths come as CSR.
+struct Lesson {
+    Loss loss;
+    bool multilabel;
+    float rate;
+    float threshold;  // soft threshold when scoring; 0 is none
+    bool count_hits;  // whether to see if the best path is a positive, before the step
+    Index clock;      // examples seen so far, plus one
+    const Index* order;
+    Index count;
+    const Index* label_ptr;
+    const Index* labels;
+    Index* paths;                  // −1 where a label's path is still to be assigned
+    const float* example_weights;  // or null
+    Assigner* assigner;            // null if no path is −1
+};
+
+struct Learnt {
+    double loss = 0;  // summed
+    Index hits = 0;
+    Index examples = 0;  // those that had a weight and what their loss needs
+};
+
+// Which label has which path; −1 for none.
+class LabelMap {
+  public:
+    virtual Index path_of(Index label) const = 0;
+    virtual Index label_of(Index path) const = 0;
+
+  protected:
+    ~LabelMap() = default;
+};
+
+// How to find the best labels of rows of edge scores: the best `n_paths` of every trellis are the
+// candidates, and their sums over all trellises rank them.
+struct Decoding {
+    Loss loss;
+    Index block;  // from one trellis' edges to the next one's, in a row of h
+    const LabelMap* const* codebooks;
+    Index n_trellises;
+    Index n_labels;  // labels from here on are not known yet
+    Index n_paths;
+    Index k;
+};
+
+}  // namespace ltls
