@@ -11,69 +11,29 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from .arrays import as_integer
 from .assignment import POLICIES, Codebook, assign
 from .codebook import RandomCodebook, TableCodebook
 from .decoding import best_threshold
+from .inputs import check_class_weight, checked_features, class_weights, known_classes, row_weights
 from .labels import Labels, Targets, as_targets
 from .linear import Learner
 from .model import Model
+from .predicting import Answers
 from .training import Examples, Training, interruptible
 from .trellis import Trellis
 
 _THRESHOLD_ROWS = 10_000
 _LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
-_LARGEST_VALUE = 1e15  # of a feature
-_MOST_CELLS = 1 << 28  # of a dense result
 # What shapes a model and its learner, and cannot change while it learns.
 _SETTINGS = ("width", "n_trellises", "loss", "optimizer", "average", "fit_intercept", "l1")
 
 
-def _loss_is(*losses: str) -> Any:
-    def check(estimator: LTLSClassifier) -> bool:
-        fitted = hasattr(estimator, "_learned")
-        loss = estimator._learned.loss if fitted else estimator.loss
-        if loss not in (*losses, "auto"):
-            raise AttributeError(
-                f"only models with loss={' or '.join(map(repr, losses))} have probabilities, "
-                f"loss is {loss!r}"
-            )
-        return True
-
-    return available_if(check)
-
-
-def _weights(sample_weight: Any, n_rows: int) -> npt.NDArray[np.float32]:
-    weights: npt.NDArray[np.float32] = check_array(
-        np.asarray(sample_weight), ensure_2d=False, dtype=np.float32, input_name="sample_weight"
-    )
-    if weights.ndim == 0:
-        weights = np.full(n_rows, weights)
-    if weights.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight.shape == {weights.shape}, expected ({n_rows},): one weight a row"
-        )
-    if (weights < 0).any():
-        raise ValueError("Negative values in data passed to `sample_weight`")
-    return weights
-
-
-def _known_classes(classes: Any) -> list[Any]:
-    """Return the labels that `partial_fit` is told of, each once."""
-    if classes is None:
-        return []
-    listed = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
-    return list(dict.fromkeys(listed))
-
-
-class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Linear classifier that learns and predicts in time logarithmic in the number of classes.
 
     Every class is a path through a trellis, and a linear model scores its O(log C) edges.
@@ -310,7 +270,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, targets, weights = self._validated(X, y, sample_weight, reset=first)
             rng = check_random_state(self.random_state)
             if first:
-                labels = Labels(_known_classes(classes))
+                labels = Labels(known_classes(classes))
                 labels.add(targets)
                 # To grow and keep its width, a trellis needs as many paths as that.
                 room = max(len(labels), int(self.width))
@@ -318,7 +278,7 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 self._check_same_kind(targets)
                 self._resume()
-                self._learned.labels.extend(_known_classes(classes))
+                self._learned.labels.extend(known_classes(classes))
                 self._learned.labels.add(targets)
                 self._learned.make_room()
             self._learn_batch(self._examples(X, targets, weights), rng)
@@ -327,15 +287,9 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validated(
         self, X: Any, y: Any, sample_weight: Any, reset: bool
     ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
-        for label, weight in (
-            self.class_weight.items() if isinstance(self.class_weight, dict) else ()
-        ):
-            if not isinstance(weight, Real) or not 0 <= weight < np.inf:
-                raise ValueError(
-                    f"class_weight must hold numbers of at least 0, got {weight!r} for {label!r}"
-                )
+        check_class_weight(self.class_weight)
         targets = as_targets(y)
-        X = self._features(X, reset)
+        X = checked_features(self, X, reset)
         if targets.n_rows != X.shape[0]:
             raise ValueError(
                 f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
@@ -343,34 +297,8 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not len(targets.labels):
             raise ValueError("y must hold at least one label, got none")
         if sample_weight is not None:
-            sample_weight = _weights(sample_weight, X.shape[0])
+            sample_weight = row_weights(sample_weight, X.shape[0])
         return X, targets, sample_weight
-
-    def _features(self, X: Any, reset: bool) -> Any:
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-            reset=reset,
-        )
-        if hasattr(X, "indptr") and X.nnz:
-            if X.indices.min() < 0 or X.indices.max() >= X.shape[1]:
-                raise ValueError(
-                    f"X is not a valid CSR matrix: it has feature {X.indices.min()} to "
-                    f"{X.indices.max()}, not 0 to {X.shape[1] - 1}"
-                )
-            if not X.has_canonical_format:  # duplicate entries count as their sum
-                X = X.copy()
-                X.sum_duplicates()
-        values = X.data if hasattr(X, "indptr") else X
-        if values.size and max(values.max(), -values.min()) > _LARGEST_VALUE:
-            raise ValueError(
-                f"X must hold values of at most {_LARGEST_VALUE:g}, since weights are float32; "
-                f"got {values.flat[np.abs(values).argmax()]:g}: scale the features"
-            )
-        return X
 
     def _start(self, X: Any, targets: Targets, labels: Labels, n_paths: int, rng: Any) -> Model:
         """Begin anew: trellis, codebooks and weights of 0."""
@@ -432,13 +360,6 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{getattr(self, name)!r}; fit without warm_start begins anew"
                 )
 
-    def _check_same_kind(self, targets: Targets) -> None:
-        if targets.multilabel != self.multilabel_:
-            kinds = ("one label a row", "several labels a row")
-            raise ValueError(
-                f"y must have {kinds[self.multilabel_]}, as before, got {kinds[targets.multilabel]}"
-            )
-
     def _check_same_problem(self, X: Any, targets: Targets) -> None:
         self._check_same_kind(targets)
         if set(Labels.sorted(targets).values) != set(self._learned.labels.values):
@@ -458,28 +379,11 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
             ids = ids[np.lexsort((ids, rows))]
         if self.class_weight is not None:
-            of_rows = self._class_weights(ids, targets.indptr)
+            of_rows = class_weights(self.class_weight, model.labels, ids, targets.indptr)
             weights = of_rows if weights is None else weights * of_rows
         usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
         model.usual_labels = max(model.usual_labels, usual)
         return Examples(X, targets.indptr, ids, weights, targets.multilabel)
-
-    def _class_weights(
-        self, ids: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float32]:
-        labels, n_rows = self._learned.labels, len(indptr) - 1
-        if isinstance(self.class_weight, dict):
-            of_labels = np.ones(len(labels))
-            for label, weight in self.class_weight.items():
-                if label in labels:
-                    of_labels[labels.id(label)] = weight
-        else:
-            counts = np.maximum(np.bincount(ids, minlength=len(labels)), 1)
-            of_labels = n_rows / (len(labels) * counts)
-        per_row = np.diff(indptr)
-        sums = np.bincount(np.repeat(np.arange(n_rows), per_row), of_labels[ids], n_rows)
-        means = np.where(per_row > 0, sums / np.maximum(per_row, 1), 1)
-        return means.astype(np.float32)
 
     def _training(self) -> Training:
         model = self._learned
@@ -579,228 +483,6 @@ class LTLSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         check_is_fitted(self)
         save(self, path, dtype)
-
-    # What was learned
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_learned")
-
-    def _fitted(self) -> Model:
-        if "_learned" not in self.__dict__:
-            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
-        return self._learned
-
-    @property
-    def classes_(self) -> npt.NDArray[Any]:
-        """The labels, in the order of their ids."""
-        return self._fitted().labels.array
-
-    @property
-    def trellis_(self) -> Trellis:
-        """The graph that every trellis of the model has."""
-        return self._fitted().trellis
-
-    @property
-    def codebooks_(self) -> list[Codebook]:
-        """The codebook of every trellis."""
-        return self._fitted().codebooks
-
-    @property
-    def codebook_(self) -> Codebook:
-        """The codebook of the first trellis."""
-        return self._fitted().codebooks[0]
-
-    @property
-    def coef_(self) -> npt.NDArray[np.float32]:
-        """The weights that score, shape (n_trellises · n_edges, n_features)."""
-        linear = self._fitted().linear
-        return linear.dense()[: linear.n_features].T
-
-    @property
-    def intercept_(self) -> npt.NDArray[np.float32]:
-        """The intercept of every edge."""
-        linear = self._fitted().linear
-        weights = linear.dense()
-        last: npt.NDArray[np.float32] = weights[-1] if linear.intercept else 0 * weights[0]
-        return last
-
-    @property
-    def multilabel_(self) -> bool:
-        """Whether rows may have several labels."""
-        return self._fitted().multilabel
-
-    @property
-    def loss_curve_(self) -> list[float]:
-        """The mean loss of every epoch."""
-        return self._fitted().loss_curve
-
-    @property
-    def n_iter_(self) -> int:
-        """The number of epochs run."""
-        return self._fitted().n_passes
-
-    @property
-    def threshold_(self) -> float:
-        """The score from which a multi-label `predict` gives a label; it may be set."""
-        threshold = self._fitted().threshold
-        if threshold is None:
-            raise AttributeError("only multi-label models have a threshold")
-        return threshold
-
-    @threshold_.setter
-    def threshold_(self, threshold: float) -> None:
-        if not self.multilabel_:
-            raise AttributeError("only multi-label models have a threshold")
-        self._learned.threshold = float(threshold)
-
-    # Predicting
-
-    def _checked(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return self._features(X, reset=False)
-
-    def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the scores of all edges, shape (n_rows, n_trellises · n_edges)."""
-        X, linear = self._checked(X), self._learned.linear
-        parts = [linear.without_padding(h) for _, h in self._learned.edge_scores(X, self.n_jobs)]
-        return np.concatenate(parts)
-
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Return the k best labels of every row and their scores, best first.
-
-        A score is a sum over the trellises: for loss="softmax" of the log-probability of the
-        label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
-
-        Returns
-        -------
-        labels, scores : arrays of shape (n_rows, k)
-            k is at most the number of classes.
-        """
-        X = self._checked(X)
-        ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
-        return self.classes_[ids], scores
-
-    def predict(self, X: Any) -> Any:
-        """Return the best label of every row; for a multi-label model, an indicator matrix.
-
-        The matrix is dense if y was, else CSR, and has a column for each of `classes_`; a label is
-        given where its score reaches `threshold_`. The labels of row i of a CSR result are
-        ``classes_[result[[i]].indices]``.
-        """
-        X = self._checked(X)
-        if not self.multilabel_:
-            return self.classes_[self._learned.topk(X, 1, self.n_jobs)[0][:, 0]]
-        matrix = self._predict_rows(X)
-        return matrix.toarray() if self._learned.form == "dense" else matrix
-
-    def _predict_rows(self, X: Any) -> Any:
-        """Return the labels of a multi-label model as a CSR indicator."""
-        model = self._learned
-        decoder = model.decoder(self.n_jobs)
-        parts = [
-            decoder.above(h, self.threshold_, model.n_candidates)
-            for _, h in model.edge_scores(X, self.n_jobs)
-        ]
-        counts, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        shape = (X.shape[0], len(model.labels))
-        matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
-        matrix.sort_indices()
-        return matrix
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that `predict` gets right; with several labels, all of them."""
-        X = self._checked(X)
-        targets = as_targets(y)
-        if targets.n_rows != X.shape[0]:
-            raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X")
-        self._check_same_kind(targets)
-        ids = self._learned.labels.ids(targets)
-        if targets.n_columns == len(self._learned.labels):  # the columns of `predict`
-            ids = targets.labels
-        if targets.multilabel:
-            predicted = self._predict_rows(X)
-            n_given, n_true = np.diff(predicted.indptr), np.diff(targets.indptr)
-            truth = Examples(X, targets.indptr, ids, None, True)
-            rows = np.repeat(np.arange(X.shape[0]), n_given)
-            hits = truth.contains(rows, predicted.indices[:, None].astype(np.int64))[:, 0]
-            found = np.bincount(rows, hits, X.shape[0])
-            right = (found == n_given) & (found == n_true)
-        else:
-            right = self._learned.topk(X, 1, self.n_jobs)[0][:, 0] == ids
-        weights = None if sample_weight is None else _weights(sample_weight, X.shape[0])
-        return float(np.average(right, weights=weights))
-
-    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the scores of all labels, shape (n_rows, n_classes); see `predict_topk`.
-
-        For two classes and one label a row: how far the second scores above the first, shape
-        (n_rows,).
-        """
-        scores = self._all_scores(self._checked(X), "decision_function")
-        if not self.multilabel_ and scores.shape[1] == 2:
-            return scores[:, 1] - scores[:, 0]
-        return scores
-
-    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the probabilities of all labels, shape (n_rows, n_classes).
-
-        With "softmax" and for one label a row they are normalised over `classes_`; several
-        trellises give the mean of theirs. With "logistic" and several labels a row, each label has
-        the product of its edges' probabilities, the geometric mean over the trellises.
-        """
-        X = self._checked(X)
-        scores = self._all_scores(X, "predict_proba", mean=self._learned.loss == "softmax")
-        if self._learned.loss == "logistic" and self.multilabel_:
-            return np.exp(np.minimum(scores / len(self.codebooks_), 0))
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: npt.NDArray[np.float32] = scores / scores.sum(axis=1, keepdims=True)
-        return probabilities
-
-    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):
-            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
-        return logarithms
-
-    @_loss_is("softmax")  # type: ignore[untyped-decorator]
-    def log_proba(self, X: Any, y: Any) -> npt.NDArray[np.float32]:
-        """Return the log-probability of one label per row, in O(log C) each.
-
-        It is the mean of the trellises' probabilities, each normalised over all its paths. Those
-        without a label are among them: what they hold is the probability of a label not seen yet.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_rows, n_features)
-        y : one label a row
-            A label that was never seen is an error.
-        """
-        X = self._checked(X)
-        model, targets = self._learned, as_targets(y)
-        if targets.multilabel or targets.n_rows != X.shape[0]:
-            raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X")
-        ids = model.labels.ids(targets)
-        if (ids < 0).any():
-            unknown = np.asarray(targets.labels, object)[int(np.argmax(ids < 0))]
-            raise ValueError(f"y must hold labels of classes_, {unknown!r} was never seen")
-        decoder = model.decoder(self.n_jobs)
-        parts = [decoder.log_proba(h, ids[rows]) for rows, h in model.edge_scores(X, self.n_jobs)]
-        return np.concatenate(parts)
-
-    def _all_scores(self, X: Any, name: str, mean: bool = False) -> npt.NDArray[np.float32]:
-        decoder = self._learned.decoder(self.n_jobs)
-        if X.shape[0] * decoder.n_labels > _MOST_CELLS:
-            raise ValueError(
-                f"{name} would make a dense matrix of {X.shape[0]} rows × {decoder.n_labels} "
-                "classes; use predict_topk, or fewer rows"
-            )
-        scores = np.empty((X.shape[0], decoder.n_labels), np.float32)
-        for rows, h in self._learned.edge_scores(X, self.n_jobs):
-            scores[rows] = decoder.all_log_proba(h) if mean else decoder.all_scores(h)
-        return scores
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

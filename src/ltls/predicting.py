@@ -1,0 +1,272 @@
+"""What a fitted estimator says: its learned attributes and its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from .arrays import as_integer
+from .assignment import Codebook
+from .inputs import checked_features, row_weights
+from .labels import Targets, as_targets
+from .model import Model
+from .training import Examples
+from .trellis import Trellis
+
+_MOST_CELLS = 1 << 28  # of a dense result
+
+
+def _loss_is(*losses: str) -> Any:
+    def check(estimator: Answers) -> bool:
+        fitted = hasattr(estimator, "_learned")
+        loss = estimator._learned.loss if fitted else estimator.loss
+        if loss not in (*losses, "auto"):
+            raise AttributeError(
+                f"only models with loss={' or '.join(map(repr, losses))} have probabilities, "
+                f"loss is {loss!r}"
+            )
+        return True
+
+    return available_if(check)
+
+
+class Answers:
+    """The half of `LTLSClassifier` that needs nothing but what was learned."""
+
+    _learned: Model
+    n_jobs: int | None
+    loss: str
+
+    # What was learned
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_learned")
+
+    def _fitted(self) -> Model:
+        if "_learned" not in self.__dict__:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return self._learned
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """The labels, in the order of their ids."""
+        return self._fitted().labels.array
+
+    @property
+    def trellis_(self) -> Trellis:
+        """The graph that every trellis of the model has."""
+        return self._fitted().trellis
+
+    @property
+    def codebooks_(self) -> list[Codebook]:
+        """The codebook of every trellis."""
+        return self._fitted().codebooks
+
+    @property
+    def codebook_(self) -> Codebook:
+        """The codebook of the first trellis."""
+        return self._fitted().codebooks[0]
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float32]:
+        """The weights that score, shape (n_trellises · n_edges, n_features)."""
+        linear = self._fitted().linear
+        return linear.dense()[: linear.n_features].T
+
+    @property
+    def intercept_(self) -> npt.NDArray[np.float32]:
+        """The intercept of every edge."""
+        linear = self._fitted().linear
+        weights = linear.dense()
+        last: npt.NDArray[np.float32] = weights[-1] if linear.intercept else 0 * weights[0]
+        return last
+
+    @property
+    def multilabel_(self) -> bool:
+        """Whether rows may have several labels."""
+        return self._fitted().multilabel
+
+    @property
+    def loss_curve_(self) -> list[float]:
+        """The mean loss of every epoch."""
+        return self._fitted().loss_curve
+
+    @property
+    def n_iter_(self) -> int:
+        """The number of epochs run."""
+        return self._fitted().n_passes
+
+    @property
+    def threshold_(self) -> float:
+        """The score from which a multi-label `predict` gives a label; it may be set."""
+        threshold = self._fitted().threshold
+        if threshold is None:
+            raise AttributeError("only multi-label models have a threshold")
+        return threshold
+
+    @threshold_.setter
+    def threshold_(self, threshold: float) -> None:
+        if not self.multilabel_:
+            raise AttributeError("only multi-label models have a threshold")
+        self._learned.threshold = float(threshold)
+
+    # Predicting
+
+    def _check_same_kind(self, targets: Targets) -> None:
+        if targets.multilabel != self.multilabel_:
+            kinds = ("one label a row", "several labels a row")
+            raise ValueError(
+                f"y must have {kinds[self.multilabel_]}, as before, got {kinds[targets.multilabel]}"
+            )
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return checked_features(self, X, reset=False)
+
+    def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the scores of all edges, shape (n_rows, n_trellises · n_edges)."""
+        X, linear = self._checked(X), self._learned.linear
+        parts = [linear.without_padding(h) for _, h in self._learned.edge_scores(X, self.n_jobs)]
+        return np.concatenate(parts)
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Return the k best labels of every row and their scores, best first.
+
+        A score is a sum over the trellises: for loss="softmax" of the log-probability of the
+        label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
+
+        Returns
+        -------
+        labels, scores : arrays of shape (n_rows, k)
+            k is at most the number of classes.
+        """
+        X = self._checked(X)
+        ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
+        return self.classes_[ids], scores
+
+    def predict(self, X: Any) -> Any:
+        """Return the best label of every row; for a multi-label model, an indicator matrix.
+
+        The matrix is dense if y was, else CSR, and has a column for each of `classes_`; a label is
+        given where its score reaches `threshold_`. The labels of row i of a CSR result are
+        ``classes_[result[[i]].indices]``.
+        """
+        X = self._checked(X)
+        if not self.multilabel_:
+            return self.classes_[self._learned.topk(X, 1, self.n_jobs)[0][:, 0]]
+        matrix = self._predict_rows(X)
+        return matrix.toarray() if self._learned.form == "dense" else matrix
+
+    def _predict_rows(self, X: Any) -> Any:
+        """Return the labels of a multi-label model as a CSR indicator."""
+        model = self._learned
+        decoder = model.decoder(self.n_jobs)
+        parts = [
+            decoder.above(h, self.threshold_, model.n_candidates)
+            for _, h in model.edge_scores(X, self.n_jobs)
+        ]
+        counts, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        shape = (X.shape[0], len(model.labels))
+        matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
+        matrix.sort_indices()
+        return matrix
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows that `predict` gets right; with several labels, all of them."""
+        X = self._checked(X)
+        targets = as_targets(y)
+        if targets.n_rows != X.shape[0]:
+            raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X")
+        self._check_same_kind(targets)
+        ids = self._learned.labels.ids(targets)
+        if targets.n_columns == len(self._learned.labels):  # the columns of `predict`
+            ids = targets.labels
+        if targets.multilabel:
+            predicted = self._predict_rows(X)
+            n_given, n_true = np.diff(predicted.indptr), np.diff(targets.indptr)
+            truth = Examples(X, targets.indptr, ids, None, True)
+            rows = np.repeat(np.arange(X.shape[0]), n_given)
+            hits = truth.contains(rows, predicted.indices[:, None].astype(np.int64))[:, 0]
+            found = np.bincount(rows, hits, X.shape[0])
+            right = (found == n_given) & (found == n_true)
+        else:
+            right = self._learned.topk(X, 1, self.n_jobs)[0][:, 0] == ids
+        weights = None if sample_weight is None else row_weights(sample_weight, X.shape[0])
+        return float(np.average(right, weights=weights))
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the scores of all labels, shape (n_rows, n_classes); see `predict_topk`.
+
+        For two classes and one label a row: how far the second scores above the first, shape
+        (n_rows,).
+        """
+        scores = self._all_scores(self._checked(X), "decision_function")
+        if not self.multilabel_ and scores.shape[1] == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the probabilities of all labels, shape (n_rows, n_classes).
+
+        With "softmax" and for one label a row they are normalised over `classes_`; several
+        trellises give the mean of theirs. With "logistic" and several labels a row, each label has
+        the product of its edges' probabilities, the geometric mean over the trellises.
+        """
+        X = self._checked(X)
+        scores = self._all_scores(X, "predict_proba", mean=self._learned.loss == "softmax")
+        if self._learned.loss == "logistic" and self.multilabel_:
+            return np.exp(np.minimum(scores / len(self.codebooks_), 0))
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        probabilities: npt.NDArray[np.float32] = scores / scores.sum(axis=1, keepdims=True)
+        return probabilities
+
+    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
+        return logarithms
+
+    @_loss_is("softmax")  # type: ignore[untyped-decorator]
+    def log_proba(self, X: Any, y: Any) -> npt.NDArray[np.float32]:
+        """Return the log-probability of one label per row, in O(log C) each.
+
+        It is the mean of the trellises' probabilities, each normalised over all its paths. Those
+        without a label are among them: what they hold is the probability of a label not seen yet.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+        y : one label a row
+            A label that was never seen is an error.
+        """
+        X = self._checked(X)
+        model, targets = self._learned, as_targets(y)
+        if targets.multilabel or targets.n_rows != X.shape[0]:
+            raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X")
+        ids = model.labels.ids(targets)
+        if (ids < 0).any():
+            unknown = np.asarray(targets.labels, object)[int(np.argmax(ids < 0))]
+            raise ValueError(f"y must hold labels of classes_, {unknown!r} was never seen")
+        decoder = model.decoder(self.n_jobs)
+        parts = [decoder.log_proba(h, ids[rows]) for rows, h in model.edge_scores(X, self.n_jobs)]
+        return np.concatenate(parts)
+
+    def _all_scores(self, X: Any, name: str, mean: bool = False) -> npt.NDArray[np.float32]:
+        decoder = self._learned.decoder(self.n_jobs)
+        if X.shape[0] * decoder.n_labels > _MOST_CELLS:
+            raise ValueError(
+                f"{name} would make a dense matrix of {X.shape[0]} rows × {decoder.n_labels} "
+                "classes; use predict_topk, or fewer rows"
+            )
+        scores = np.empty((X.shape[0], decoder.n_labels), np.float32)
+        for rows, h in self._learned.edge_scores(X, self.n_jobs):
+            scores[rows] = decoder.all_log_proba(h) if mean else decoder.all_scores(h)
+        return scores
