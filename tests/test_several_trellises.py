@@ -164,3 +164,22 @@ def test_predict_proba_is_the_exponential_of_log_proba(digits):
     model = LTLSClassifier(n_trellises=4, width=3, random_state=0).fit(X, y)
     every = np.column_stack([model.log_proba(X[:50], np.full(50, label)) for label in range(10)])
     np.testing.assert_allclose(model.predict_log_proba(X[:50]), every, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("k", [1, 5, 300])
+def test_the_best_of_many_labels_are_found_among_the_candidates(loss, k):
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(400, 30))
+    y = np.tile(np.arange(400), 5)
+    X = centres[y] + 0.3 * rng.normal(size=(2000, 30))
+    model = LTLSClassifier(
+        width=8, n_trellises=3, loss=loss, assignment="similarity", random_state=0
+    ).fit(X, y)
+    labels, scores = model.predict_topk(X[:100], k)
+    every = model.decision_function(X[:100])
+    of_labels = np.take_along_axis(every, labels, axis=1)
+    np.testing.assert_allclose(scores, of_labels, rtol=1e-3, atol=1e-3)
+    best = -np.sort(-every, axis=1)[:, :k]
+    assert (np.abs(scores - best) < 1e-2).mean() > (0.97 if k < 300 else 0.999)
+    assert all(len(set(row)) == k for row in labels)

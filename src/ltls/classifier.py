@@ -21,7 +21,7 @@ from .codebook import RandomCodebook, TableCodebook
 from .decoding import best_threshold
 from .inputs import check_class_weight, checked_features, class_weights, known_classes, row_weights
 from .labels import Labels, Targets, as_targets
-from .linear import Learner
+from .linear import Learner, LinearModel
 from .model import Model
 from .predicting import Answers
 from .training import Examples, Training, interruptible
@@ -247,7 +247,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Learn from one more batch, which may bring new labels.
 
         A new label takes a free path; where none is left the trellis grows, and the scores of all
-        other labels stay as they are.
+        other labels stay as they are. Growing keeps the width, which is smaller than asked for if
+        `fit` began with fewer classes than that.
 
         Parameters
         ----------
@@ -414,14 +415,18 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
         training = self._training()
         model.scoring = None
+
+        def precision(linear: LinearModel) -> float:
+            return model.precision(examples, held_out, self.n_jobs, linear)
+
         best = training.run(
             examples,
             rows,
             epochs=self.epochs,
             rng=rng,
             shuffle=self.shuffle,
-            patience=self.n_iter_no_change if n_held_out else None,
-            precision=lambda linear: model.precision(examples, held_out, self.n_jobs, linear),
+            patience=self.n_iter_no_change,
+            precision=precision if n_held_out else None,
         )
         if best is not None:
             training.learner.go_on_from(best, self.l1)
@@ -439,8 +444,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         model, training = self._learned, self._training()
         rows = np.arange(len(examples))
         model.scoring = None
-        with interruptible():
-            training.pass_over(examples, rng.permutation(rows) if self.shuffle else rows)
+        training.run(examples, rows, epochs=1, rng=rng, shuffle=self.shuffle)
         model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *training.losses]
         model.n_passes += 1
         if model.multilabel:

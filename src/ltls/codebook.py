@@ -109,6 +109,8 @@ class RandomCodebook(_Codebook):
 class TableCodebook(_Codebook):
     """An explicit assignment, in which paths may be free.
 
+    It must not be changed while another thread uses it.
+
     Parameters
     ----------
     n_paths : int

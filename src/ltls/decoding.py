@@ -40,7 +40,10 @@ class Decoder:
     def topk(self, h: Floats, k: int) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
         k = min(k, self.n_labels)
-        n_paths = k if len(self.codebooks) == 1 else max(2 * k, _CANDIDATES)
+        several = len(self.codebooks) > 1
+        if several and k > _CANDIDATES and 2 * k * len(self.codebooks) >= self.n_labels:
+            return self._best_of_all(h, k)  # no more work than so many candidates
+        n_paths = max(2 * k, _CANDIDATES) if several else k
         ids, scores = self._search(h, k, n_paths)
         while len(lacking := np.flatnonzero(ids[:, -1] < 0)):
             n_paths *= 4

@@ -97,13 +97,13 @@ class Training:
         epochs: int,
         rng: Any,
         shuffle: bool,
-        patience: int | None,
-        precision: Callable[[LinearModel], float],
+        patience: int = 0,
+        precision: Callable[[LinearModel], float] | None = None,
     ) -> LinearModel | None:
         """Pass over the rows `epochs` times, or until Ctrl-C.
 
-        With `patience`, stop when `precision` of the model has not risen for that many epochs, and
-        return the best model.
+        With `precision`, stop when the model's has not risen for `patience` epochs, and return the
+        best model.
         """
         best: LinearModel | None = None
         highest, waited = -1.0, 0
@@ -111,7 +111,7 @@ class Training:
             for epoch in range(epochs):
                 order = rng.permutation(rows) if shuffle else rows
                 self.pass_over(examples, order, partial(show, epoch + 1))
-                if patience is None:
+                if precision is None:
                     continue
                 model = self.learner.model(self.l1)
                 if (reached := precision(model)) > highest:
