@@ -11,8 +11,7 @@ import re
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -21,14 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from . import __version__
+from .terminal import console, run, show, show_facts
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from .classifier import LTLSClassifier
     from .readers import Dataset
 
-_LONGEST_MESSAGE = 500  # a message may quote a line of a file
 _ROWS_AT_A_TIME = 1 << 14
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -173,7 +170,7 @@ def train(
     with _naming(output):
         classifier.save(output, _plain(dtype) or "float32")
     if not quiet:
-        _show_facts(_summary(classifier, data, seconds, output))
+        show_facts(_summary(classifier, data, seconds, output))
 
 
 @app.command(epilog="Example: ltls predict model.ltls test.txt -k 3 -o answers.tsv")
@@ -237,8 +234,8 @@ def evaluate(
         return
     names = ("precision", "recall", "ndcg")
     rows = [(row["k"], *(f"{row[name]:.4f}" for name in names)) for row in report.pop("metrics")]
-    _show(rows, "k", "P@k", "R@k", "nDCG@k")
-    _show_facts(report)
+    show(rows, "k", "P@k", "R@k", "nDCG@k")
+    show_facts(report)
 
 
 @app.command(epilog="Example: ltls info model.ltls")
@@ -259,7 +256,7 @@ def info(
         print(json.dumps({**facts, "parameters": parameters}))
     else:
         settings = ", ".join(f"{name}={value}" for name, value in parameters.items())
-        _show_facts({**facts, "parameters": settings})
+        show_facts({**facts, "parameters": settings})
 
 
 # Reading, learning and answering
@@ -271,7 +268,7 @@ def _read(
     """Read a data file; with a model's number of features, if given."""
     from .readers import read
 
-    with _console().status("reading"):
+    with console().status("reading"):
         try:
             kind = _plain(file_format)
             return read(path, kind, n_features, "auto" if zero_based is None else zero_based)
@@ -298,7 +295,7 @@ def _batches(data: Dataset, bar: bool = True) -> Iterator[Any]:
     from rich.progress import track
 
     steps = range(0, data.X.shape[0], _ROWS_AT_A_TIME)
-    for first in track(steps, "answering", console=_console(), transient=True, disable=not bar):
+    for first in track(steps, "answering", console=console(), transient=True, disable=not bar):
         yield data.X[first : first + _ROWS_AT_A_TIME]
 
 
@@ -358,12 +355,8 @@ def _check_output(path: Path, *inputs: Path) -> None:
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Let errors of writing name the file; a full disk's does not."""
-    from safetensors import SafetensorError
-
     try:
         yield
-    except SafetensorError as error:
-        raise OSError(f"{path}: {error}") from error
     except OSError as error:
         error.filename = str(path)
         raise
@@ -379,13 +372,6 @@ def _lines_to(path: Path | None) -> Iterator[TextIO]:
         return
     with _naming(path), replacing(path) as temporary, open(temporary, "w", -1, "utf-8") as stream:
         yield stream
-
-
-def _console() -> Console:
-    """Return where progress is shown: standard error, if that is a terminal."""
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=not sys.stderr.isatty())
 
 
 def _summary(
@@ -405,23 +391,6 @@ def _summary(
     }
 
 
-def _show_facts(facts: dict[str, Any]) -> None:
-    _show([(name.replace("_", " "), value) for name, value in facts.items()])
-
-
-def _show(rows: Sequence[Sequence[Any]], *header: str) -> None:
-    """Print a table."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*header, show_header=bool(header))
-    for row in rows:
-        texts = (f"{cell:,}" if type(cell) is int else str(cell) for cell in row)
-        table.add_row(*(Text(text, overflow="fold") for text in texts))
-    Console().print(table)
-
-
 def _plain(value: Any) -> Any:
     """Return a choice's own value, and the text of what is no number or text."""
     if isinstance(value, Enum):
@@ -437,67 +406,7 @@ def main() -> None:
     # They are None where they were closed, with >&-.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    sys.exit(_run(sys.argv[1:] or ["--help"]))
-
-
-def _run(arguments: list[str]) -> int:
-    """Run a command line and return its exit code; a failure is one line on standard error."""
-    try:
-        with _warnings_as_lines():
-            code = app(arguments, prog_name="ltls", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except BrokenPipeError:  # who reads standard output has enough
-        code = 1
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except Exception as error:
-        code = 2
-        _say(_message(error))
-    _drop_unwritten()
-    return code
-
-
-def _message(error: Exception) -> str:
-    """Tell a failure that a user can cause; raise any other, which is a fault of ours."""
-    if hasattr(error, "format_message"):  # wrong arguments, by click or typer's own copy of it
-        command = getattr(getattr(error, "ctx", None), "command_path", "ltls")
-        return f"{error.format_message().rstrip('.')}; see {command} --help"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, MemoryError):
-        return f"not enough memory: {error}"
-    if isinstance(error, (ValueError, OSError, OverflowError)):
-        # Parameters of the estimator are options here.
-        parameter = re.match(r"The '(\w+)' parameter of LTLSClassifier (.*)", str(error))
-        return f"--{parameter[1].replace('_', '-')} {parameter[2]}" if parameter else str(error)
-    raise error
-
-
-def _say(message: str) -> None:
-    """Print one line, of bearable length, to standard error."""
-    line = " ".join(message.split())
-    end = " ..." if len(line) > _LONGEST_MESSAGE else ""
-    print(f"ltls: {line[:_LONGEST_MESSAGE]}{end}", file=sys.stderr)
-
-
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Show a warning as one line, and none that is for programmers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("default", RuntimeWarning)
-        warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
-        yield
-
-
-def _drop_unwritten() -> None:
-    """Let Python end quietly where standard output can no longer be written."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(run(app, sys.argv[1:] or ["--help"]))
 
 
 if __name__ == "__main__":
