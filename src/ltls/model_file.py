@@ -14,6 +14,7 @@ All but the weights are read, and so checked, whenever a model is loaded; `verif
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -98,7 +99,7 @@ def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "floa
         try:
             save_file(tensors, temporary, metadata)
         except SafetensorError as error:  # a full disk, for one
-            raise OSError(f"cannot write {path}: {error}") from error
+            raise OSError(errno.EIO, str(error), str(path)) from error
         temporary.chmod(mode)  # safetensors writes for the owner alone
         _seal(temporary)
 
