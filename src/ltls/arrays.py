@@ -39,8 +39,7 @@ def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> npt.N
         raise ValueError(f"{name} must be within 64 bits, got {array.max()}")
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
-    # ascontiguousarray would turn a scalar into one dimension
-    return np.asarray(array, dtype=np.int64, order="C")
+    return np.require(array, np.int64, ["C", "A"]).reshape(array.shape)
 
 
 def threads(n_jobs: int | None) -> int:

@@ -35,11 +35,11 @@ def aligned_zeros(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[A
 def engine_features(X: Any, intercept: bool) -> _engine.Features:
     """Hand a CSR matrix without duplicates, or a dense one, to the engine, without a copy."""
     if not hasattr(X, "indptr"):
-        return _engine.Features.dense(X, intercept)
-    indices, indptr = X.indices, X.indptr
-    if indices.dtype != indptr.dtype:
-        indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
-    return _engine.Features.csr(X.data, indices, indptr, X.shape[1], intercept)
+        return _engine.Features.dense(np.require(X, requirements=["C", "A"]), intercept)
+    index = X.indices.dtype if X.indices.dtype == X.indptr.dtype else np.int64
+    data = np.require(X.data, requirements=["C", "A"])
+    indices, indptr = (np.require(part, index, ["C", "A"]) for part in (X.indices, X.indptr))
+    return _engine.Features.csr(data, indices, indptr, X.shape[1], intercept)
 
 
 @dataclass(frozen=True)

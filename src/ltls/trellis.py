@@ -307,4 +307,4 @@ class Trellis:
             raise ValueError(
                 f"h must have shape ({self.n_edges},) or (B, {self.n_edges}), got {array.shape}"
             )
-        return np.ascontiguousarray(np.atleast_2d(array))
+        return np.require(np.atleast_2d(array), requirements=["C", "A"])
