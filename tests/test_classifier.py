@@ -297,6 +297,10 @@ def test_warm_start_goes_on(digits):
     np.testing.assert_array_equal(model.coef_, twice.coef_)
     with pytest.raises(ValueError, match="partial_fit"):
         model.fit(X, y + 1)
+    model.learning_rate = 1e38
+    with pytest.raises(ValueError, match="became infinite"):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.coef_, twice.coef_)
 
 
 def test_sample_weight_0_is_no_row(digits):

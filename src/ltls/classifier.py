@@ -91,8 +91,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     Attributes
     ----------
     classes_ : array
-        The labels: sorted after `fit`, in order of arrival after `partial_fit`. For an indicator
-        matrix, its columns.
+        The labels: sorted after `fit` (as they came if they cannot be compared), in order of
+        arrival after `partial_fit`. For an indicator matrix, its columns.
     trellis_ : Trellis
         The graph; all trellises have the same.
     codebooks_ : list of TableCodebook or RandomCodebook
@@ -229,6 +229,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             rng = check_random_state(self.random_state)
             if self.warm_start and hasattr(self, "_learned"):
                 self._check_same_problem(X, targets)
+                self._learned = copy.deepcopy(self._learned)  # the old one stays if this fails
                 self._resume()
             else:
                 labels = Labels.sorted(targets)
