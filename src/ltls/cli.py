@@ -136,7 +136,8 @@ def train(
         float | None, _option("0.0", "Rows held out to stop early, below 1.", min=0, max=1)
     ] = None,
     n_jobs: Annotated[
-        int | None, _option("1", "Threads when predicting; -1 is all cores.", min=-1, max=9999)
+        int | None,
+        _option("1", "Threads; -1 is all cores. Learning uses one per trellis.", min=-1, max=9999),
     ] = None,
     random_state: Annotated[
         int | None, _option("none", "Seed, for the same result again.", min=0, max=2**32 - 1)
