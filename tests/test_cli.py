@@ -210,7 +210,13 @@ def test_train_keeps_defaults_that_are_not_given(run, tmp_path, words, expected)
 def test_train_shows_the_defaults_of_the_estimator():
     hints = typing.get_type_hints(cli.train, include_extras=True)
     defaults = LTLSClassifier().get_params()
-    shown = {name: hints[name].__metadata__[0].show_default for name in hints if name in defaults}
+    shown = {
+        name: part.__metadata__[0].show_default
+        for name in hints
+        if name in defaults
+        for part in (hints[name], *typing.get_args(hints[name]))  # Python 3.10 adds an Optional
+        if hasattr(part, "__metadata__")
+    }
     assert len(shown) == 15
     words = {True: "{}", False: "no-{}"}
     for name, text in shown.items():
@@ -477,8 +483,11 @@ def test_ctrl_c_elsewhere(tmp_path):
         with suppress(OSError):  # it can be opened as soon as the process waits for its first row
             writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate()
-    os.close(writer)
+    try:
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        os.close(writer)
     assert (running.returncode, err.strip()) == (130, "")
     assert os.listdir(tmp_path) == ["fifo"]
 
