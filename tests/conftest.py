@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 from hypothesis import settings
 from reference import Graph
@@ -6,6 +8,9 @@ from ltls import Trellis, _engine
 
 settings.register_profile("ltls", deadline=None)
 settings.load_profile("ltls")
+
+# A shell that starts us in the background has Ctrl-C ignored, and our children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=_engine.instruction_sets())
