@@ -16,6 +16,7 @@ struct Features {
     Index n_rows, n_features;
     Index longest_row;  // the most non-zeros that a row can have
     bool intercept;     // one more feature, always 1
+    bool unit_length;   // rows are divided by their length, before the intercept comes in
 };
 
 // Weights at prediction, one row of `stride` numbers per feature.

@@ -55,7 +55,7 @@ Index longest_row(const Features& x) {
 }
 
 FeatureArrays csr(AnyArray values, AnyArray indices, AnyArray indptr, Index n_features,
-                  bool intercept) {
+                  bool intercept, bool unit_length) {
     const bool wide = indices.dtype() == nb::dtype<std::int64_t>();
     const bool exact = values.dtype() == nb::dtype<double>();
     if (indices.dtype() != indptr.dtype() ||
@@ -73,6 +73,7 @@ FeatureArrays csr(AnyArray values, AnyArray indices, AnyArray indptr, Index n_fe
     x.n_rows = size(indptr.size()) - 1;
     x.n_features = n_features;
     x.intercept = intercept;
+    x.unit_length = unit_length;
     const Index n_values = size(std::min(values.size(), indices.size()));
     if (wide) {
         check_csr<std::int64_t>(x, n_values);
@@ -84,7 +85,7 @@ FeatureArrays csr(AnyArray values, AnyArray indices, AnyArray indptr, Index n_fe
     return {x, values, indices, indptr};
 }
 
-FeatureArrays dense(AnyArray values, bool intercept) {
+FeatureArrays dense(AnyArray values, bool intercept, bool unit_length) {
     if (values.ndim() != 2) throw std::invalid_argument("values must have two dimensions");
     const bool exact = values.dtype() == nb::dtype<double>();
     if (!exact && values.dtype() != nb::dtype<float>())
@@ -95,6 +96,7 @@ FeatureArrays dense(AnyArray values, bool intercept) {
     x.n_rows = size(values.shape(0));
     x.n_features = x.longest_row = size(values.shape(1));
     x.intercept = intercept;
+    x.unit_length = unit_length;
     return {x, values, {}, {}};
 }
 
@@ -282,8 +284,9 @@ std::tuple<double, double, Index> train(
 
 void bind_learning(nb::module_& module) {
     nb::class_<FeatureArrays>(module, "Features")
-        .def_static("csr", &csr, "values"_a, "indices"_a, "indptr"_a, "n_features"_a, "intercept"_a)
-        .def_static("dense", &dense, "values"_a, "intercept"_a)
+        .def_static("csr", &csr, "values"_a, "indices"_a, "indptr"_a, "n_features"_a, "intercept"_a,
+                    "unit_length"_a)
+        .def_static("dense", &dense, "values"_a, "intercept"_a, "unit_length"_a)
         .def_prop_ro("n_rows", [](const FeatureArrays& x) { return x.view.n_rows; })
         .def("edge_scores", &edge_scores, "weights"_a, "scales"_a.none(), "h"_a, "first"_a,
              "n_jobs"_a);

@@ -61,7 +61,18 @@ class Row {
     }
     // The intercept is the weight of one more feature that is always 1.
     LTLS_INLINE void end(const Features& x) {
+        if (x.unit_length) divide_by_length();
         if (x.intercept) add(x.n_features, 1.0f);
+    }
+
+    // In double, so that no square is too large or too small.
+    void divide_by_length() {
+        double squares = 0;
+        for (Index i = 0; i < count_; ++i)
+            squares += static_cast<double>(values_[i]) * static_cast<double>(values_[i]);
+        if (squares == 0) return;
+        const float scale = static_cast<float>(1 / std::sqrt(squares));
+        for (Index i = 0; i < count_; ++i) values_[i] *= scale;
     }
 
     Buffer<Index> features_;

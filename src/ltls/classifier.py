@@ -30,7 +30,8 @@ from .trellis import Trellis
 _THRESHOLD_ROWS = 10_000
 _LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
 # What shapes a model and its learner, and cannot change while it learns.
-_SETTINGS = ("width", "n_trellises", "loss", "optimizer", "average", "fit_intercept", "l1")
+_SETTINGS = ("width", "n_trellises", "loss", "optimizer", "average", "normalize",
+             "fit_intercept", "l1")  # fmt: skip
 
 
 class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -64,6 +65,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         Predict with the average of the weights over all steps.
     shuffle : bool, default=True
         Take the rows in a new random order in every epoch.
+    normalize : bool or "auto", default="auto"
+        Scale every row to length 1, in learning and predicting. "auto" does so for sparse rows.
     fit_intercept : bool, default=True
         Add a feature that is always 1.
     l1 : float, default=0.0
@@ -140,6 +143,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         "optimizer": [StrOptions({"adagrad", "sgd"})],
         "average": ["boolean"],
         "shuffle": ["boolean"],
+        "normalize": ["boolean", StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
         "l1": [Interval(Real, 0, None, closed="left")],
         "ranking_multiplier": [Interval(Integral, 1, 2**16, closed="both")],
@@ -167,6 +171,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         optimizer: str = "adagrad",
         average: bool = False,
         shuffle: bool = True,
+        normalize: bool | str = "auto",
         fit_intercept: bool = True,
         l1: float = 0.0,
         ranking_multiplier: int = 1,
@@ -187,6 +192,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.optimizer = optimizer
         self.average = average
         self.shuffle = shuffle
+        self.normalize = normalize
         self.fit_intercept = fit_intercept
         self.l1 = l1
         self.ranking_multiplier = ranking_multiplier
@@ -218,8 +224,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
         Notes
         -----
-        Features should be of similar size, at best rows of length 1 (`sklearn.preprocessing`:
-        `normalize` for sparse rows, `StandardScaler` for dense ones).
+        Features should be of similar size: `sklearn.preprocessing.StandardScaler` for dense ones.
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
@@ -333,15 +338,17 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if loss == "auto":
             loss = "logistic" if targets.multilabel else "softmax"
         model = Model(labels, trellis, codebooks, loss, self.l1, targets.multilabel, targets.form)
-        model.learner = self._new_learner(model, X.shape[1])
+        unit_length = hasattr(X, "indptr") if self.normalize == "auto" else bool(self.normalize)
+        model.learner = self._new_learner(model, X.shape[1], unit_length)
         return model
 
-    def _new_learner(self, model: Model, n_features: int) -> Learner:
+    def _new_learner(self, model: Model, n_features: int, unit_length: bool) -> Learner:
         return Learner(
             model.trellis,
             len(model.codebooks),
             n_features,
             intercept=self.fit_intercept,
+            unit_length=unit_length,
             adagrad=self.optimizer == "adagrad",
             average=self.average,
             settings={name: getattr(self, name) for name in _SETTINGS},
@@ -351,8 +358,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Let a model that came from a file learn on from its weights."""
         model = self._learned
         if model.learner is None:
-            learner = self._new_learner(model, model.linear.n_features)
-            learner.go_on_from(model.linear, self.l1)
+            linear = model.linear
+            learner = self._new_learner(model, linear.n_features, linear.unit_length)
+            learner.go_on_from(linear, self.l1)
             learner.epochs = model.n_passes
             model.learner = learner
         for name, value in model.learner.settings.items():

@@ -32,14 +32,16 @@ def aligned_zeros(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[A
     return memory[first : first + size].view(dtype).reshape(shape)
 
 
-def engine_features(X: Any, intercept: bool) -> _engine.Features:
+def engine_features(X: Any, intercept: bool, unit_length: bool) -> _engine.Features:
     """Hand a CSR matrix without duplicates, or a dense one, to the engine, without a copy."""
     if not hasattr(X, "indptr"):
-        return _engine.Features.dense(np.require(X, requirements=["C", "A"]), intercept)
+        return _engine.Features.dense(
+            np.require(X, requirements=["C", "A"]), intercept, unit_length
+        )
     index = X.indices.dtype if X.indices.dtype == X.indptr.dtype else np.int64
     data = np.require(X.data, requirements=["C", "A"])
     indices, indptr = (np.require(part, index, ["C", "A"]) for part in (X.indices, X.indptr))
-    return _engine.Features.csr(data, indices, indptr, X.shape[1], intercept)
+    return _engine.Features.csr(data, indices, indptr, X.shape[1], intercept, unit_length)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class LinearModel:
     n_edges: int
     n_trellises: int
     intercept: bool
+    unit_length: bool  # rows of X are scaled to length 1 before they are scored
 
     @property
     def n_features(self) -> int:
@@ -112,6 +115,7 @@ class Learner:
         n_features: int,
         *,
         intercept: bool,
+        unit_length: bool,
         adagrad: bool,
         average: bool,
         settings: dict[str, Any],
@@ -119,6 +123,7 @@ class Learner:
         shape = (n_features + intercept, n_trellises * padded(trellis.n_edges))
         self.settings = settings  # of the estimator that made it
         self.intercept = intercept
+        self.unit_length = unit_length
         self.n_edges = trellis.n_edges
         self.n_trellises = n_trellises
         self.weights = aligned_zeros(shape, np.float32)
@@ -207,4 +212,6 @@ class Learner:
         if l1 > 0:
             limit = np.float32(l1)
             weights = weights - np.clip(weights, -limit, limit)
-        return LinearModel(weights, None, self.n_edges, self.n_trellises, self.intercept)
+        return LinearModel(
+            weights, None, self.n_edges, self.n_trellises, self.intercept, self.unit_length
+        )

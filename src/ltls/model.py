@@ -75,7 +75,7 @@ class Model:
     ) -> Iterator[tuple[slice, Floats]]:
         """Yield edge scores of the rows of X, some rows at a time."""
         linear = self.linear if linear is None else linear
-        features = engine_features(X, linear.intercept)
+        features = engine_features(X, linear.intercept, linear.unit_length)
         for first in range(0, X.shape[0], _ROWS_AT_A_TIME):
             rows = slice(first, min(first + _ROWS_AT_A_TIME, X.shape[0]))
             yield rows, linear.edge_scores(features, first, rows.stop - first, n_jobs)

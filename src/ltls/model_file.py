@@ -79,6 +79,7 @@ def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "floa
         "codebooks": codebooks,
         "labels": {"kind": kind, "n": len(learned.labels)},
         "intercept": linear.intercept,
+        "unit_length": linear.unit_length,
         "state": {name: getattr(learned, name) for name in _STATE},
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         "parameters": _encode_parameters(model.get_params(deep=False)),
@@ -143,6 +144,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
             trellis.n_edges,
             len(codebooks),
             description["intercept"],
+            description.get("unit_length", False),  # files of the first version have none
         )
         model._learned = Model(labels, trellis, codebooks, scoring=linear, **description["state"])
         model.n_features_in_ = linear.n_features

@@ -38,6 +38,7 @@ def paper(**changes: Any) -> LTLSClassifier:
         "learning_rate": 1.0,
         "average": True,
         "shuffle": False,
+        "normalize": False,
         "fit_intercept": False,
     }
     return LTLSClassifier(**{**settings, **changes})

@@ -130,7 +130,8 @@ class Training:
         result = Pass()
         self.losses.append(0.0)
         try:
-            features = engine_features(examples.X, self.learner.intercept)
+            learner = self.learner
+            features = engine_features(examples.X, learner.intercept, learner.unit_length)
             paths = self._paths(examples.labels)
             first, size = 0, 64
             while first < len(order):
