@@ -100,9 +100,9 @@ Index topk(const Trellis& trellis, const T* h, Index rows, Index k, Index* paths
     for (Index row = 0; row < rows; ++row, h += trellis.n_edges, paths += k, scores += k) {
         forward<1>(trellis, h, best);
         for (Index j = 0; j < k; ++j) {
-            const bool found = j < best.sink_length();
-            paths[j] = found ? best.sink()[j].path : -1;
-            scores[j] = found ? best.sink()[j].score : minus_infinity<T>;
+            const auto* entry = best.next();
+            paths[j] = entry ? entry->path : -1;
+            scores[j] = entry ? entry->score : minus_infinity<T>;
         }
     }
     return -1;

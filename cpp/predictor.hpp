@@ -33,8 +33,10 @@ class Predictor {
         }
         for (Index r = 0; r < n_trellises; ++r) {
             forward<1, KBest<float>, float>(trellis_, g + r * decoding_.block, best_);
-            for (Index i = 0; i < best_.sink_length(); ++i) {
-                const auto [score, path] = best_.sink()[i];
+            for (Index i = 0; i < decoding_.n_paths; ++i) {
+                const auto* entry = best_.next();
+                if (!entry) break;
+                const auto [score, path] = *entry;
                 const Index label = decoding_.codebooks[r]->label_of(path);
                 if (label < 0 || label >= decoding_.n_labels) continue;
                 if (n_trellises == 1)

@@ -76,8 +76,10 @@ class Trainer {
         best_.keep(k);
         forward<1, KBest<float>, float>(trellis_, h_, best_);
         ranked_.keep(k);
-        for (Index i = 0; i < best_.sink_length(); ++i) ranked_[i] = best_.sink()[i].path;
-        return lesson_.assigner->assign(label, ranked_, best_.sink_length());
+        Index count = 0;
+        while (const auto* entry = count < k ? best_.next() : nullptr)
+            ranked_[count++] = entry->path;
+        return lesson_.assigner->assign(label, ranked_, count);
     }
 
     Index best_path() {
@@ -85,7 +87,8 @@ class Trainer {
         if (lesson_.loss == Loss::logistic) logistic_scores(trellis_, h_, decoded_);
         forward<1, KBest<float>, float>(trellis_, lesson_.loss == Loss::logistic ? decoded_ : h_,
                                         best_);
-        return best_.sink_length() > 0 ? best_.sink()[0].path : -1;
+        const auto* best = best_.next();
+        return best ? best->path : -1;
     }
 
     void update(float weight, Index clock) {
