@@ -30,6 +30,8 @@ struct LinearKernels {
     // The best labels of rows of h; returns the first row that holds NaN or +∞, or −1.
     Index (*decode)(const Trellis&, const Decoding&, const float* h, Index rows, Index* labels,
                     float* scores);
+    // A new predictor of features and weights; what it is given must outlive it.
+    RowPredictor* (*predictor)(const Trellis&, const Decoding&, const Weights&);
     Learnt (*train)(const Trellis&, const Features& x, const Learned&, const Lesson&);
 };
 

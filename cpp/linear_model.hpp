@@ -11,60 +11,73 @@
 
 namespace ltls::LTLS_ISA {
 
-// One example: feature numbers and values, in buffers that every row reuses.
-class Row {
+// Some rows of features one after another, in buffers that are used again.
+class Rows {
   public:
-    explicit Row(const Features& x) : features_(x.longest_row + 1), values_(x.longest_row + 1) {}
-
-    void load(const Features& x, Index row) {
+    void load(const Features& x, Index first, Index last) {
         count_ = 0;
+        ends_.keep(last - first);
         switch (x.kind) {
             case Features::csr_f32_i32:
-                return load_csr<float, std::int32_t>(x, row);
+                return load_csr<float, std::int32_t>(x, first, last);
             case Features::csr_f32_i64:
-                return load_csr<float, std::int64_t>(x, row);
+                return load_csr<float, std::int64_t>(x, first, last);
             case Features::csr_f64_i32:
-                return load_csr<double, std::int32_t>(x, row);
+                return load_csr<double, std::int32_t>(x, first, last);
             case Features::csr_f64_i64:
-                return load_csr<double, std::int64_t>(x, row);
+                return load_csr<double, std::int64_t>(x, first, last);
             case Features::dense_f32:
-                return load_dense<float>(x, row);
+                return load_dense<float>(x, first, last);
             case Features::dense_f64:
-                return load_dense<double>(x, row);
+                return load_dense<double>(x, first, last);
         }
     }
 
+    // Row i has the entries begin(i) … end(i)−1.
+    LTLS_INLINE Index begin(Index i) const { return i > 0 ? ends_[i - 1] : 0; }
+    LTLS_INLINE Index end(Index i) const { return ends_[i]; }
     LTLS_INLINE Index size() const { return count_; }
-    LTLS_INLINE Index feature(Index i) const { return features_[i]; }
-    LTLS_INLINE float value(Index i) const { return values_[i]; }
+    LTLS_INLINE Index feature(Index entry) const { return features_[entry]; }
+    LTLS_INLINE float value(Index entry) const { return values_[entry]; }
 
   private:
     template <class Value, class Int>
-    void load_csr(const Features& x, Index row) {
+    void load_csr(const Features& x, Index first, Index last) {
         const Int* indptr = static_cast<const Int*>(x.indptr);
         const Int* indices = static_cast<const Int*>(x.indices);
         const Value* values = static_cast<const Value*>(x.values);
-        for (Int i = indptr[row]; i < indptr[row + 1]; ++i)
-            add(indices[i], static_cast<float>(values[i]));
-        end(x);
+        make_room(indptr[last] - indptr[first] + last - first);
+        for (Index row = first; row < last; ++row) {
+            for (Int i = indptr[row]; i < indptr[row + 1]; ++i)
+                add(indices[i], static_cast<float>(values[i]));
+            ends_[row - first] = end_row(x);
+        }
     }
     template <class Value>
-    void load_dense(const Features& x, Index row) {
-        const Value* values = static_cast<const Value*>(x.values) + row * x.n_features;
-        for (Index feature = 0; feature < x.n_features; ++feature)
-            if (values[feature] != 0) add(feature, static_cast<float>(values[feature]));
-        end(x);
+    void load_dense(const Features& x, Index first, Index last) {
+        const Value* values = static_cast<const Value*>(x.values) + first * x.n_features;
+        make_room((last - first) * (x.n_features + 1));
+        for (Index row = first; row < last; ++row, values += x.n_features) {
+            for (Index feature = 0; feature < x.n_features; ++feature)
+                if (values[feature] != 0) add(feature, static_cast<float>(values[feature]));
+            ends_[row - first] = end_row(x);
+        }
+    }
+    void make_room(Index entries) {
+        features_.keep(entries);
+        values_.keep(entries);
     }
     LTLS_INLINE void add(Index feature, float value) {
         features_[count_] = feature;
         values_[count_++] = value;
     }
     // The intercept is the weight of one more feature that is always 1.
-    LTLS_INLINE void end(const Features& x) {
+    LTLS_INLINE Index end_row(const Features& x) {
         if (x.intercept) add(x.n_features, 1.0f);
+        return count_;
     }
 
-    Buffer<Index> features_;
+    Buffer<Index> features_, ends_;
     Buffer<float> values_;
     Index count_ = 0;
 };
@@ -88,20 +101,66 @@ LTLS_INLINE float soft_threshold(float w, float limit) {
     return w - clipped;
 }
 
-// h = xW, with rows of W in any storage; `scales` has a factor per row of W, or is null.
+// Rows of W lie all over memory, and a processor that waits for each of them does little else. They
+// are asked for some rows early, a cache line at a time.
 template <class Weight>
-LTLS_INLINE void edge_scores(const Row& x, const Weight* weights, const float* scales, Index stride,
-                             Index edges, float* h) {
-    for (Index e = 0; e < edges; ++e) h[e] = 0;
-    for (Index i = 0; i < x.size(); ++i) {
-        const Weight* row = weights + x.feature(i) * stride;
-        const float value = scales ? x.value(i) * scales[x.feature(i)] : x.value(i);
-        for (Index e = 0; e < edges; ++e) h[e] += value * weight(row[e]);
+class Prefetch {
+  public:
+    Prefetch(const Rows& x, const Weight* weights, Index stride)
+        : x_(x), weights_(weights), stride_(stride) {
+        const Index lines = (stride * size(sizeof(Weight)) + line - 1) / line;
+        ahead_ = 1 + lines_ahead / lines;
+    }
+
+    // Asks for the row of W that will be read when `ahead` more entries are done.
+    LTLS_INLINE void operator()(Index entry) const {
+        if (entry + ahead_ >= x_.size()) return;
+        const char* row =
+            reinterpret_cast<const char*>(weights_ + x_.feature(entry + ahead_) * stride_);
+        for (Index byte = 0; byte < stride_ * size(sizeof(Weight)); byte += line)
+            ask_for(row + byte);
+    }
+    LTLS_INLINE void first() const {
+        for (Index entry = -ahead_; entry < 0; ++entry) (*this)(entry);
+    }
+
+  private:
+    static constexpr Index line = 64, lines_ahead = 32;
+    static Index size(std::size_t n) { return static_cast<Index>(n); }
+    LTLS_INLINE static void ask_for(const char* address) {
+#if defined(__GNUC__)
+        __builtin_prefetch(address);
+#else
+        (void)address;
+#endif
+    }
+
+    const Rows& x_;
+    const Weight* weights_;
+    Index stride_, ahead_;
+};
+
+// h[i] = x[i]·W for all rows loaded, with rows of W in any storage; `scales` has a factor per row
+// of W, or is null.
+template <class Weight>
+LTLS_INLINE void edge_scores(const Rows& x, Index rows, const Weight* weights, const float* scales,
+                             Index stride, Index edges, float* h) {
+    const Prefetch<Weight> prefetch(x, weights, stride);
+    prefetch.first();
+    for (Index i = 0; i < rows; ++i, h += edges) {
+        for (Index e = 0; e < edges; ++e) h[e] = 0;
+        for (Index entry = x.begin(i); entry < x.end(i); ++entry) {
+            prefetch(entry);
+            const Index feature = x.feature(entry);
+            const Weight* row = weights + feature * stride;
+            const float value = scales ? x.value(entry) * scales[feature] : x.value(entry);
+            for (Index e = 0; e < edges; ++e) h[e] += value * weight(row[e]);
+        }
     }
 }
 
 // h = x·st(W, limit)
-LTLS_INLINE void thresholded_edge_scores(const Row& x, const float* weights, float limit,
+LTLS_INLINE void thresholded_edge_scores(const Rows& x, const float* weights, float limit,
                                          Index stride, Index edges, float* h) {
     for (Index e = 0; e < edges; ++e) h[e] = 0;
     for (Index i = 0; i < x.size(); ++i) {

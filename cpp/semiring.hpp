@@ -139,48 +139,38 @@ class Values {
     alignas(64) T total_[Lanes];
 };
 
-// The first of the largest numbers.
-template <class T>
-LTLS_INLINE Index first_largest(const T* x, Index count) {
-    Index best = 0;
-    T top = x[0];
-    for (Index i = 1; i < count; ++i) {
-        const bool larger = x[i] > top;
-        top = larger ? x[i] : top;
-        best = larger ? i : best;
-    }
-    return best;
-}
-
 // ⊕ merges lists, best first. Every vertex has the list of its best prefixes, and so has the sink.
-// The lists are lazy (Huang and Chiang 2005, algorithm 3): the forward pass finds the head of every
-// list as Max does, and next() makes lists only as far as the lists after them ask for, which is a
-// few steps for each path instead of k for every vertex. Ties go to the first of the lists that are
-// merged, which is the smaller path number. An entry carries the number of its prefix, so there is
-// nothing to trace back.
+// The lists are lazy (Huang and Chiang 2005, algorithm 3): the forward pass finds the first score
+// of every list as Max does, and next() makes lists only as far as the lists after them ask for,
+// which is a few steps for each path instead of k for every vertex. Ties go to the first of the
+// lists that are merged, which is the smaller path number. An entry carries the number of its
+// prefix, so there is nothing to trace back.
 template <class T>
 class KBest {
   public:
     KBest(const Trellis& trellis, Index k)
         : trellis_(trellis),
           vertices_((trellis.n_slices + 1) * trellis.width),
-          tops_((trellis.n_slices + 1) * trellis.width),
           doors_(trellis.n_slices + 2),
+          tops_((trellis.n_slices + 1) * trellis.width),
           door_tops_(trellis.n_slices + 1),
-          heads_(trellis.n_edges + trellis.n_slices + 1),
-          ranks_(trellis.n_edges + trellis.n_slices + 1) {
-        Index room = 0;
-        const auto merge = [&](List& list, List* tails, const T* tops, Index count, Index added) {
-            list = {tails, tops, count, added, heads_ + room, ranks_ + room};
-            room += count;
+          heads_(trellis.n_edges + trellis.n_slices + 1) {
+        Head* heads = heads_;
+        const auto set = [&](List& list, List* tails, const T* tops, Index count, Index added) {
+            list.tails = tails;
+            list.tops = tops;
+            list.count = static_cast<Count>(count);
+            list.added = added;
+            list.heads = heads;
+            heads += count;
         };
-        for (Index s = 0; s < trellis.width; ++s) merge(of(0)[s], nullptr, nullptr, 0, 0);
-        for (int i = 0; i <= trellis.n_slices; ++i) {
-            for (Index t = 0; i > 0 && t < trellis.states(i); ++t)
-                merge(of(i)[t], of(i - 1), tops(i - 1), trellis.width, t * trellis.power[i]);
-            merge(doors_[i], of(i), tops(i), trellis.digits[i], trellis.first_path[i]);
-        }
-        merge(sink(), doors_, door_tops_, trellis.n_slices + 1, 0);
+        for (Index s = 0; s < trellis.width; ++s) set(of(0)[s], nullptr, nullptr, 0, 0);
+        for (int i = 1; i <= trellis.n_slices; ++i)
+            for (Index t = 0; t < trellis.states(i); ++t)
+                set(of(i)[t], of(i - 1), tops(i - 1), trellis.width, t * trellis.power[i]);
+        for (int i = 0; i <= trellis.n_slices; ++i)
+            set(doors_[i], of(i), tops(i), trellis.digits[i], trellis.first_path[i]);
+        set(sink(), doors_, door_tops_, trellis.n_slices + 1, 0);
         keep(k);
     }
 
@@ -226,49 +216,64 @@ class KBest {
     // The next best path, or null where no other is finite.
     const Entry* next() { return entry(sink(), sink().length); }
 
+    // The score of the best path.
+    LTLS_INLINE T top() const {
+        T best = door_tops_[0];
+        for (int i = 1; i <= trellis_.n_slices; ++i)
+            best = door_tops_[i] > best ? door_tops_[i] : best;
+        return best;
+    }
+
   private:
-    struct List {
+    using Count = std::int32_t;
+
+    struct Head {
+        T score;
+        Count rank;
+    };
+    struct alignas(64) List {
         List* tails;    // the lists that it merges, `count` of them
-        const T* tops;  // the scores of their first entries
-        Index count;
-        Index added;   // to the path numbers of all its entries
-        T* heads;      // the score of the next entry from each tail
-        Index* ranks;  // and its place there
+        const T* tops;  // their first scores
+        Head* heads;    // what each has next
         Entry* entries;
-        const T* weights;  // added to the scores of each tail
-        Index stride;
-        Index length;
-        Index taken;  // the tail that the last entry came from
+        Index added;       // to the path numbers of all entries
+        const T* weights;  // of the edges from the tails, every `stride`-th number
+        Count count, stride, length;
+        Count taken;  // the tail of the last entry
 
         LTLS_INLINE void begin(const T* weights_, Index stride_) {
             weights = weights_;
-            stride = stride_;
+            stride = static_cast<Count>(stride_);
             length = 0;
         }
+        LTLS_INLINE T weight(Index s) const { return weights[s * stride]; }
     };
 
-    // The entry of a list at a place that is at most its length, or null if it has no more.
-    const Entry* entry(List& list, Index rank) {
+    // The entry at a place that is at most the list's length, or null if the list ends there.
+    const Entry* entry(List& list, Count rank) {
         return rank < list.length || extend(list) ? list.entries + rank : nullptr;
     }
 
     bool extend(List& list) {
-        if (list.length == 0) {
-            for (Index s = 0; s < list.count; ++s) {
-                list.heads[s] = list.tops[s] + list.weights[s * list.stride];
-                list.ranks[s] = 0;
-            }
-        } else if (list.count > 0 && list.heads[list.taken] > minus_infinity<T>) {
-            const Index s = list.taken;
-            const Entry* after = entry(list.tails[s], ++list.ranks[s]);
-            list.heads[s] =
-                after ? after->score + list.weights[s * list.stride] : minus_infinity<T>;
-        }
         if (list.count == 0) return false;
-        const Index s = list.taken = first_largest(list.heads, list.count);
-        if (!(list.heads[s] > minus_infinity<T>)) return false;
-        const Index prefix = entry(list.tails[s], list.ranks[s])->path;
-        list.entries[list.length++] = {list.heads[s], prefix + list.added};
+        Head* const heads = list.heads;
+        if (list.length == 0) {
+            for (Count s = 0; s < list.count; ++s) heads[s] = {list.tops[s] + list.weight(s), 0};
+        } else if (Head& last = heads[list.taken]; last.score > minus_infinity<T>) {
+            const Entry* after = entry(list.tails[list.taken], ++last.rank);
+            last.score = after ? after->score + list.weight(list.taken) : minus_infinity<T>;
+        }
+        Count best = 0;
+        T top = heads[0].score;
+        for (Count s = 1; s < list.count; ++s) {
+            const bool larger = heads[s].score > top;
+            top = larger ? heads[s].score : top;
+            best = larger ? s : best;
+        }
+        list.taken = best;
+        if (!(top > minus_infinity<T>)) return false;
+        const Index prefix = entry(list.tails[best], heads[best].rank)->path;
+        list.entries[list.length++] = {top, prefix + list.added};
         return true;
     }
 
@@ -284,11 +289,9 @@ class KBest {
 
     const Trellis& trellis_;
     Index k_ = 0;
-    Buffer<List> vertices_;
-    Buffer<T> tops_;
-    Buffer<List> doors_;
-    Buffer<T> door_tops_, heads_;
-    Buffer<Index> ranks_;
+    Buffer<List> vertices_, doors_;
+    Buffer<T> tops_, door_tops_;
+    Buffer<Head> heads_;
     Buffer<Entry> entries_;
 };
 

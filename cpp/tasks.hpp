@@ -1,6 +1,7 @@
 // What the kernels are asked to do: learn from examples, decode rows of edge scores.
 #pragma once
 
+#include "features.hpp"
 #include "trellis.hpp"
 
 namespace ltls {
@@ -61,6 +62,16 @@ struct Decoding {
     Index n_labels;  // labels from here on are not known yet
     Index n_paths;
     Index k;
+};
+
+// Finds the best labels of rows of features. It has room of its own, so every thread needs one.
+class RowPredictor {
+  public:
+    virtual ~RowPredictor();
+    // Writes the labels and scores of rows first … last−1, k each; returns the first of them whose
+    // edge scores are NaN or +∞, or −1.
+    virtual Index predict(const Features& x, Index first, Index last, Index* labels,
+                          float* scores) = 0;
 };
 
 }  // namespace ltls

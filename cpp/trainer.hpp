@@ -15,7 +15,6 @@ class Trainer {
           x_(x),
           learned_(learned),
           lesson_(lesson),
-          row_(x),
           loss_(trellis),
           h_(trellis.n_edges),
           step_(trellis.n_edges),
@@ -34,12 +33,13 @@ class Trainer {
     void learn(Index example, Index clock, Learnt& learnt) {
         const float weight = lesson_.example_weights ? lesson_.example_weights[example] : 1.0f;
         if (weight == 0) return;
-        row_.load(x_, example);
+        row_.load(x_, example, example + 1);
         if (lesson_.threshold > 0)
             thresholded_edge_scores(row_, learned_.rows, lesson_.threshold, learned_.stride,
                                     trellis_.n_edges, h_);
         else
-            edge_scores(row_, learned_.rows, nullptr, learned_.stride, trellis_.n_edges, h_);
+            edge_scores<float>(row_, 1, learned_.rows, nullptr, learned_.stride, trellis_.n_edges,
+                               h_);
         const Positives positives = find_positives(example);
         if (positives.count == 0 && lesson_.loss != Loss::logistic) return;
         ++learnt.examples;
@@ -114,7 +114,7 @@ class Trainer {
     const Features x_;
     const Learned learned_;
     const Lesson lesson_;
-    Row row_;
+    Rows row_;
     Rule loss_;
     Buffer<float> h_, step_, delta_, decoded_;
     KBest<float> best_;

@@ -66,9 +66,13 @@ class LinearModel:
     ) -> npt.NDArray[np.float32]:
         """Return h = xW for some rows, blocks and their padding as in W."""
         h = np.empty((count, self.weights.shape[1]), np.float32)
-        stored = self.weights.view(np.uint16) if self.weights.dtype == np.float16 else self.weights
-        features.edge_scores(stored, self.scales, h, first, threads(n_jobs))
+        features.edge_scores(self.stored, self.scales, h, first, threads(n_jobs))
         return h
+
+    @property
+    def stored(self) -> npt.NDArray[Any]:
+        """The weights as the engine takes them, which has no name for float16."""
+        return self.weights.view(np.uint16) if self.weights.dtype == np.float16 else self.weights
 
     def without_padding(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return rows of W or h with the edges of all trellises and nothing else."""

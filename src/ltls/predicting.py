@@ -15,6 +15,7 @@ from .assignment import Codebook
 from .inputs import checked_features, row_weights
 from .labels import Targets, as_targets
 from .model import Model
+from .predictor import Predictor
 from .training import Examples
 from .trellis import Trellis
 
@@ -148,6 +149,20 @@ class Answers:
         X = self._checked(X)
         ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
         return self.classes_[ids], scores
+
+    def predictor(self, k: int = 5) -> Predictor:
+        """Return a thread-safe callable for services: the k best labels of a row, in microseconds.
+
+        It takes ``(indices, values)`` of one row, ``(indptr, indices, values)`` of several, or a
+        CSR matrix, and answers as the model is now, whatever is learned later. For a model that
+        was just trained that takes a copy of its weights; one from a file shares them.
+
+        Returns
+        -------
+        predictor : Predictor
+        """
+        check_is_fitted(self)
+        return self._learned.predictor(as_integer("k", k, at_least=1))
 
     def predict(self, X: Any) -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
