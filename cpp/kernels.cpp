@@ -104,22 +104,29 @@ class Scorer {
     }
 
     void run(const Features& x, Index first, Index last, float* h) {
-        rows_.load(x, first, last);
-        switch (weights_.kind) {
-            case Weights::f32:
-                return run<float>(last - first, h);
-            case Weights::f16:
-                return run<std::uint16_t>(last - first, h);
-            case Weights::i8:
-                return run<std::int8_t>(last - first, h);
-        }
+        with_weights(x, first, last, [&](const auto* rows) {
+            edge_scores(rows_, last - first, rows, weights_.scales, weights_.stride, edges_, h);
+        });
+    }
+    std::uint32_t read(const Features& x, Index first, Index last) {
+        std::uint32_t result = 0;
+        with_weights(x, first, last,
+                     [&](const auto* rows) { result = read_rows(rows_, rows, weights_.stride); });
+        return result;
     }
 
   private:
-    template <class Weight>
-    void run(Index count, float* h) const {
-        edge_scores(rows_, count, static_cast<const Weight*>(weights_.rows), weights_.scales,
-                    weights_.stride, edges_, h);
+    template <class Use>
+    void with_weights(const Features& x, Index first, Index last, Use&& use) {
+        rows_.load(x, first, last);
+        switch (weights_.kind) {
+            case Weights::f32:
+                return use(static_cast<const float*>(weights_.rows));
+            case Weights::f16:
+                return use(static_cast<const std::uint16_t*>(weights_.rows));
+            case Weights::i8:
+                return use(static_cast<const std::int8_t*>(weights_.rows));
+        }
     }
 
     const Weights weights_;
@@ -133,6 +140,15 @@ void edge_scores_of_rows(const Features& x, const Weights& weights, Index edges,
     const Index step = Scorer::rows_at_a_time(x);
     for (Index row = first; row < last; row += step)
         scorer.run(x, row, row + step < last ? row + step : last, h + (row - first) * edges);
+}
+
+std::uint32_t read_rows_of(const Features& x, const Weights& weights, Index first, Index last) {
+    Scorer scorer(weights, 0);
+    const Index step = Scorer::rows_at_a_time(x);
+    std::uint32_t result = 0;
+    for (Index row = first; row < last; row += step)
+        result ^= scorer.read(x, row, row + step < last ? row + step : last);
+    return result;
 }
 
 Index decode(const Trellis& trellis, const Decoding& decoding, const float* h, Index rows,
@@ -199,9 +215,10 @@ Learnt train(const Trellis& trellis, const Features& x, const Learned& learned,
 #define LTLS_TEXT(name) LTLS_TEXT_OF(name)
 
 extern const Kernels table;
-const Kernels table = {LTLS_TEXT(LTLS_ISA),
-                       {edge_scores_of_rows, logistic_scores_of_rows, decode, predictor, train},
-                       dynamic_programs<float>,
-                       dynamic_programs<double>};
+const Kernels table = {
+    LTLS_TEXT(LTLS_ISA),
+    {edge_scores_of_rows, read_rows_of, logistic_scores_of_rows, decode, predictor, train},
+    dynamic_programs<float>,
+    dynamic_programs<double>};
 
 }  // namespace ltls::LTLS_ISA

@@ -25,6 +25,8 @@ struct LinearKernels {
     // h = xW for rows first … last−1 of x, written one after another.
     void (*edge_scores)(const Features& x, const Weights&, Index edges, Index first, Index last,
                         float* h);
+    // Reads the weights that those rows need and nothing else: what edge_scores is measured by.
+    std::uint32_t (*read_rows)(const Features& x, const Weights&, Index first, Index last);
     // What a model of independent logistic edges decodes, see losses.hpp.
     void (*logistic_scores)(const Trellis&, const float* h, Index rows, float* g);
     // The best labels of rows of h; returns the first row that holds NaN or +∞, or −1.

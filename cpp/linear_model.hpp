@@ -125,7 +125,7 @@ class Prefetch {
     }
 
   private:
-    static constexpr Index line = 64, lines_ahead = 32;
+    static constexpr Index line = 64, lines_ahead = 64;
     static Index size(std::size_t n) { return static_cast<Index>(n); }
     LTLS_INLINE static void ask_for(const char* address) {
 #if defined(__GNUC__)
@@ -159,6 +159,27 @@ LTLS_INLINE void edge_scores(const Rows& x, Index rows, const Weight* weights, c
     }
 }
 
+// Reads what edge_scores would read, in the same order and as early, and computes nothing: how fast
+// that can be. Returns something that depends on all of it.
+template <class Weight>
+LTLS_INLINE std::uint32_t read_rows(const Rows& x, const Weight* weights, Index stride) {
+    constexpr Index lane = 16;  // words of a cache line
+    const Index words = stride * static_cast<Index>(sizeof(Weight)) / 4;
+    const Prefetch<Weight> prefetch(x, weights, stride);
+    prefetch.first();
+    std::uint32_t mixed[lane] = {};
+    for (Index entry = 0; entry < x.size(); ++entry) {
+        prefetch(entry);
+        const auto* row =
+            reinterpret_cast<const std::uint32_t*>(weights + x.feature(entry) * stride);
+        for (Index i = 0; i + lane <= words; i += lane)
+            for (Index j = 0; j < lane; ++j) mixed[j] ^= row[i + j];
+    }
+    std::uint32_t result = 0;
+    for (Index j = 0; j < lane; ++j) result ^= mixed[j];
+    return result;
+}
+
 // h = x·st(W, limit)
 LTLS_INLINE void thresholded_edge_scores(const Rows& x, const float* weights, float limit,
                                          Index stride, Index edges, float* h) {
@@ -170,20 +191,29 @@ LTLS_INLINE void thresholded_edge_scores(const Rows& x, const float* weights, fl
     }
 }
 
-// The step of plain SGD for one feature: w += rate·x·u.
-LTLS_INLINE void plain_update(float scale, float rate, const float* u, Index edges, float* delta) {
-    for (Index e = 0; e < edges; ++e) delta[e] = rate * scale * u[e];
-}
-
-// AdaGrad's (Duchi, Hazan and Singer 2011): every weight divides by the root of its squared
-// gradients.
-LTLS_INLINE void adagrad_update(float scale, float rate, const float* u, Index edges,
-                                float* squares, float* delta) {
-    for (Index e = 0; e < edges; ++e) {
-        const float gradient = scale * u[e];
-        squares[e] += gradient * gradient;
-        delta[e] = rate * gradient / std::sqrt(squares[e]);
-    }
+// The step of one feature, of plain SGD: w += rate·x·u, or of AdaGrad (Duchi, Hazan and Singer
+// 2011), where every weight divides by the root of its squared gradients. `sums`, unless null, adds
+// up time × step.
+LTLS_INLINE void update(float scale, float rate, const float* u, Index edges, float* row,
+                        float* squares, double* sums, double time) {
+    const auto each = [&](const auto& delta) {
+        if (sums)
+            for (Index e = 0; e < edges; ++e) {
+                const float step = delta(e);
+                row[e] += step;
+                sums[e] += time * static_cast<double>(step);
+            }
+        else
+            for (Index e = 0; e < edges; ++e) row[e] += delta(e);
+    };
+    if (squares)
+        each([&](Index e) {
+            const float gradient = scale * u[e];
+            squares[e] += gradient * gradient;
+            return rate * gradient / std::sqrt(squares[e]);
+        });
+    else
+        each([&](Index e) { return rate * scale * u[e]; });
 }
 
 }  // namespace ltls::LTLS_ISA

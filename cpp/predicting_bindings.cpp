@@ -147,6 +147,18 @@ void edge_scores(const FeatureArrays& x, AnyArray weights, std::optional<In<floa
     });
 }
 
+std::uint32_t read_rows(const FeatureArrays& x, AnyArray weights, int n_jobs) {
+    check_weights("weights", weights, x.view, 1);
+    const Weights w = weights_of(weights, std::nullopt);
+    const int threads = threads_for(n_jobs);
+    std::atomic<std::uint32_t> result{0};
+    nb::gil_scoped_release release;
+    in_parallel(x.view.n_rows, threads, [&](Index begin, Index end) {
+        result ^= kernels().linear.read_rows(x.view, w, begin, end);
+    });
+    return result;
+}
+
 void logistic_scores(const Trellis& trellis, InMatrix<float> h, OutMatrix<float> g) {
     same_size("a row of h", h.shape(1), trellis.n_edges);
     same_size("g", g.size(), size(h.size()));
@@ -193,7 +205,8 @@ void bind_predicting(nb::module_& module) {
         .def_static("dense", &dense, "values"_a, "intercept"_a)
         .def_prop_ro("n_rows", [](const FeatureArrays& x) { return x.view.n_rows; })
         .def("edge_scores", &edge_scores, "weights"_a, "scales"_a.none(), "h"_a, "first"_a,
-             "n_jobs"_a);
+             "n_jobs"_a)
+        .def("read_rows", &read_rows, "weights"_a, "n_jobs"_a);
     module.def("logistic_scores", &logistic_scores, "trellis"_a, "h"_a, "g"_a);
     module.def("decode", &decode, "trellis"_a, "codebooks"_a, "h"_a, "loss"_a, "n_labels"_a,
                "n_paths"_a, "labels"_a, "scores"_a, "n_jobs"_a);

@@ -18,7 +18,6 @@ class Trainer {
           loss_(trellis),
           h_(trellis.n_edges),
           step_(trellis.n_edges),
-          delta_(trellis.n_edges),
           decoded_(lesson.loss == Loss::logistic ? trellis.n_edges : 0),
           best_(trellis, 1) {}
 
@@ -92,21 +91,12 @@ class Trainer {
     }
 
     void update(float weight, Index clock) {
-        const Index edges = trellis_.n_edges;
-        for (Index i = 0; i < row_.size(); ++i) {
-            const Index first = row_.feature(i) * learned_.stride;
-            const float scale = weight * row_.value(i);
-            if (learned_.squares)
-                adagrad_update(scale, lesson_.rate, step_, edges, learned_.squares + first, delta_);
-            else
-                plain_update(scale, lesson_.rate, step_, edges, delta_);
-            float* row = learned_.rows + first;
-            for (Index e = 0; e < edges; ++e) row[e] += delta_[e];
-            if (learned_.sums) {
-                double* sums = learned_.sums + first;
-                const double time = static_cast<double>(clock);
-                for (Index e = 0; e < edges; ++e) sums[e] += time * static_cast<double>(delta_[e]);
-            }
+        for (Index entry = 0; entry < row_.size(); ++entry) {
+            const Index first = row_.feature(entry) * learned_.stride;
+            ltls::LTLS_ISA::update(
+                weight * row_.value(entry), lesson_.rate, step_, trellis_.n_edges,
+                learned_.rows + first, learned_.squares ? learned_.squares + first : nullptr,
+                learned_.sums ? learned_.sums + first : nullptr, static_cast<double>(clock));
         }
     }
 
@@ -116,7 +106,7 @@ class Trainer {
     const Lesson lesson_;
     Rows row_;
     Rule loss_;
-    Buffer<float> h_, step_, delta_, decoded_;
+    Buffer<float> h_, step_, decoded_;
     KBest<float> best_;
     Buffer<Index> positives_, ranked_;
 };
