@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all lint format sanitize bench docs clean
+.PHONY: demo test test-all lint format sanitize bench bench-quick docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -46,12 +46,21 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
 	  $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
 
+# What shows in minutes that speed has not rotted: instruction counts, the roofline, growth.
+bench-quick: $(VENV)/.ltls $(VENV)/.plot
+	$(BIN)/python benchmarks/instructions.py
+	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/scaling.py --quick
+
 bench: $(VENV)/.ltls $(VENV)/.extras
+	$(BIN)/python benchmarks/instructions.py
 	$(BIN)/python benchmarks/dynamic_programs.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/speed.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
 
 # The API reference, from the docstrings, into build/docs.
-DOCUMENTED := baselines classifier codebook metrics model_file plot predicting presets readers trellis
+DOCUMENTED := baselines classifier codebook metrics model_file plot predicting predictor presets readers trellis
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
 

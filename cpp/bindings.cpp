@@ -245,6 +245,8 @@ NB_MODULE(_engine, module) {
     nb::set_leak_warnings(false);  // objects that live until the interpreter ends are no leak
     bind_trellis(module);
     bind_codebooks(module);
+    bind_predicting(module);
+    bind_serving(module);
     bind_learning(module);
     module.def("instruction_sets", &instruction_sets);
     module.def("use_instruction_set", &use_instruction_set, "name"_a);

@@ -1,12 +1,16 @@
-// What the files that know Python share: bindings.cpp and learning_bindings.cpp, and no others.
+// What the files that know Python share: *bindings.cpp, and no others.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "features.hpp"
+#include "tasks.hpp"
 #include "trellis.hpp"
 
 namespace nb = nanobind;
@@ -30,6 +34,30 @@ inline void same_size(const char* name, std::size_t given, Index expected) {
                                     " entries, got " + std::to_string(given));
 }
 
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+// A feature matrix that keeps the arrays it looks into.
+struct FeatureArrays {
+    Features view;
+    AnyArray values, indices, indptr;
+};
+
+// Checks that a matrix has one row per feature and room for the edges.
+template <class Matrix>
+void check_weights(const char* name, const Matrix& matrix, const Features& x, Index edges) {
+    const Index rows = x.n_features + x.intercept;
+    if (matrix.ndim() != 2 || size(matrix.shape(0)) != rows || size(matrix.shape(1)) < edges)
+        throw std::invalid_argument(std::string(name) + " must have " + std::to_string(rows) +
+                                    " rows of at least " + std::to_string(edges) + " numbers");
+}
+
+Loss loss_of(const std::string& name);
+Weights weights_of(const AnyArray& weights, const std::optional<In<float>>& scales);
+std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codebooks);
+[[noreturn]] void throw_not_finite();
+
 void bind_learning(nb::module_& module);
+void bind_predicting(nb::module_& module);
+void bind_serving(nb::module_& module);
 
 }  // namespace ltls

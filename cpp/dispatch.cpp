@@ -40,6 +40,9 @@ std::atomic<const Kernels*>& chosen() {
 
 }  // namespace
 
+// Here, so that no build of the kernels has a copy that the linker might keep for all.
+RowPredictor::~RowPredictor() = default;
+
 const Kernels& kernels() { return *chosen().load(std::memory_order_relaxed); }
 
 std::vector<std::string> instruction_sets() {

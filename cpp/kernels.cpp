@@ -2,78 +2,26 @@
 #include "kernels.hpp"
 
 #include "dynamic_program.hpp"
+#include "embedding.hpp"
 #include "predictor.hpp"
+#include "row_groups.hpp"
 #include "trainer.hpp"
 
 namespace ltls::LTLS_ISA {
 namespace {
 
-inline constexpr int row_lanes = 16;
-
-// Wider trellises fill a vector with the states of one row, and need no rows side by side.
-inline constexpr Index widest_in_lanes = 15;
-
-template <class T>
-Index first_bad_row(const T* h, Index rows, Index edges) {
-    for (Index row = 0; row < rows; ++row, h += edges) {
-        int bad = 0;
-        for (Index e = 0; e < edges; ++e) bad |= !(h[e] <= std::numeric_limits<T>::max());
-        if (bad) return row;
-    }
-    return -1;
-}
-
-// Puts rows side by side, and back. Blocks of a few edges stay in registers while they are turned.
-template <int Lanes, class T>
-void interleave(const T* rows, Index edges, T* lanes) {
-    constexpr int block = 4;
-    Index e = 0;
-    for (; e + block <= edges; e += block, rows += block, lanes += block * Lanes) {
-        T tile[Lanes][block];
-        for (int lane = 0; lane < Lanes; ++lane)
-            for (int i = 0; i < block; ++i) tile[lane][i] = rows[lane * edges + i];
-        for (int i = 0; i < block; ++i)
-            for (int lane = 0; lane < Lanes; ++lane) lanes[i * Lanes + lane] = tile[lane][i];
-    }
-    for (; e < edges; ++e, ++rows, lanes += Lanes)
-        for (int lane = 0; lane < Lanes; ++lane) lanes[lane] = rows[lane * edges];
-}
-template <int Lanes, class T>
-void separate(const T* lanes, Index edges, T* rows) {
-    for (int lane = 0; lane < Lanes; ++lane)
-        for (Index e = 0; e < edges; ++e) rows[lane * edges + e] = lanes[e * Lanes + lane];
-}
-
-// Runs the forward pass of Max or Log for all rows, as many at a time as there are lanes, and gives
-// each group to use(first row, scores, values).
-template <class Sum, class T, class Use>
-Index each_group(const Trellis& trellis, const T* h, Index rows, Use&& use) {
-    const Index edges = trellis.n_edges;
-    const Index bad = first_bad_row(h, rows, edges);
-    if (bad >= 0) return bad;
-    constexpr int Lanes = row_lanes;
-    Index row = 0;
-    if (rows >= Lanes && trellis.width <= widest_in_lanes) {
-        Values<Sum, T, Lanes> values(trellis);
-        Buffer<T> lanes(edges * Lanes);
-        for (; row + Lanes <= rows; row += Lanes) {
-            interleave<Lanes, T>(h + row * edges, edges, lanes);
-            forward<Lanes, Values<Sum, T, Lanes>, T>(trellis, lanes, values);
-            use.template operator()<Lanes>(row, lanes, values);
-        }
-    }
-    Values<Sum, T, 1> values(trellis);
-    for (; row < rows; ++row) {
-        forward<1>(trellis, h + row * edges, values);
-        use.template operator()<1>(row, h + row * edges, values);
-    }
-    return -1;
-}
-
 // One class has one path without edges.
 template <class T>
 void fill(T* out, Index count, T value) {
     for (Index i = 0; i < count; ++i) out[i] = value;
+}
+
+// Runs the forward pass of Max or Log and gives each group of rows to `use`, unless a row is bad.
+template <class Sum, class T, class Use>
+Index each_group(const Trellis& trellis, const T* h, Index rows, Use&& use) {
+    const Index bad = first_bad_row(h, rows, trellis.n_edges);
+    if (bad < 0) RowGroups<Sum, T>(trellis).each(h, trellis.n_edges, rows, use);
+    return bad;
 }
 
 template <class T>
@@ -100,9 +48,9 @@ Index topk(const Trellis& trellis, const T* h, Index rows, Index k, Index* paths
     for (Index row = 0; row < rows; ++row, h += trellis.n_edges, paths += k, scores += k) {
         forward<1>(trellis, h, best);
         for (Index j = 0; j < k; ++j) {
-            const bool found = j < best.sink_length();
-            paths[j] = found ? best.sink()[j].path : -1;
-            scores[j] = found ? best.sink()[j].score : minus_infinity<T>;
+            const auto* entry = best.next();
+            paths[j] = entry ? entry->path : -1;
+            scores[j] = entry ? entry->score : minus_infinity<T>;
         }
     }
     return -1;
@@ -143,38 +91,105 @@ template <class T>
 constexpr DynamicPrograms<T> dynamic_programs = {viterbi<T>, topk<T>, log_partition<T>,
                                                  marginals<T>};
 
-template <class Weight>
-void score_rows(const Features& x, const Weights& weights, Index edges, Index first, Index last,
-                float* h) {
-    Row row(x);
-    for (Index i = first; i < last; ++i, h += edges) {
-        row.load(x, i);
-        edge_scores(row, static_cast<const Weight*>(weights.rows), weights.scales, weights.stride,
-                    edges, h);
+// h = xW for a few rows at a time.
+class Scorer {
+  public:
+    Scorer(const Weights& weights, Index edges) : weights_(weights), edges_(edges) {}
+
+    // How many rows to take at a time: enough that the next row's weights are asked for while this
+    // one's are read, and no more than fit in a fast cache.
+    static Index rows_at_a_time(const Features& x) {
+        constexpr Index most_entries = 1 << 14;
+        const Index rows = most_entries / (x.longest_row + 1);
+        return rows < 1 ? 1 : rows < row_lanes ? rows : row_lanes;
     }
-}
+
+    void run(const Features& x, Index first, Index last, float* h) {
+        with_weights(x, first, last, [&](const auto* rows) {
+            edge_scores(rows_, last - first, rows, weights_.scales, weights_.stride, edges_, h);
+        });
+    }
+    std::uint32_t read(const Features& x, Index first, Index last) {
+        std::uint32_t result = 0;
+        with_weights(x, first, last,
+                     [&](const auto* rows) { result = read_rows(rows_, rows, weights_.stride); });
+        return result;
+    }
+
+  private:
+    template <class Use>
+    void with_weights(const Features& x, Index first, Index last, Use&& use) {
+        rows_.load(x, first, last);
+        switch (weights_.kind) {
+            case Weights::f32:
+                return use(static_cast<const float*>(weights_.rows));
+            case Weights::f16:
+                return use(static_cast<const std::uint16_t*>(weights_.rows));
+            case Weights::i8:
+                return use(static_cast<const std::int8_t*>(weights_.rows));
+        }
+    }
+
+    const Weights weights_;
+    const Index edges_;
+    Rows rows_;
+};
 
 void edge_scores_of_rows(const Features& x, const Weights& weights, Index edges, Index first,
                          Index last, float* h) {
-    switch (weights.kind) {
-        case Weights::f32:
-            return score_rows<float>(x, weights, edges, first, last, h);
-        case Weights::f16:
-            return score_rows<std::uint16_t>(x, weights, edges, first, last, h);
-        case Weights::i8:
-            return score_rows<std::int8_t>(x, weights, edges, first, last, h);
-    }
+    Scorer scorer(weights, edges);
+    const Index step = Scorer::rows_at_a_time(x);
+    for (Index row = first; row < last; row += step)
+        scorer.run(x, row, row + step < last ? row + step : last, h + (row - first) * edges);
+}
+
+std::uint32_t read_rows_of(const Features& x, const Weights& weights, Index first, Index last) {
+    Scorer scorer(weights, 0);
+    const Index step = Scorer::rows_at_a_time(x);
+    std::uint32_t result = 0;
+    for (Index row = first; row < last; row += step)
+        result ^= scorer.read(x, row, row + step < last ? row + step : last);
+    return result;
 }
 
 Index decode(const Trellis& trellis, const Decoding& decoding, const float* h, Index rows,
              Index* labels, float* scores) {
-    const Index length = decoding.n_trellises * decoding.block;
-    const Index bad = first_bad_row(h, rows, length);
-    if (bad >= 0) return bad;
-    Predictor predictor(trellis, decoding);
-    for (Index row = 0; row < rows; ++row)
-        predictor.run(h + row * length, labels + row * decoding.k, scores + row * decoding.k);
-    return -1;
+    return Predictor(trellis, decoding).run(h, rows, labels, scores);
+}
+
+// Scores a few rows and decodes them while their scores are still in the cache.
+class FeaturePredictor final : public RowPredictor {
+  public:
+    FeaturePredictor(const Trellis& trellis, const Decoding& decoding, const Weights& weights)
+        : decoding_(decoding),
+          edges_(decoding.n_trellises * decoding.block),
+          scorer_(weights, edges_),
+          predictor_(trellis, decoding),
+          h_(edges_ * row_lanes) {}
+
+    Index predict(const Features& x, Index first, Index last, Index* labels,
+                  float* scores) override {
+        const Index step = Scorer::rows_at_a_time(x);
+        for (Index row = first; row < last; row += step) {
+            const Index end = row + step < last ? row + step : last;
+            scorer_.run(x, row, end, h_);
+            const Index place = (row - first) * decoding_.k;
+            const Index bad = predictor_.run(h_, end - row, labels + place, scores + place);
+            if (bad >= 0) return row + bad;
+        }
+        return -1;
+    }
+
+  private:
+    const Decoding decoding_;
+    const Index edges_;
+    Scorer scorer_;
+    Predictor predictor_;
+    Buffer<float> h_;
+};
+
+RowPredictor* predictor(const Trellis& trellis, const Decoding& decoding, const Weights& weights) {
+    return new FeaturePredictor(trellis, decoding, weights);
 }
 
 void logistic_scores_of_rows(const Trellis& trellis, const float* h, Index rows, float* g) {
@@ -195,15 +210,28 @@ Learnt train(const Trellis& trellis, const Features& x, const Learned& learned,
     return {};
 }
 
+double train_embedding(const Features& x, const Embedding& embedding,
+                       const EmbeddingLesson& lesson) {
+    return EmbeddingLearner(x, embedding, lesson).run();
+}
+
+void rescore(const Embedding& embedding, const float* vectors, float weight, Index rows,
+             Index count, Index* labels, float* scores) {
+    for (Index row = 0; row < rows; ++row, vectors += embedding.stride)
+        rescore_row(embedding, vectors, weight, count, labels + row * count, scores + row * count);
+}
+
 }  // namespace
 
 #define LTLS_TEXT_OF(name) #name
 #define LTLS_TEXT(name) LTLS_TEXT_OF(name)
 
 extern const Kernels table;
-const Kernels table = {LTLS_TEXT(LTLS_ISA),
-                       {edge_scores_of_rows, logistic_scores_of_rows, decode, train},
-                       dynamic_programs<float>,
-                       dynamic_programs<double>};
+const Kernels table = {
+    LTLS_TEXT(LTLS_ISA),
+    {edge_scores_of_rows, read_rows_of, logistic_scores_of_rows, decode, predictor, train,
+     train_embedding, rescore},
+    dynamic_programs<float>,
+    dynamic_programs<double>};
 
 }  // namespace ltls::LTLS_ISA

@@ -25,12 +25,21 @@ struct LinearKernels {
     // h = xW for rows first … last−1 of x, written one after another.
     void (*edge_scores)(const Features& x, const Weights&, Index edges, Index first, Index last,
                         float* h);
+    // Reads the weights that those rows need and nothing else: what edge_scores is measured by.
+    std::uint32_t (*read_rows)(const Features& x, const Weights&, Index first, Index last);
     // What a model of independent logistic edges decodes, see losses.hpp.
     void (*logistic_scores)(const Trellis&, const float* h, Index rows, float* g);
     // The best labels of rows of h; returns the first row that holds NaN or +∞, or −1.
     Index (*decode)(const Trellis&, const Decoding&, const float* h, Index rows, Index* labels,
                     float* scores);
+    // A new predictor of features and weights; what it is given must outlive it.
+    RowPredictor* (*predictor)(const Trellis&, const Decoding&, const Weights&);
     Learnt (*train)(const Trellis&, const Features& x, const Learned&, const Lesson&);
+    // Returns the summed loss.
+    double (*train_embedding)(const Features& x, const Embedding&, const EmbeddingLesson&);
+    // Adds weight × the embedding's scores to those of `count` candidates a row, and sorts them.
+    void (*rescore)(const Embedding&, const float* vectors, float weight, Index rows, Index count,
+                    Index* labels, float* scores);
 };
 
 struct Kernels {

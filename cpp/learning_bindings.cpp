@@ -1,11 +1,9 @@
-// Features, weights and learning for Python.
+// Learning for Python.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
-#include <bit>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -20,185 +18,9 @@ using namespace nb::literals;
 namespace ltls {
 namespace {
 
-using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-
-// A feature matrix that keeps the arrays it looks into.
-struct FeatureArrays {
-    Features view;
-    AnyArray values, indices, indptr;
-};
-
-template <class Int>
-void check_csr(const Features& x, Index n_values) {
-    const Int* indptr = static_cast<const Int*>(x.indptr);
-    const Int* indices = static_cast<const Int*>(x.indices);
-    for (Index row = 0; row < x.n_rows; ++row)
-        if (indptr[row] < 0 || indptr[row] > indptr[row + 1] || indptr[row + 1] > n_values)
-            throw std::invalid_argument("X is not a valid CSR matrix: indptr of row " +
-                                        std::to_string(row) + " points outside its data");
-    for (Index row = 0; row < x.n_rows; ++row)
-        for (Int i = indptr[row]; i < indptr[row + 1]; ++i)
-            if (indices[i] < 0 || indices[i] >= x.n_features)
-                throw std::invalid_argument("X is not a valid CSR matrix: row " +
-                                            std::to_string(row) + " has feature " +
-                                            std::to_string(indices[i]) + ", not one of 0 to " +
-                                            std::to_string(x.n_features - 1));
-}
-
-template <class Int>
-Index longest_row(const Features& x) {
-    const Int* indptr = static_cast<const Int*>(x.indptr);
-    Index longest = 0;
-    for (Index row = 0; row < x.n_rows; ++row)
-        longest = std::max<Index>(longest, indptr[row + 1] - indptr[row]);
-    return longest;
-}
-
-FeatureArrays csr(AnyArray values, AnyArray indices, AnyArray indptr, Index n_features,
-                  bool intercept, bool unit_length) {
-    const bool wide = indices.dtype() == nb::dtype<std::int64_t>();
-    const bool exact = values.dtype() == nb::dtype<double>();
-    if (indices.dtype() != indptr.dtype() ||
-        (!wide && indices.dtype() != nb::dtype<std::int32_t>()))
-        throw std::invalid_argument("indices and indptr must be both int32 or both int64");
-    if (!exact && values.dtype() != nb::dtype<float>())
-        throw std::invalid_argument("values must be float32 or float64");
-    if (indptr.size() < 1) throw std::invalid_argument("indptr must not be empty");
-    Features x{};
-    x.kind = exact ? (wide ? Features::csr_f64_i64 : Features::csr_f64_i32)
-                   : (wide ? Features::csr_f32_i64 : Features::csr_f32_i32);
-    x.values = values.data();
-    x.indices = indices.data();
-    x.indptr = indptr.data();
-    x.n_rows = size(indptr.size()) - 1;
-    x.n_features = n_features;
-    x.intercept = intercept;
-    x.unit_length = unit_length;
-    const Index n_values = size(std::min(values.size(), indices.size()));
-    if (wide) {
-        check_csr<std::int64_t>(x, n_values);
-        x.longest_row = longest_row<std::int64_t>(x);
-    } else {
-        check_csr<std::int32_t>(x, n_values);
-        x.longest_row = longest_row<std::int32_t>(x);
-    }
-    return {x, values, indices, indptr};
-}
-
-FeatureArrays dense(AnyArray values, bool intercept, bool unit_length) {
-    if (values.ndim() != 2) throw std::invalid_argument("values must have two dimensions");
-    const bool exact = values.dtype() == nb::dtype<double>();
-    if (!exact && values.dtype() != nb::dtype<float>())
-        throw std::invalid_argument("values must be float32 or float64");
-    Features x{};
-    x.kind = exact ? Features::dense_f64 : Features::dense_f32;
-    x.values = values.data();
-    x.n_rows = size(values.shape(0));
-    x.n_features = x.longest_row = size(values.shape(1));
-    x.intercept = intercept;
-    x.unit_length = unit_length;
-    return {x, values, {}, {}};
-}
-
-// Checks that a matrix has one row per feature and room for the edges.
-template <class Matrix>
-void check_weights(const char* name, const Matrix& matrix, const Features& x, Index edges) {
-    const Index rows = x.n_features + x.intercept;
-    if (matrix.ndim() != 2 || size(matrix.shape(0)) != rows || size(matrix.shape(1)) < edges)
-        throw std::invalid_argument(std::string(name) + " must have " + std::to_string(rows) +
-                                    " rows of at least " + std::to_string(edges) + " numbers");
-}
-
-void edge_scores(const FeatureArrays& x, AnyArray weights, std::optional<In<float>> scales,
-                 OutMatrix<float> h, Index first, int n_jobs) {
-    const Index edges = size(h.shape(1)), rows = size(h.shape(0));
-    check_weights("weights", weights, x.view, edges);
-    if (first < 0 || first + rows > x.view.n_rows)
-        throw std::invalid_argument("h has more rows than X has from row " + std::to_string(first));
-    if (scales) same_size("scales", scales->size(), size(weights.shape(0)));
-    Weights w{};
-    if (weights.dtype() == nb::dtype<float>())
-        w.kind = Weights::f32;
-    else if (weights.dtype() == nb::dtype<std::uint16_t>())
-        w.kind = Weights::f16;
-    else if (weights.dtype() == nb::dtype<std::int8_t>())
-        w.kind = Weights::i8;
-    else
-        throw std::invalid_argument("weights must be float32, float16 (as uint16) or int8");
-    w.rows = weights.data();
-    w.scales = scales ? scales->data() : nullptr;
-    w.stride = size(weights.shape(1));
-    const int threads = threads_for(n_jobs);
-    nb::gil_scoped_release release;
-    in_parallel(rows, threads, [&](Index begin, Index end) {
-        kernels().linear.edge_scores(x.view, w, edges, first + begin, first + end,
-                                     h.data() + begin * edges);
-    });
-}
-
-void logistic_scores(const Trellis& trellis, InMatrix<float> h, OutMatrix<float> g) {
-    same_size("a row of h", h.shape(1), trellis.n_edges);
-    same_size("g", g.size(), size(h.size()));
-    nb::gil_scoped_release release;
-    kernels().linear.logistic_scores(trellis, h.data(), size(h.shape(0)), g.data());
-}
-
-Loss loss_of(const std::string& name) {
-    if (name == "separation") return Loss::separation;
-    if (name == "softmax") return Loss::softmax;
-    if (name == "logistic") return Loss::logistic;
-    throw std::invalid_argument("loss must be separation, softmax or logistic, got '" + name + "'");
-}
-
-// A codebook of either kind as the kernels see it.
-const LabelMap& label_map(nb::handle codebook) {
-    if (nb::isinstance<TableCodebook>(codebook)) return nb::cast<const TableCodebook&>(codebook);
-    return nb::cast<const RandomCodebook&>(codebook);
-}
-
-// Finds the best labels of rows of h, which holds the edges of all trellises side by side.
-void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const std::string& loss,
-            Index n_labels, Index n_paths, OutMatrix<Index> labels, OutMatrix<float> scores,
-            int n_jobs) {
-    std::vector<const LabelMap*> maps;
-    for (nb::handle codebook : codebooks) {
-        if (nb::cast<Index>(codebook.attr("n_paths")) != trellis.n_classes)
-            throw std::invalid_argument("codebooks must have a path per class of the trellis");
-        maps.push_back(&label_map(codebook));
-    }
-    const Index rows = size(h.shape(0)), k = size(labels.shape(1));
-    const Index n_trellises = size(maps.size());
-    if (n_trellises < 1 || size(h.shape(1)) % n_trellises != 0 ||
-        size(h.shape(1)) / n_trellises < trellis.n_edges)
-        throw std::invalid_argument("h must hold a block of edge scores per codebook");
-    if (k < 1 || n_paths < 1 || n_paths > trellis.n_classes)
-        throw std::invalid_argument("k and n_paths must be at least 1, n_paths at most " +
-                                    std::to_string(trellis.n_classes));
-    same_size("labels", labels.size(), rows * k);
-    same_size("scores", scores.size(), rows * k);
-    const Index block = size(h.shape(1)) / n_trellises;
-    const Decoding decoding{loss_of(loss), block, maps.data(), n_trellises, n_labels, n_paths, k};
-    const int threads = threads_for(n_jobs);
-    std::atomic<bool> bad{false};
-    {
-        nb::gil_scoped_release release;
-        in_parallel(rows, threads, [&](Index first, Index last) {
-            const Index bad_row = kernels().linear.decode(
-                trellis, decoding, h.data() + first * n_trellises * block, last - first,
-                labels.data() + first * k, scores.data() + first * k);
-            if (bad_row >= 0) bad = true;
-        });
-    }
-    if (bad)
-        throw std::invalid_argument(
-            "edge scores are not finite: X or the weights are too large for float32");
-}
-
-void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& order,
-                  const In<Index>& label_ptr, const In<Index>& labels,
-                  const OutMatrix<Index>& paths, const std::vector<TableCodebook*>& codebooks) {
+void check_rows(const Features& x, const In<Index>& order, const In<Index>& label_ptr,
+                const In<Index>& labels) {
     same_size("label_ptr", label_ptr.size(), x.n_rows + 1);
-    same_size("a row of paths", paths.shape(1), size(labels.size()));
     for (Index row = 0; row < x.n_rows; ++row)
         if (label_ptr.data()[row] < 0 || label_ptr.data()[row] > label_ptr.data()[row + 1] ||
             label_ptr.data()[row + 1] > size(labels.size()))
@@ -207,6 +29,13 @@ void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& or
         if (order.data()[i] < 0 || order.data()[i] >= x.n_rows)
             throw std::invalid_argument("order must name rows of X, got " +
                                         std::to_string(order.data()[i]));
+}
+
+void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& order,
+                  const In<Index>& label_ptr, const In<Index>& labels,
+                  const OutMatrix<Index>& paths, const std::vector<TableCodebook*>& codebooks) {
+    check_rows(x, order, label_ptr, labels);
+    same_size("a row of paths", paths.shape(1), size(labels.size()));
     const Index lowest = codebooks.empty() ? 0 : -1;
     for (Index i = 0; i < size(paths.size()); ++i)
         if (paths.data()[i] < lowest || paths.data()[i] >= trellis.n_classes)
@@ -280,19 +109,83 @@ std::tuple<double, double, Index> train(
     return {total_loss * share, hits * share, learnt[0].examples};
 }
 
+Embedding embedding_of(float* features, float* feature_squares, float* labels,
+                       float* label_squares, Index rank, Index stride, Index n_labels) {
+    if (rank < 1 || rank >= stride)
+        throw std::invalid_argument("rank must be from 1 to below the length of a row, got " +
+                                    std::to_string(rank));
+    return {features, feature_squares, labels, label_squares, rank, stride, n_labels};
+}
+
+void check_labels(const char* name, const Index* labels, Index count, Index lowest, Index n_labels) {
+    for (Index i = 0; i < count; ++i)
+        if (labels[i] < lowest || labels[i] >= n_labels)
+            throw std::invalid_argument(std::string(name) + " must be labels below " +
+                                        std::to_string(n_labels) + ", got " +
+                                        std::to_string(labels[i]));
+}
+
+double train_embedding(const FeatureArrays& x, OutMatrix<float> features,
+                       OutMatrix<float> feature_squares, OutMatrix<float> vectors,
+                       OutMatrix<float> vector_squares, Index rank, In<Index> order,
+                       In<Index> label_ptr, In<Index> labels, InMatrix<Index> candidates,
+                       Index n_samples, std::optional<In<float>> example_weights, float rate,
+                       std::uint64_t seed) {
+    const Index stride = size(vectors.shape(1)), n_labels = size(vectors.shape(0));
+    check_weights("features", features, x.view, stride);
+    same_size("a row of features", features.shape(1), stride);
+    same_size("feature_squares", feature_squares.size(), size(features.size()));
+    same_size("vector_squares", vector_squares.size(), size(vectors.size()));
+    same_size("candidates", candidates.shape(0), x.view.n_rows);
+    if (example_weights) same_size("example_weights", example_weights->size(), x.view.n_rows);
+    check_rows(x.view, order, label_ptr, labels);
+    check_labels("labels", labels.data(), size(labels.size()), 0, n_labels);
+    check_labels("candidates", candidates.data(), size(candidates.size()), -1, n_labels);
+    const Embedding embedding = embedding_of(features.data(), feature_squares.data(),
+                                             vectors.data(), vector_squares.data(), rank, stride,
+                                             n_labels);
+    const EmbeddingLesson lesson{rate,
+                                 order.data(),
+                                 size(order.size()),
+                                 label_ptr.data(),
+                                 labels.data(),
+                                 candidates.data(),
+                                 size(candidates.shape(1)),
+                                 n_samples,
+                                 example_weights ? example_weights->data() : nullptr,
+                                 seed};
+    nb::gil_scoped_release release;
+    return kernels().linear.train_embedding(x.view, embedding, lesson);
+}
+
+void rescore(InMatrix<float> row_vectors, InMatrix<float> vectors, Index rank, float weight,
+             OutMatrix<Index> labels, OutMatrix<float> scores, int n_jobs) {
+    const Index stride = size(vectors.shape(1)), rows = size(row_vectors.shape(0));
+    const Index count = size(labels.shape(1));
+    same_size("a row of row_vectors", row_vectors.shape(1), stride);
+    same_size("labels", labels.size(), rows * count);
+    same_size("scores", scores.size(), rows * count);
+    check_labels("labels", labels.data(), size(labels.size()), -1, size(vectors.shape(0)));
+    const Embedding embedding =
+        embedding_of(nullptr, nullptr, const_cast<float*>(vectors.data()), nullptr, rank, stride,
+                     size(vectors.shape(0)));
+    const int threads = threads_for(n_jobs);
+    nb::gil_scoped_release release;
+    in_parallel(rows, threads, [&](Index begin, Index end) {
+        kernels().linear.rescore(embedding, row_vectors.data() + begin * stride, weight,
+                                 end - begin, count, labels.data() + begin * count,
+                                 scores.data() + begin * count);
+    });
+}
+
 }  // namespace
 
 void bind_learning(nb::module_& module) {
-    nb::class_<FeatureArrays>(module, "Features")
-        .def_static("csr", &csr, "values"_a, "indices"_a, "indptr"_a, "n_features"_a, "intercept"_a,
-                    "unit_length"_a)
-        .def_static("dense", &dense, "values"_a, "intercept"_a, "unit_length"_a)
-        .def_prop_ro("n_rows", [](const FeatureArrays& x) { return x.view.n_rows; })
-        .def("edge_scores", &edge_scores, "weights"_a, "scales"_a.none(), "h"_a, "first"_a,
-             "n_jobs"_a);
-    module.def("logistic_scores", &logistic_scores, "trellis"_a, "h"_a, "g"_a);
-    module.def("decode", &decode, "trellis"_a, "codebooks"_a, "h"_a, "loss"_a, "n_labels"_a,
-               "n_paths"_a, "labels"_a, "scores"_a, "n_jobs"_a);
+    module.def("train_embedding", &train_embedding, "x"_a, "features"_a, "feature_squares"_a,
+               "vectors"_a, "vector_squares"_a, "rank"_a, "order"_a, "label_ptr"_a, "labels"_a,
+               "candidates"_a, "n_samples"_a, "example_weights"_a.none(), "rate"_a, "seed"_a);
+    module.def("rescore", &rescore, "row_vectors"_a, "vectors"_a, "rank"_a, "weight"_a, "labels"_a,
+               "scores"_a, "n_jobs"_a);
     module.def("train", &train, "trellis"_a, "x"_a, "weights"_a, "squares"_a.none(),
                "sums"_a.none(), "loss"_a, "multilabel"_a, "rate"_a, "threshold"_a, "count_hits"_a,
                "clock"_a, "order"_a, "label_ptr"_a, "labels"_a, "paths"_a,

@@ -46,10 +46,9 @@ class Separation {
         if (positives.count == 0 || positives.count >= trellis_.n_classes) return 0;
         best_.keep(positives.count + 1);
         forward<1>(trellis_, h, best_);
-        Index rank = 0;
-        while (rank < best_.sink_length() && positives.contains(best_.sink()[rank].path)) ++rank;
-        if (rank == best_.sink_length()) return 0;
-        const auto negative = best_.sink()[rank];
+        const auto* negative = best_.next();
+        while (negative && positives.contains(negative->path)) negative = best_.next();
+        if (!negative) return 0;
         Index positive = -1;
         float lowest = 0;
         for (const Index path : positives) {
@@ -59,12 +58,12 @@ class Separation {
                 lowest = score;
             }
         }
-        const float violation = negative.score + 1 - lowest;
+        const float violation = negative->score + 1 - lowest;
         moves = multilabel ? violation > 0 : violation >= 0;
         if (!moves) return 0;
         for (Index e = 0; e < trellis_.n_edges; ++e) step[e] = 0;
         trellis_.each_edge(positive, [&](Index edge) { step[edge] += 1; });
-        trellis_.each_edge(negative.path, [&](Index edge) { step[edge] -= 1; });
+        trellis_.each_edge(negative->path, [&](Index edge) { step[edge] -= 1; });
         return violation;
     }
 

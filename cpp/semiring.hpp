@@ -139,29 +139,39 @@ class Values {
     alignas(64) T total_[Lanes];
 };
 
-// ⊕ merges two lists and keeps the k best. An entry carries the number of its path so far, so there
-// is nothing to trace back. Lists hold finite scores only, best first, ties in the order of path
-// numbers.
+// ⊕ merges lists, best first. Every vertex has the list of its best prefixes, and so has the sink.
+// The lists are lazy (Huang and Chiang 2005, algorithm 3): the forward pass finds the first score
+// of every list as Max does, and next() makes lists only as far as the lists after them ask for,
+// which is a few steps for each path instead of k for every vertex. Ties go to the first of the
+// lists that are merged, which is the smaller path number. An entry carries the number of its
+// prefix, so there is nothing to trace back.
 template <class T>
 class KBest {
   public:
     KBest(const Trellis& trellis, Index k)
         : trellis_(trellis),
-          lengths_(2 * trellis.width),
-          heads_(trellis.width),
-          cursors_(trellis.width) {
+          vertices_((trellis.n_slices + 1) * trellis.width),
+          doors_(trellis.n_slices + 2),
+          tops_((trellis.n_slices + 1) * trellis.width),
+          door_tops_(trellis.n_slices + 1),
+          heads_(trellis.n_edges + trellis.n_slices + 1) {
+        Head* heads = heads_;
+        const auto set = [&](List& list, List* tails, const T* tops, Index count, Index added) {
+            list.tails = tails;
+            list.tops = tops;
+            list.count = static_cast<Count>(count);
+            list.added = added;
+            list.heads = heads;
+            heads += count;
+        };
+        for (Index s = 0; s < trellis.width; ++s) set(of(0)[s], nullptr, nullptr, 0, 0);
+        for (int i = 1; i <= trellis.n_slices; ++i)
+            for (Index t = 0; t < trellis.states(i); ++t)
+                set(of(i)[t], of(i - 1), tops(i - 1), trellis.width, t * trellis.power[i]);
+        for (int i = 0; i <= trellis.n_slices; ++i)
+            set(doors_[i], of(i), tops(i), trellis.digits[i], trellis.first_path[i]);
+        set(sink(), doors_, door_tops_, trellis.n_slices + 1, 0);
         keep(k);
-    }
-
-    // Keeps this many from now on.
-    void keep(Index k) {
-        const Index width = trellis_.width;
-        k_ = k;
-        entries_.keep((2 * width + 2) * k);
-        slice_ = {entries_, lengths_};
-        next_ = {entries_ + width * k, lengths_ + width};
-        sink_ = entries_ + 2 * width * k;
-        merged_ = sink_ + k;
     }
 
     struct Entry {
@@ -169,88 +179,120 @@ class KBest {
         Index path;
     };
 
+    // From the next row on, next() will be called at most so often.
+    void keep(Index k) {
+        if (k == k_) return;
+        k_ = k;
+        Index room = (trellis_.n_slices + 2) * k;
+        for (int i = 0; i <= trellis_.n_slices; ++i) room += trellis_.states(i) * longest(i);
+        entries_.keep(room);
+        Entry* entries = entries_;
+        for (int i = 0; i <= trellis_.n_slices + 1; ++i, entries += k) doors_[i].entries = entries;
+        for (int i = 0; i <= trellis_.n_slices; ++i)
+            for (Index t = 0; t < trellis_.states(i); ++t, entries += longest(i))
+                of(i)[t].entries = entries;
+    }
+
     LTLS_INLINE void start(const T* h) {
-        sink_length_ = 0;
         for (Index s = 0; s < trellis_.width; ++s) {
-            slice_.lengths[s] = h[s] > minus_infinity<T>;
-            slice_.entries[s * k_] = {h[s], s};
+            tops(0)[s] = h[s];
+            of(0)[s].entries[0] = {h[s], s};
+            of(0)[s].length = 1;
         }
     }
     LTLS_INLINE void advance(int slice, const T* weights) {
         const Index columns = trellis_.states(slice);
-        for (Index t = 0; t < columns; ++t)
-            next_.lengths[t] =
-                merge(weights + t, columns, t * trellis_.power[slice], next_.entries + t * k_);
-        const Lists old = slice_;
-        slice_ = next_;
-        next_ = old;
+        Max::join<1, T>(tops(slice - 1), trellis_.width, weights, columns, tops(slice), nullptr);
+        for (Index t = 0; t < columns; ++t) of(slice)[t].begin(weights + t, columns);
     }
+    // The exits of a slice meet at a door, and the doors at the sink.
     LTLS_INLINE void leave(int slice, const T* weights) {
-        for (Index s = 0; s < trellis_.digits[slice]; ++s)
-            leave(slice_.entries + s * k_, slice_.lengths[s], weights[s],
-                  trellis_.first_path[slice]);
+        Max::join<1, T>(tops(slice), trellis_.digits[slice], weights, 1, door_tops_ + slice,
+                        nullptr);
+        doors_[slice].begin(weights, 1);
     }
-    LTLS_INLINE void finish() {}
+    LTLS_INLINE void finish() { sink().begin(&nothing, 0); }
 
-    const Entry* sink() const { return sink_; }
-    Index sink_length() const { return sink_length_; }
+    // The next best path, or null where no other is finite.
+    const Entry* next() { return entry(sink(), sink().length); }
+
+    // The score of the best path.
+    LTLS_INLINE T top() const {
+        T best = door_tops_[0];
+        for (int i = 1; i <= trellis_.n_slices; ++i)
+            best = door_tops_[i] > best ? door_tops_[i] : best;
+        return best;
+    }
 
   private:
-    struct Lists {
-        Entry* entries = nullptr;
-        Index* lengths = nullptr;
+    using Count = std::int32_t;
+
+    struct Head {
+        T score;
+        Count rank;
+    };
+    struct alignas(64) List {
+        List* tails;    // the lists that it merges, `count` of them
+        const T* tops;  // their first scores
+        Head* heads;    // what each has next
+        Entry* entries;
+        Index added;       // to the path numbers of all entries
+        const T* weights;  // of the edges from the tails, every `stride`-th number
+        Count count, stride, length;
+        Count taken;  // the tail of the last entry
+
+        LTLS_INLINE void begin(const T* weights_, Index stride_) {
+            weights = weights_;
+            stride = static_cast<Count>(stride_);
+            length = 0;
+        }
+        LTLS_INLINE T weight(Index s) const { return weights[s * stride]; }
     };
 
-    // The k best of all lists of the slice, each moved by its weight, into `out`; returns how many.
-    LTLS_INLINE Index merge(const T* weights, Index stride, Index added, Entry* out) {
-        const Index rows = trellis_.width;
-        for (Index s = 0; s < rows; ++s) {
-            cursors_[s] = 0;
-            heads_[s] = head(s, weights[s * stride]);
-        }
-        Index length = 0;
-        while (length < k_) {
-            Index best = 0;
-            for (Index s = 1; s < rows; ++s) best = heads_[s] > heads_[best] ? s : best;
-            if (!(heads_[best] > minus_infinity<T>)) break;
-            out[length++] = {heads_[best], slice_.entries[best * k_ + cursors_[best]].path + added};
-            ++cursors_[best];
-            heads_[best] = head(best, weights[best * stride]);
-        }
-        return length;
-    }
-    LTLS_INLINE T head(Index s, T weight) const {
-        return cursors_[s] < slice_.lengths[s] ? slice_.entries[s * k_ + cursors_[s]].score + weight
-                                               : minus_infinity<T>;
+    // The entry at a place that is at most the list's length, or null if the list ends there.
+    const Entry* entry(List& list, Count rank) {
+        return rank < list.length || extend(list) ? list.entries + rank : nullptr;
     }
 
-    // One list, moved by its weight, joins the sink. Earlier exits have smaller paths and win ties.
-    LTLS_INLINE void leave(const Entry* list, Index length, T weight, Index added) {
-        Index a = 0, b = 0, m = 0;
-        while (m < k_) {
-            const T score = b < length ? list[b].score + weight : minus_infinity<T>;
-            if (a < sink_length_ && sink_[a].score >= score)
-                merged_[m++] = sink_[a++];
-            else if (score > minus_infinity<T>)
-                merged_[m++] = {score, list[b++].path + added};
-            else
-                break;
+    bool extend(List& list) {
+        if (list.count == 0) return false;
+        Head* const heads = list.heads;
+        if (list.length == 0) {
+            for (Count s = 0; s < list.count; ++s) heads[s] = {list.tops[s] + list.weight(s), 0};
+        } else if (Head& last = heads[list.taken]; last.score > minus_infinity<T>) {
+            const Entry* after = entry(list.tails[list.taken], ++last.rank);
+            last.score = after ? after->score + list.weight(list.taken) : minus_infinity<T>;
         }
-        Entry* old = sink_;
-        sink_ = merged_;
-        merged_ = old;
-        sink_length_ = m;
+        Count best = 0;
+        T top = heads[0].score;
+        for (Count s = 1; s < list.count; ++s) {
+            const bool larger = heads[s].score > top;
+            top = larger ? heads[s].score : top;
+            best = larger ? s : best;
+        }
+        list.taken = best;
+        if (!(top > minus_infinity<T>)) return false;
+        const Index prefix = entry(list.tails[best], heads[best].rank)->path;
+        list.entries[list.length++] = {top, prefix + list.added};
+        return true;
     }
+
+    LTLS_INLINE List* of(int slice) const { return vertices_ + slice * trellis_.width; }
+    LTLS_INLINE T* tops(int slice) const { return tops_ + slice * trellis_.width; }
+    LTLS_INLINE List& sink() const { return doors_[trellis_.n_slices + 1]; }
+    // A state of slice i can be reached in widthⁱ ways.
+    LTLS_INLINE Index longest(int slice) const {
+        return k_ < trellis_.power[slice] ? k_ : trellis_.power[slice];
+    }
+
+    static constexpr T nothing = 0;
 
     const Trellis& trellis_;
     Index k_ = 0;
+    Buffer<List> vertices_, doors_;
+    Buffer<T> tops_, door_tops_;
+    Buffer<Head> heads_;
     Buffer<Entry> entries_;
-    Buffer<Index> lengths_;
-    Buffer<T> heads_;
-    Buffer<Index> cursors_;
-    Lists slice_, next_;
-    Entry *sink_ = nullptr, *merged_ = nullptr;
-    Index sink_length_ = 0;
 };
 
 }  // namespace ltls::LTLS_ISA

@@ -1,6 +1,9 @@
 // What the kernels are asked to do: learn from examples, decode rows of edge scores.
 #pragma once
 
+#include "features.hpp"
+#include <cstdint>
+
 #include "trellis.hpp"
 
 namespace ltls {
@@ -41,6 +44,30 @@ struct Learnt {
     Index examples = 0;  // those that had a weight and what their loss needs
 };
 
+// Vectors of features and labels whose inner products rescore candidates: rows of `stride` numbers,
+// of which the first `rank` are the vector. A label's next number is its bias, a feature's is 0.
+struct Embedding {
+    float* features;
+    float* feature_squares;  // AdaGrad's memory; null when it does not learn
+    float* labels;
+    float* label_squares;
+    Index rank, stride, n_labels;
+};
+
+// How an embedding learns, and from what; see `Lesson`. Every row of x has `n_candidates` labels
+// that are likely, −1 for none, and is told apart from `n_samples` random ones too.
+struct EmbeddingLesson {
+    float rate;
+    const Index* order;
+    Index count;
+    const Index* label_ptr;
+    const Index* labels;
+    const Index* candidates;
+    Index n_candidates, n_samples;
+    const float* example_weights;  // or null
+    std::uint64_t seed;
+};
+
 // Which label has which path; −1 for none.
 class LabelMap {
   public:
@@ -61,6 +88,16 @@ struct Decoding {
     Index n_labels;  // labels from here on are not known yet
     Index n_paths;
     Index k;
+};
+
+// Finds the best labels of rows of features. It has room of its own, so every thread needs one.
+class RowPredictor {
+  public:
+    virtual ~RowPredictor();
+    // Writes the labels and scores of rows first … last−1, k each; returns the first of them whose
+    // edge scores are NaN or +∞, or −1.
+    virtual Index predict(const Features& x, Index first, Index last, Index* labels,
+                          float* scores) = 0;
 };
 
 }  // namespace ltls

@@ -15,11 +15,9 @@ class Trainer {
           x_(x),
           learned_(learned),
           lesson_(lesson),
-          row_(x),
           loss_(trellis),
           h_(trellis.n_edges),
           step_(trellis.n_edges),
-          delta_(trellis.n_edges),
           decoded_(lesson.loss == Loss::logistic ? trellis.n_edges : 0),
           best_(trellis, 1) {}
 
@@ -34,12 +32,13 @@ class Trainer {
     void learn(Index example, Index clock, Learnt& learnt) {
         const float weight = lesson_.example_weights ? lesson_.example_weights[example] : 1.0f;
         if (weight == 0) return;
-        row_.load(x_, example);
+        row_.load(x_, example, example + 1);
         if (lesson_.threshold > 0)
             thresholded_edge_scores(row_, learned_.rows, lesson_.threshold, learned_.stride,
                                     trellis_.n_edges, h_);
         else
-            edge_scores(row_, learned_.rows, nullptr, learned_.stride, trellis_.n_edges, h_);
+            edge_scores<float>(row_, 1, learned_.rows, nullptr, learned_.stride, trellis_.n_edges,
+                               h_);
         const Positives positives = find_positives(example);
         if (positives.count == 0 && lesson_.loss != Loss::logistic) return;
         ++learnt.examples;
@@ -76,8 +75,10 @@ class Trainer {
         best_.keep(k);
         forward<1, KBest<float>, float>(trellis_, h_, best_);
         ranked_.keep(k);
-        for (Index i = 0; i < best_.sink_length(); ++i) ranked_[i] = best_.sink()[i].path;
-        return lesson_.assigner->assign(label, ranked_, best_.sink_length());
+        Index count = 0;
+        while (const auto* entry = count < k ? best_.next() : nullptr)
+            ranked_[count++] = entry->path;
+        return lesson_.assigner->assign(label, ranked_, count);
     }
 
     Index best_path() {
@@ -85,25 +86,17 @@ class Trainer {
         if (lesson_.loss == Loss::logistic) logistic_scores(trellis_, h_, decoded_);
         forward<1, KBest<float>, float>(trellis_, lesson_.loss == Loss::logistic ? decoded_ : h_,
                                         best_);
-        return best_.sink_length() > 0 ? best_.sink()[0].path : -1;
+        const auto* best = best_.next();
+        return best ? best->path : -1;
     }
 
     void update(float weight, Index clock) {
-        const Index edges = trellis_.n_edges;
-        for (Index i = 0; i < row_.size(); ++i) {
-            const Index first = row_.feature(i) * learned_.stride;
-            const float scale = weight * row_.value(i);
-            if (learned_.squares)
-                adagrad_update(scale, lesson_.rate, step_, edges, learned_.squares + first, delta_);
-            else
-                plain_update(scale, lesson_.rate, step_, edges, delta_);
-            float* row = learned_.rows + first;
-            for (Index e = 0; e < edges; ++e) row[e] += delta_[e];
-            if (learned_.sums) {
-                double* sums = learned_.sums + first;
-                const double time = static_cast<double>(clock);
-                for (Index e = 0; e < edges; ++e) sums[e] += time * static_cast<double>(delta_[e]);
-            }
+        for (Index entry = 0; entry < row_.size(); ++entry) {
+            const Index first = row_.feature(entry) * learned_.stride;
+            ltls::LTLS_ISA::update(
+                weight * row_.value(entry), lesson_.rate, step_, trellis_.n_edges,
+                learned_.rows + first, learned_.squares ? learned_.squares + first : nullptr,
+                learned_.sums ? learned_.sums + first : nullptr, static_cast<double>(clock));
         }
     }
 
@@ -111,9 +104,9 @@ class Trainer {
     const Features x_;
     const Learned learned_;
     const Lesson lesson_;
-    Row row_;
+    Rows row_;
     Rule loss_;
-    Buffer<float> h_, step_, delta_, decoded_;
+    Buffer<float> h_, step_, decoded_;
     KBest<float> best_;
     Buffer<Index> positives_, ranked_;
 };

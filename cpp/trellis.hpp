@@ -11,6 +11,7 @@
 // A path that leaves slice i through states s₀ … sᵢ has the number first_path[i] + Σ sⱼ·widthʲ.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -30,8 +31,9 @@ class Trellis {
 
     Index n_classes, width, n_edges;
     int n_slices;
-    Index digits[63] = {};      // of n_classes in base width
-    Index power[63] = {};       // widthⁱ
+    int shift = 0;          // log₂ width where that is whole, since a division takes long; else 0
+    Index digits[63] = {};  // of n_classes in base width
+    Index power[63] = {};   // widthⁱ
     Index first_path[63] = {};  // the smallest path that leaves slice i
     Index exit_edge[63] = {};   // the first edge slice i → sink
 
@@ -48,18 +50,10 @@ class Trellis {
     template <class Visit>
     LTLS_INLINE void each_edge(Index path, Visit&& visit) const {
         if (n_slices == 0) return;
-        int last = n_slices;
-        while (path < first_path[last]) --last;
-        Index rest = path - first_path[last];
-        Index state = 0;
-        for (int slice = 0; slice <= last; ++slice) {
-            const Index quotient = slice < last ? rest / width : 0;
-            const Index next = rest - quotient * width;
-            visit(slice == 0 ? next : transition(slice) + state * states(slice) + next);
-            state = next;
-            rest = quotient;
-        }
-        visit(exit_edge[last] + state);
+        if (shift > 0)
+            each_edge_by(path, visit, [this](Index number) { return number >> shift; });
+        else
+            each_edge_by(path, visit, [this](Index number) { return number / width; });
     }
 
     // Calls visit(edge, tail, head) for every edge, in the order of their numbers.
@@ -85,6 +79,23 @@ class Trellis {
 
     // The edge of `larger`, a grown copy of this trellis, that each edge becomes.
     void edge_map(const Trellis& larger, Index* map) const;
+
+  private:
+    template <class Visit, class Divide>
+    LTLS_INLINE void each_edge_by(Index path, Visit&& visit, Divide&& by_width) const {
+        int last = n_slices;
+        while (path < first_path[last]) --last;
+        Index rest = path - first_path[last], state = 0, first = 0;  // the first edge of a block
+        for (int slice = 0; slice < last; ++slice) {
+            const Index quotient = by_width(rest), next = rest - quotient * width;
+            visit(first + state * width + next);
+            state = next;
+            rest = quotient;
+            first = transition(slice + 1);
+        }
+        visit(first + state * states(last) + rest);
+        visit(exit_edge[last] + rest);
+    }
 };
 
 inline Trellis::Trellis(Index n_classes_, Index width_) : n_classes(n_classes_), width(width_) {
@@ -94,6 +105,8 @@ inline Trellis::Trellis(Index n_classes_, Index width_) : n_classes(n_classes_),
     if (width < 2)
         throw std::invalid_argument("width must be at least 2, got " + std::to_string(width));
     if (width > n_classes) width = n_classes;
+    if (std::has_single_bit(static_cast<std::uint64_t>(width)))
+        shift = std::countr_zero(static_cast<std::uint64_t>(width));
     n_slices = 0;
     n_edges = 0;
     power[0] = 1;

@@ -85,7 +85,7 @@ class SlowLearner:
         n_edges = len(self.graph.edges)
         shape = n_features + 1, n_edges  # the last row is the intercept
         self.weights = np.zeros(shape, np.float32)
-        self.squared_gradients = np.full(shape, 1e-3, np.float32)
+        self.squared_gradients = np.full(shape, 0.3, np.float32)
         self.moves_by_clock = np.zeros(shape, np.float64)
         self.clock = 1
         self.open_choices = []  # labels that might have taken any free path

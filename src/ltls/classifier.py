@@ -19,19 +19,23 @@ from sklearn.utils.validation import check_is_fitted
 from .assignment import POLICIES, Codebook, assign
 from .codebook import RandomCodebook, TableCodebook
 from .decoding import best_threshold
+from .defaults import Size, parsed_bytes
 from .inputs import check_class_weight, checked_features, class_weights, known_classes, row_weights
 from .labels import Labels, Targets, as_targets
 from .linear import Learner, LinearModel
 from .model import Model
 from .predicting import Answers
+from .rescoring import CANDIDATES, EmbeddingLearner
 from .training import Examples, Training, interruptible
 from .trellis import Trellis
 
 _THRESHOLD_ROWS = 10_000
+_WEIGHING_ROWS = 1000
 _LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
 # What shapes a model and its learner, and cannot change while it learns.
-_SETTINGS = ("width", "n_trellises", "loss", "optimizer", "average", "normalize",
+_SETTINGS = ("width", "n_trellises", "size_budget", "loss", "optimizer", "average", "normalize",
              "fit_intercept", "l1")  # fmt: skip
+_STREAMED = (8, 3)  # width and trellises of "auto" when all the data is not at hand
 
 
 class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -41,11 +45,19 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     Parameters
     ----------
-    width : int, default=2
+    width : int or "auto", default="auto"
         States per slice of a trellis; 2 is the paper's. Wider is larger, slower and more accurate.
-    n_trellises : int, default=1
+        What "auto" is, here and below, depends on the size of the data: see `ltls.defaults`.
+    n_trellises : int or "auto", default="auto"
         Trellises over the same features, each with its own codebook; their scores are added.
         Several narrow ones are more accurate than a wide one of the same size.
+    rescore : int or "auto", default="auto"
+        The rank of an embedding that ranks the best candidates anew: a vector of so many numbers
+        for every feature and label. 0 is the pure log-space model. What the embedding counts is
+        learned from rows held out for it, which are learned last. `partial_fit` makes none.
+    size_budget : str, int or None, default=None
+        Such as "5MB", instead of `width` and `n_trellises`: the largest model whose weights fit
+        when stored as int8, which is then what `save` does.
     loss : {"auto", "softmax", "separation", "logistic"}, default="auto"
         "softmax" normalises over all classes and has probabilities; best for one label per row.
         "separation" is the paper's ranking loss. "logistic" learns every edge by itself; best for
@@ -55,9 +67,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         first seen. "random" needs no memory. "similarity" lets labels with similar examples share
         edges. "frequency" gives frequent labels short paths. A `TableCodebook` or `RandomCodebook`
         is used for the labels in the order of `classes_`; several trellises take a list of them.
-    epochs : int, default=5
+    epochs : int or "auto", default="auto"
         Passes over the rows.
-    learning_rate : float, default=0.3
+    learning_rate : float, default=0.7
         The step size.
     optimizer : {"adagrad", "sgd"}, default="adagrad"
         Plain SGD with a constant step is the paper's.
@@ -76,10 +88,10 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         ranking_multiplier · ⌈log₂ C⌉.
     class_weight : dict, "balanced" or None, default=None
         Weights of labels. A row of several labels has the mean of theirs.
-    validation_fraction : float, default=0.0
+    validation_fraction : float or "auto", default="auto"
         Rows held out to stop early: when their P@1 has not risen for `n_iter_no_change` epochs, the
         weights of the best epoch are kept. 0 runs all epochs.
-    n_iter_no_change : int, default=3
+    n_iter_no_change : int, default=1
         See `validation_fraction`.
     n_jobs : int or None, default=None
         Threads: None is one, −1 all cores. Predicting shares out the rows, learning the trellises;
@@ -124,7 +136,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     >>> from sklearn.datasets import load_digits
     >>> from ltls import LTLSClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(width=4, n_trellises=3, random_state=0)
+    >>> classifier = LTLSClassifier(random_state=0)
     >>> classifier = classifier.fit(X[:1500] / 16, y[:1500])
     >>> bool(classifier.score(X[1500:] / 16, y[1500:]) > 0.9)
     True
@@ -134,11 +146,13 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "width": [Interval(Integral, 2, None, closed="left")],
-        "n_trellises": [Interval(Integral, 1, None, closed="left")],
+        "width": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
+        "n_trellises": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "rescore": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
+        "size_budget": [str, Integral, None],
         "loss": [StrOptions({"auto", "separation", "softmax", "logistic"})],
         "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "epochs": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [StrOptions({"adagrad", "sgd"})],
         "average": ["boolean"],
@@ -148,7 +162,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         "l1": [Interval(Real, 0, None, closed="left")],
         "ranking_multiplier": [Interval(Integral, 1, 2**16, closed="both")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left"), StrOptions({"auto"})],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [
             None,
@@ -162,12 +176,14 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def __init__(
         self,
-        width: int = 2,
-        n_trellises: int = 1,
+        width: int | str = "auto",
+        n_trellises: int | str = "auto",
+        rescore: int | str = "auto",
+        size_budget: str | int | None = None,
         loss: str = "auto",
         assignment: str | Codebook | list[Codebook] = "random",
-        epochs: int = 5,
-        learning_rate: float = 0.3,
+        epochs: int | str = "auto",
+        learning_rate: float = 0.7,
         optimizer: str = "adagrad",
         average: bool = False,
         shuffle: bool = True,
@@ -176,8 +192,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         l1: float = 0.0,
         ranking_multiplier: int = 1,
         class_weight: dict[Any, float] | str | None = None,
-        validation_fraction: float = 0.0,
-        n_iter_no_change: int = 3,
+        validation_fraction: float | str = "auto",
+        n_iter_no_change: int = 1,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -185,6 +201,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     ) -> None:
         self.width = width
         self.n_trellises = n_trellises
+        self.rescore = rescore
+        self.size_budget = size_budget
         self.loss = loss
         self.assignment = assignment
         self.epochs = epochs
@@ -243,7 +261,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
                         f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
                         "partial_fit can begin with one"
                     )
-                self._learned = self._start(X, targets, labels, len(labels), rng)
+                width, n_trellises = self._dimensions(self._size(X, len(labels)))
+                self._learned = self._start(X, targets, labels, width, n_trellises, rng)
             self._learn(self._examples(X, targets, weights), rng)
         return self
 
@@ -279,9 +298,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if first:
                 labels = Labels(known_classes(classes))
                 labels.add(targets)
-                # To grow and keep its width, a trellis needs as many paths as that.
-                room = max(len(labels), int(self.width))
-                self._learned = self._start(X, targets, labels, room, rng)
+                width, n_trellises = self._streamed_dimensions()
+                self._learned = self._start(X, targets, labels, width, n_trellises, rng, room=width)
             else:
                 self._check_same_kind(targets)
                 self._resume()
@@ -307,14 +325,67 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             sample_weight = row_weights(sample_weight, X.shape[0])
         return X, targets, sample_weight
 
-    def _start(self, X: Any, targets: Targets, labels: Labels, n_paths: int, rng: Any) -> Model:
-        """Begin anew: trellis, codebooks and weights of 0."""
+    def _size(self, X: Any, n_labels: int) -> Size:
+        n_values = X.nnz if hasattr(X, "indptr") else X.size
+        return Size(X.shape[0], X.shape[1], int(n_values), n_labels)
+
+    def _dimensions(self, size: Size) -> tuple[int, int]:
+        """Return the width and the number of trellises, chosen from the data where not given."""
+        width, n_trellises = self.width, self.n_trellises
+        if self.size_budget is not None:
+            if (width, n_trellises) != ("auto", "auto"):
+                raise ValueError(
+                    "size_budget stands for width and n_trellises: give it or them, not both"
+                )
+            return size.largest(parsed_bytes(self.size_budget))
+        width = size.width if isinstance(width, str) else int(width)
+        if isinstance(n_trellises, str):
+            given = self.assignment
+            if isinstance(given, list):
+                n_trellises = len(given)
+            elif not isinstance(given, str):
+                n_trellises = 1
+            else:
+                n_trellises = size.n_trellises(width, self._epochs(size))
+        return width, int(n_trellises)
+
+    def _streamed_dimensions(self) -> tuple[int, int]:
+        """Return what `_dimensions` would for data of which only a batch is known."""
+        if self.size_budget is not None:
+            raise ValueError("size_budget needs all rows at once; partial_fit takes width")
+        width, n_trellises = _STREAMED
+        if isinstance(self.assignment, list):
+            n_trellises = len(self.assignment)
+        elif not isinstance(self.assignment, str):
+            n_trellises = 1
+        return (
+            width if isinstance(self.width, str) else int(self.width),
+            n_trellises if isinstance(self.n_trellises, str) else int(self.n_trellises),
+        )
+
+    def _epochs(self, size: Size) -> int:
+        return size.epochs if isinstance(self.epochs, str) else int(self.epochs)
+
+    def _start(
+        self,
+        X: Any,
+        targets: Targets,
+        labels: Labels,
+        width: int,
+        n_trellises: int,
+        rng: Any,
+        room: int = 0,
+    ) -> Model:
+        """Begin anew: trellis, codebooks and weights of 0.
+
+        To grow and keep its width, a trellis needs as many paths as that: `room`.
+        """
         given = self.assignment
         if isinstance(given, str):
-            trellis = Trellis(n_paths, self.width)
+            trellis = Trellis(max(len(labels), room), width)
             ids = labels.ids(targets)
             codebooks = assign(
-                given, trellis, self.n_trellises, X, targets.indptr, ids, len(labels), rng
+                given, trellis, n_trellises, X, targets.indptr, ids, len(labels), rng
             )
         else:
             codebooks = [
@@ -326,14 +397,14 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
                     f"assignment must be a policy or codebooks of one kind, got {given}"
                 )
             sizes = {book.n_paths for book in codebooks}
-            if len(codebooks) != self.n_trellises or len(sizes) != 1:
+            if len(codebooks) != n_trellises or len(sizes) != 1:
                 raise ValueError(
-                    f"assignment must have one codebook for each of {self.n_trellises} trellises, "
+                    f"assignment must have one codebook for each of {n_trellises} trellises, "
                     f"all of the same size, got {len(codebooks)} with {sorted(sizes)} paths"
                 )
             if min(sizes) < len(labels):
                 raise ValueError(f"assignment has {min(sizes)} paths, y has {len(labels)} labels")
-            trellis = Trellis(min(sizes), self.width)
+            trellis = Trellis(min(sizes), width)
         loss = self.loss
         if loss == "auto":
             loss = "logistic" if targets.multilabel else "softmax"
@@ -412,9 +483,17 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         )
 
     def _learn(self, examples: Examples, rng: Any) -> None:
-        """Run all epochs, holding some rows out if asked to, and learn the threshold."""
+        """Run all epochs, holding some rows out if asked to; then what rescores; the threshold."""
         model = self._learned
-        n_held_out = int(np.ceil(self.validation_fraction * len(examples)))
+        size = self._size(examples.X, len(model.labels))
+        rank = self._rank(size)
+        if isinstance(self.validation_fraction, str):
+            n_held_out = size.n_held_out
+        else:
+            n_held_out = int(np.ceil(self.validation_fraction * len(examples)))
+        stops_early = n_held_out > 0
+        if rank and not stops_early:  # to weigh the embedding
+            n_held_out = min(max(len(examples) // 20, 1), _WEIGHING_ROWS)
         if n_held_out >= len(examples):
             raise ValueError(
                 f"validation_fraction={self.validation_fraction} leaves none of the "
@@ -423,7 +502,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         mixed = rng.permutation(len(examples)) if n_held_out else np.arange(len(examples))
         held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
         training = self._training()
-        model.scoring = None
+        model.scoring = model.embedding = None
 
         def precision(linear: LinearModel) -> float:
             return model.precision(examples, held_out, self.n_jobs, linear)
@@ -431,11 +510,11 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         best = training.run(
             examples,
             rows,
-            epochs=self.epochs,
+            epochs=self._epochs(size),
             rng=rng,
             shuffle=self.shuffle,
             patience=self.n_iter_no_change,
-            precision=precision if n_held_out else None,
+            precision=precision if stops_early else None,
         )
         if best is not None:
             training.learner.go_on_from(best, self.l1)
@@ -445,8 +524,45 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(
                 "the weights became infinite: scale the features, or use a smaller learning_rate"
             )
+        if rank:
+            self._learn_embedding(examples, rows, held_out, rank, not stops_early, rng)
         if model.multilabel:
-            model.threshold = self._best_threshold(examples, held_out if n_held_out else rows)
+            model.threshold = self._best_threshold(examples, held_out if stops_early else rows)
+
+    def _rank(self, size: Size) -> int:
+        if not isinstance(self.rescore, str):
+            return int(self.rescore)
+        if self.size_budget is not None or self.loss == "separation":
+            return 0
+        model = self._learned
+        return size.rank(model.trellis.width, len(model.codebooks))
+
+    def _learn_embedding(
+        self,
+        examples: Examples,
+        rows: npt.NDArray[np.int64],
+        held_out: npt.NDArray[np.int64],
+        rank: int,
+        learn_held_out: bool,
+        rng: Any,
+    ) -> None:
+        """Learn what rescores the trellises' candidates, and what it counts beside them."""
+        model = self._learned
+        with interruptible():
+            linear = model.linear
+            learner = EmbeddingLearner(
+                linear.n_features, len(model.labels), rank, linear.unit_length, rng
+            )
+            ids, scores = model.candidates(examples.X, CANDIDATES, self.n_jobs)
+            learner.run(examples, rows, ids, rng)
+            embedding = learner.embedding().weighed(
+                examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
+            )
+            if learn_held_out:
+                self._training().pass_over(examples, held_out)
+                learner.learn(examples, held_out, ids, rng)
+            if embedding.weight > 0:
+                model.embedding = embedding
 
     def _learn_batch(self, examples: Examples, rng: Any) -> None:
         """Pass once over a batch; the threshold is the mean of the batches' best ones."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from . import _engine
 from .arrays import threads
 from .assignment import Codebook
+from .linear import LinearModel
 from .trellis import Trellis
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -40,10 +41,9 @@ class Decoder:
     def topk(self, h: Floats, k: int) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
         k = min(k, self.n_labels)
-        several = len(self.codebooks) > 1
-        if several and k > _CANDIDATES and 2 * k * len(self.codebooks) >= self.n_labels:
-            return self._best_of_all(h, k)  # no more work than so many candidates
-        n_paths = max(2 * k, _CANDIDATES) if several else k
+        if self.needs_all(k):
+            return self._best_of_all(h, k)
+        n_paths = self._n_paths(k)
         ids, scores = self._search(h, k, n_paths)
         while len(lacking := np.flatnonzero(ids[:, -1] < 0)):
             n_paths *= 4
@@ -53,22 +53,33 @@ class Decoder:
             ids[lacking], scores[lacking] = self._search(h[lacking], k, n_paths)
         return ids, scores
 
-    def above(self, h: Floats, threshold: float, k: int) -> tuple[Ints, Ints]:
-        """Return the labels whose score reaches a threshold: how many in each row, and their ids.
+    def needs_all(self, k: int) -> bool:
+        """Return whether scoring all labels is no more work than that many candidates."""
+        several = len(self.codebooks) > 1
+        return several and k > _CANDIDATES and 2 * k * len(self.codebooks) >= self.n_labels
 
-        `k` is a guess of how many that will be; rows where it is too few are searched wider.
+    def predictor(self, linear: LinearModel, k: int) -> _engine.Predictor:
+        """Return the engine's way from features to the k best labels.
+
+        It looks at the best paths once; a row that has too few labels there ends with −1 and needs
+        `topk`.
         """
-        given: list[Ints] = [np.empty(0, np.int64)] * len(h)
-        rows = np.arange(len(h))
-        while len(rows):
-            ids, scores = self.topk(h[rows], k)
-            enough = scores >= threshold
-            done = ~enough[:, -1] if k < self.n_labels else np.ones(len(rows), bool)
-            for i in np.flatnonzero(done):
-                given[rows[i]] = ids[i][enough[i]]
-            rows = rows[~done]
-            k *= 4
-        return np.array([len(each) for each in given], np.int64), np.concatenate(given)
+        return _engine.Predictor(
+            self.trellis._engine,
+            [book._for_decoding for book in self.codebooks],
+            linear.stored,
+            linear.scales,
+            linear.intercept,
+            linear.unit_length,
+            self.loss,
+            self.n_labels,
+            min(self._n_paths(k), self.trellis.n_classes),
+            k,
+        )
+
+    def _n_paths(self, k: int) -> int:
+        """Return how many paths of each trellis to look at."""
+        return max(2 * k, _CANDIDATES) if len(self.codebooks) > 1 else k
 
     def all_scores(self, h: Floats) -> Floats:
         """Return the scores of all labels, shape (rows, n_labels)."""
@@ -123,7 +134,7 @@ class Decoder:
         scores = np.empty((len(h), k), np.float32)
         _engine.decode(
             self.trellis._engine,
-            [book._engine for book in self.codebooks],
+            [book._for_decoding for book in self.codebooks],
             h,
             self.loss,
             self.n_labels,

@@ -15,8 +15,8 @@ from .trellis import Trellis
 PADDING = 16  # a trellis' block of a row of W is padded to this many numbers: 64 bytes of float32
 
 # AdaGrad's sums of squared gradients begin here: from 0, the first step of every weight would be a
-# full one, however small its gradient.
-SQUARES_START = np.float32(1e-3)
+# full one, however small its gradient, and rare features would count too much.
+SQUARES_START = np.float32(0.3)
 
 
 def padded(n_edges: int) -> int:
@@ -24,12 +24,19 @@ def padded(n_edges: int) -> int:
     return -(-n_edges // PADDING) * PADDING
 
 
-def aligned_zeros(shape: tuple[int, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return zeros that begin on a cache line, so that every block does."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 64, np.uint8)
     first = -memory.ctypes.data % 64
     return memory[first : first + size].view(dtype).reshape(shape)
+
+
+def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy that begins on a cache line."""
+    copy = aligned_zeros(array.shape, array.dtype)
+    copy[:] = array
+    return copy
 
 
 def engine_features(X: Any, intercept: bool, unit_length: bool) -> _engine.Features:
@@ -69,9 +76,13 @@ class LinearModel:
     ) -> npt.NDArray[np.float32]:
         """Return h = xW for some rows, blocks and their padding as in W."""
         h = np.empty((count, self.weights.shape[1]), np.float32)
-        stored = self.weights.view(np.uint16) if self.weights.dtype == np.float16 else self.weights
-        features.edge_scores(stored, self.scales, h, first, threads(n_jobs))
+        features.edge_scores(self.stored, self.scales, h, first, threads(n_jobs))
         return h
+
+    @property
+    def stored(self) -> npt.NDArray[Any]:
+        """The weights as the engine takes them, which has no name for float16."""
+        return self.weights.view(np.uint16) if self.weights.dtype == np.float16 else self.weights
 
     def without_padding(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return rows of W or h with the edges of all trellises and nothing else."""
@@ -80,7 +91,7 @@ class LinearModel:
 
     def copy(self) -> LinearModel:
         """Return a model that does not change when its learner goes on."""
-        return replace(self, weights=self.weights.copy())
+        return replace(self, weights=aligned(self.weights))
 
     def dense(self) -> npt.NDArray[np.float32]:
         """Return the weights as numbers, shape (rows, n_trellises · n_edges)."""
@@ -99,7 +110,7 @@ class LinearModel:
         if dtype == "int8":
             scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
             rows = np.rint(weights / scales[:, None]).astype(np.int8)
-            return replace(self, weights=rows, scales=scales)
+            return replace(self, weights=aligned(rows), scales=scales)
         if dtype == "float16" and largest.max(initial=0) > np.finfo(np.float16).max:
             raise ValueError("weights are too large for float16; use dtype='float32' or 'int8'")
         return replace(self, weights=weights.astype(dtype), scales=None)
@@ -208,10 +219,10 @@ class Learner:
     def _make_model(self, l1: float) -> LinearModel:
         weights = self.weights
         if self.sums is not None:
-            weights = (weights - self.sums / self.clock).astype(np.float32)
+            weights = aligned((weights - self.sums / self.clock).astype(np.float32))
         if l1 > 0:
             limit = np.float32(l1)
-            weights = weights - np.clip(weights, -limit, limit)
+            weights = aligned(weights - np.clip(weights, -limit, limit))
         return LinearModel(
             weights, None, self.n_edges, self.n_trellises, self.intercept, self.unit_length
         )

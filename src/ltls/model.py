@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import threads
 from .assignment import Codebook
 from .decoding import Decoder
 from .labels import Labels
 from .linear import Learner, LinearModel, engine_features
+from .predictor import Predictor
+from .rescoring import CANDIDATES, Embedding
 from .training import Examples
 from .trellis import Trellis
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_ROWS_AT_A_TIME = 4096
+_ROWS_AT_A_TIME = 4096  # so that Ctrl-C is heard
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Model:
     usual_labels: int = 1  # that all but a few rows had at most
     learner: Learner | None = None
     scoring: LinearModel | None = None
+    embedding: Embedding | None = None
     threshold: float | None = None
     zero_based: bool | None = None  # where the features of its svmlight file counted from, if known
     loss_curve: list[float] = field(default_factory=list)
@@ -83,14 +88,62 @@ class Model:
     def topk(
         self, X: Any, k: int, n_jobs: int | None, linear: LinearModel | None = None
     ) -> tuple[Ints, Floats]:
-        """Return the ids and scores of the k best labels of every row."""
+        """Return the ids and scores of the k best labels of every row, rescored if need be."""
+        embedding = self.embedding
+        if embedding is None:
+            return self.candidates(X, k, n_jobs, linear)
+        ids, scores = self.candidates(X, max(k, CANDIDATES), n_jobs, linear)
+        features = embedding.engine_features(X)
+        for first in range(0, len(ids), _ROWS_AT_A_TIME):
+            some = slice(first, first + _ROWS_AT_A_TIME)
+            vectors = embedding.row_vectors(features, first, len(ids[some]), n_jobs)
+            embedding.rescore(vectors, ids[some], scores[some], n_jobs)
+        return np.ascontiguousarray(ids[:, :k]), np.ascontiguousarray(scores[:, :k])
+
+    def above(self, X: Any, threshold: float, k: int, n_jobs: int | None) -> tuple[Ints, Ints]:
+        """Return the labels whose score reaches a threshold: how many in each row, and their ids.
+
+        `k` is a guess of how many that will be; rows where it is too few are searched wider.
+        """
+        given: list[Ints] = [np.empty(0, np.int64)] * X.shape[0]
+        rows = np.arange(X.shape[0])
+        while len(rows):
+            ids, scores = self.topk(X[rows], k, n_jobs)
+            enough = scores >= threshold
+            done = ~enough[:, -1] if k < len(self.labels) else np.ones(len(rows), bool)
+            for i in np.flatnonzero(done):
+                given[rows[i]] = ids[i][enough[i]]
+            rows = rows[~done]
+            k *= 4
+        return np.array([len(each) for each in given], np.int64), np.concatenate(given)
+
+    def candidates(
+        self, X: Any, k: int, n_jobs: int | None, linear: LinearModel | None = None
+    ) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the trellises' k best labels of every row."""
+        linear = self.linear if linear is None else linear
         decoder = self.decoder(n_jobs)
         k = min(k, decoder.n_labels)
-        ids = np.empty((X.shape[0], k), np.int64)
+        ids = np.full((X.shape[0], k), -1, np.int64)
         scores = np.empty((X.shape[0], k), np.float32)
-        for rows, h in self.edge_scores(X, n_jobs, linear):
-            ids[rows], scores[rows] = decoder.topk(h, k)
+        if not decoder.needs_all(k):
+            engine = decoder.predictor(linear, k)
+            features = engine_features(X, linear.intercept, linear.unit_length)
+            for first in range(0, len(ids), _ROWS_AT_A_TIME):
+                some = slice(first, first + _ROWS_AT_A_TIME)
+                engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
+        lacking = np.flatnonzero(ids[:, -1] < 0)
+        rest = X if len(lacking) == len(ids) else X[lacking]
+        for rows, h in self.edge_scores(rest, n_jobs, linear) if len(lacking) else ():
+            ids[lacking[rows]], scores[lacking[rows]] = decoder.topk(h, k)
         return ids, scores
+
+    def predictor(self, k: int) -> Predictor:
+        """Return what answers single rows, as the model is now."""
+        linear = self.linear if self.scoring is not None else self.linear.copy()
+        books = [copy(book) for book in self.codebooks]
+        decoder = Decoder(self.trellis, books, len(self.labels), self.loss)
+        return Predictor(self.labels.array, decoder, linear, self.embedding, k)
 
     def precision(
         self, examples: Examples, rows: Ints, n_jobs: int | None, linear: LinearModel

@@ -6,6 +6,7 @@ the whole header, which is checked whenever a file is opened. The tensors are
     weights      (features, edges of all trellises) float32, float16 or int8, padded as in memory
     scales       (features,) float32, for int8
     paths.0 …    (labels,) int64, for each table codebook
+    embedding.*  what rescores, if anything does: features, with their scales, and labels
     labels       numbers, or for other labels their UTF-8 text as JSON
 
 All but the weights are read, and so checked, whenever a model is loaded; `verify` checks those too.
@@ -31,12 +32,13 @@ from .codebook import RandomCodebook, TableCodebook
 from .labels import Labels
 from .linear import LinearModel
 from .model import Model
+from .rescoring import Embedding
 from .trellis import Trellis
 
 if TYPE_CHECKING:
     from .classifier import LTLSClassifier
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _DTYPES: dict[str, npt.DTypeLike] = {
     "F64": np.float64,
     "F32": np.float32,
@@ -47,6 +49,7 @@ _DTYPES: dict[str, npt.DTypeLike] = {
 }
 _STATE = ("loss", "l1", "multilabel", "form", "usual_labels", "threshold", "loss_curve",
           "zero_based", "n_passes")  # fmt: skip
+_MAPPED = ("weights", "embedding.features")  # read only where they are needed
 _NO_CHECKSUM = "0" * 64
 _MOST_HEADER = 100_000_000  # safetensors' own limit
 
@@ -73,6 +76,12 @@ def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "floa
         else:
             grown_from = list(book.grown_from)
             codebooks.append({"kind": "random", "seed": book.seed, "grown_from": grown_from})
+    embedding = None if learned.embedding is None else learned.embedding.stored_as(dtype)
+    if embedding is not None:
+        tensors["embedding.features"] = embedding.features.weights
+        tensors["embedding.labels"] = embedding.labels
+        if embedding.features.scales is not None:
+            tensors["embedding.scales"] = embedding.features.scales
     kind, tensors["labels"] = _encode_labels(learned.labels.values)
     description = {
         "trellis": {"n_classes": learned.trellis.n_classes, "width": learned.trellis.width},
@@ -80,6 +89,7 @@ def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "floa
         "labels": {"kind": kind, "n": len(learned.labels)},
         "intercept": linear.intercept,
         "unit_length": linear.unit_length,
+        "embedding": embedding and {"rank": embedding.rank, "weight": embedding.weight},
         "state": {name: getattr(learned, name) for name in _STATE},
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         "parameters": _encode_parameters(model.get_params(deep=False)),
@@ -130,7 +140,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     from .classifier import LTLSClassifier
 
     file = _File(Path(path))
-    file.verify([name for name in file.tensors if verify or name != "weights"])
+    file.verify([name for name in file.tensors if verify or name not in _MAPPED])
     with _damage_reported(file.path):
         description = file.description
         model = LTLSClassifier(**_decode_parameters(description["parameters"]))
@@ -147,6 +157,8 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
             description.get("unit_length", False),  # files of the first version have none
         )
         model._learned = Model(labels, trellis, codebooks, scoring=linear, **description["state"])
+        if description.get("embedding"):
+            model._learned.embedding = _embedding(description, file, mmap)
         model.n_features_in_ = linear.n_features
         if description["feature_names"]:
             model.feature_names_in_ = np.array(description["feature_names"], object)
@@ -172,6 +184,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "trellises": len(model["codebooks"]),
             "loss": model["state"]["loss"],
             "multilabel": model["state"]["multilabel"],
+            "rescore": (model.get("embedding") or {"rank": 0})["rank"],
             "codebook": model["codebooks"][0]["kind"],
             "dtype": np.dtype(_DTYPES[weights["dtype"]]).name,
             "bytes": file.size,
@@ -283,6 +296,20 @@ def _codebook(
     if description["kind"] == "table":
         return TableCodebook(n_paths, file.tensor(description["paths"]))
     return RandomCodebook(n_paths, description["seed"], grown_from=description["grown_from"])
+
+
+def _embedding(description: dict[str, Any], file: _File, mmap: bool) -> Embedding:
+    features = file.tensor("embedding.features")
+    linear = LinearModel(
+        features if mmap else np.array(features),
+        np.array(file.tensor("embedding.scales")) if "embedding.scales" in file.tensors else None,
+        features.shape[1],
+        1,
+        False,
+        description["unit_length"],
+    )
+    labels = file.tensor("embedding.labels").astype(np.float32)
+    return Embedding(linear, labels, **description["embedding"])
 
 
 # Labels and parameters as JSON: what JSON has no word for is an object {"kind": value}.

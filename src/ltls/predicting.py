@@ -15,6 +15,7 @@ from .assignment import Codebook
 from .inputs import checked_features, row_weights
 from .labels import Targets, as_targets
 from .model import Model
+from .predictor import Predictor
 from .training import Examples
 from .trellis import Trellis
 
@@ -149,6 +150,20 @@ class Answers:
         ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
         return self.classes_[ids], scores
 
+    def predictor(self, k: int = 5) -> Predictor:
+        """Return a thread-safe callable for services: the k best labels of a row, in microseconds.
+
+        It takes ``(indices, values)`` of one row, ``(indptr, indices, values)`` of several, or a
+        CSR matrix, and answers as the model is now, whatever is learned later. For a model that
+        was just trained that takes a copy of its weights; one from a file shares them.
+
+        Returns
+        -------
+        predictor : Predictor
+        """
+        check_is_fitted(self)
+        return self._learned.predictor(as_integer("k", k, at_least=1))
+
     def predict(self, X: Any) -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
 
@@ -165,12 +180,7 @@ class Answers:
     def _predict_rows(self, X: Any) -> Any:
         """Return the labels of a multi-label model as a CSR indicator."""
         model = self._learned
-        decoder = model.decoder(self.n_jobs)
-        parts = [
-            decoder.above(h, self.threshold_, model.n_candidates)
-            for _, h in model.edge_scores(X, self.n_jobs)
-        ]
-        counts, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
+        counts, ids = model.above(X, self.threshold_, model.n_candidates, self.n_jobs)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         shape = (X.shape[0], len(model.labels))
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
@@ -217,12 +227,21 @@ class Answers:
 
         With "softmax" and for one label a row they are normalised over `classes_`; several
         trellises give the mean of theirs. With "logistic" and several labels a row, each label has
-        the product of its edges' probabilities, the geometric mean over the trellises.
+        the product of its edges' probabilities, the geometric mean over the trellises. Where
+        candidates are rescored, one label a row has the geometric mean over trellises and
+        embedding; several labels have the trellises' alone.
         """
         X = self._checked(X)
-        scores = self._all_scores(X, "predict_proba", mean=self._learned.loss == "softmax")
-        if self._learned.loss == "logistic" and self.multilabel_:
-            return np.exp(np.minimum(scores / len(self.codebooks_), 0))
+        model = self._learned
+        n_trellises = len(model.codebooks)
+        if model.loss == "logistic" and self.multilabel_:
+            scores = self._all_scores(X, "predict_proba", rescored=False)
+            return np.exp(np.minimum(scores / n_trellises, 0))
+        if model.embedding is None:
+            scores = self._all_scores(X, "predict_proba", mean=model.loss == "softmax")
+        else:  # all of them are logarithms of probabilities, up to a constant
+            scores = self._all_scores(X, "predict_proba")
+            scores /= n_trellises + model.embedding.weight
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         probabilities: npt.NDArray[np.float32] = scores / scores.sum(axis=1, keepdims=True)
         return probabilities
@@ -240,6 +259,7 @@ class Answers:
 
         It is the mean of the trellises' probabilities, each normalised over all its paths. Those
         without a label are among them: what they hold is the probability of a label not seen yet.
+        Rescoring is left out: its sum over all labels would not be O(log C).
 
         Parameters
         ----------
@@ -259,8 +279,11 @@ class Answers:
         parts = [decoder.log_proba(h, ids[rows]) for rows, h in model.edge_scores(X, self.n_jobs)]
         return np.concatenate(parts)
 
-    def _all_scores(self, X: Any, name: str, mean: bool = False) -> npt.NDArray[np.float32]:
+    def _all_scores(
+        self, X: Any, name: str, mean: bool = False, rescored: bool = True
+    ) -> npt.NDArray[np.float32]:
         decoder = self._learned.decoder(self.n_jobs)
+        embedding = self._learned.embedding if rescored else None
         if X.shape[0] * decoder.n_labels > _MOST_CELLS:
             raise ValueError(
                 f"{name} would make a dense matrix of {X.shape[0]} rows × {decoder.n_labels} "
@@ -269,4 +292,8 @@ class Answers:
         scores = np.empty((X.shape[0], decoder.n_labels), np.float32)
         for rows, h in self._learned.edge_scores(X, self.n_jobs):
             scores[rows] = decoder.all_log_proba(h) if mean else decoder.all_scores(h)
+            if embedding is not None:
+                features = embedding.engine_features(X)
+                vectors = embedding.row_vectors(features, rows.start, len(h), self.n_jobs)
+                scores[rows] += embedding.all_scores(vectors)
         return scores

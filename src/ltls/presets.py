@@ -32,6 +32,9 @@ def paper(**changes: Any) -> LTLSClassifier:
 
     settings: dict[str, Any] = {
         "width": 2,
+        "n_trellises": 1,
+        "rescore": 0,
+        "epochs": 5,
         "loss": "separation",
         "assignment": "ranking",
         "optimizer": "sgd",
@@ -40,5 +43,6 @@ def paper(**changes: Any) -> LTLSClassifier:
         "shuffle": False,
         "normalize": False,
         "fit_intercept": False,
+        "validation_fraction": 0.0,
     }
     return LTLSClassifier(**{**settings, **changes})

@@ -1,0 +1,145 @@
+"""Rescoring: vectors of features and labels that rank the trellises' best candidates anew.
+
+The score of a label is the inner product of its vector and the row's, plus a bias. It takes
+D × rank and C × rank numbers, so it is no longer logarithmic in C, but a step of learning and an
+answer are: only the candidates of the trellises and a few random labels are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _engine
+from .arrays import threads
+from .linear import LinearModel, aligned_zeros, engine_features, padded
+from .training import Examples
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+CANDIDATES = 20  # of the trellises that are rescored, at least
+_NEGATIVES = 10  # of them that every row learns to tell apart from its own labels
+_SAMPLES = 100  # random labels beside them
+_SQUARES_START = np.float32(1e-3)
+_RATES = {False: 0.1, True: 0.05}  # the step for one label a row, for several
+_STEPS, _FEWEST_PASSES, _MOST_PASSES = 400_000, 2, 8
+_ROWS_AT_A_TIME = 4096
+# What the embedding may count beside the sum over the trellises, per trellis.
+_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Vectors that rescore candidates.
+
+    `labels` has a row for every label: its vector, its bias, and padding. `features` maps a row of
+    X to a vector with a place left for the bias.
+    """
+
+    features: LinearModel
+    labels: Floats
+    rank: int
+    weight: float = 0.0  # of its scores beside the sum over the trellises
+
+    def row_vectors(
+        self, features: _engine.Features, first: int, count: int, n_jobs: int | None
+    ) -> Floats:
+        """Return the vectors of some rows, with a 1 where the bias is."""
+        vectors = self.features.edge_scores(features, first, count, n_jobs)
+        vectors[:, self.rank] = 1
+        return vectors
+
+    def engine_features(self, X: Any) -> _engine.Features:
+        """Hand X to the engine as the embedding takes it."""
+        return engine_features(X, False, self.features.unit_length)
+
+    def rescore(self, vectors: Floats, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+        """Add to the scores of candidates, and sort them, in place."""
+        _engine.rescore(vectors, self.labels, self.rank, self.weight, ids, scores, threads(n_jobs))
+
+    def all_scores(self, vectors: Floats) -> Floats:
+        """Return what all labels of some rows get in addition, (rows, n_labels)."""
+        scores: Floats = vectors @ self.labels.T
+        return np.float32(self.weight) * scores
+
+    def weighed(
+        self, examples: Examples, rows: Ints, ids: Ints, scores: Floats, n_trellises: int
+    ) -> Embedding:
+        """Return the same with the weight that makes the best candidate right most often.
+
+        Parameters
+        ----------
+        examples, rows
+            Rows that neither the embedding nor the trellises have learned from.
+        ids, scores : arrays of shape (n_rows, n_candidates)
+            Their candidates, with the trellises' scores.
+        """
+        vectors = self.row_vectors(self.engine_features(examples.X[rows]), 0, len(rows), None)
+        own = np.einsum("ij,ikj->ik", vectors, self.labels[ids])
+        hits = examples.contains(rows, ids)
+        found = []
+        for weight in _WEIGHTS:
+            best = (scores + weight * n_trellises * own).argmax(axis=1)
+            found.append(hits[np.arange(len(rows)), best].mean())
+        # Neighbours count too: one weight's luck is not theirs.
+        smooth = np.convolve(np.pad(found, 1, mode="edge"), [0.25, 0.5, 0.25], mode="valid")
+        return replace(self, weight=_WEIGHTS[int(np.argmax(smooth))] * n_trellises)
+
+    def stored_as(self, dtype: str) -> Embedding:
+        """Return the same with smaller numbers."""
+        labels = self.labels if dtype == "float32" else self.labels.astype(np.float16)
+        return replace(self, features=self.features.stored_as(dtype), labels=labels)
+
+
+class EmbeddingLearner:
+    """An embedding while it is learned: AdaGrad on a softmax over sampled labels."""
+
+    def __init__(
+        self, n_features: int, n_labels: int, rank: int, unit_length: bool, rng: Any
+    ) -> None:
+        stride = padded(rank + 1)
+        self.rank = rank
+        self.unit_length = unit_length
+        self.features = aligned_zeros((n_features, stride), np.float32)
+        self.features[:, :rank] = rng.standard_normal((n_features, rank)) / np.sqrt(rank)
+        self.labels = aligned_zeros((n_labels, stride), np.float32)
+        self.feature_squares = np.full_like(self.features, _SQUARES_START)
+        self.label_squares = np.full_like(self.labels, _SQUARES_START)
+
+    def run(self, examples: Examples, rows: Ints, candidates: Ints, rng: Any) -> None:
+        """Pass over rows several times; `candidates` has the likely labels of every example."""
+        for _ in range(min(max(_STEPS // len(rows), _FEWEST_PASSES), _MOST_PASSES)):
+            self.learn(examples, rng.permutation(rows), candidates, rng)
+
+    def learn(self, examples: Examples, order: Ints, candidates: Ints, rng: Any) -> None:
+        """Learn from rows in this order, some at a time, so that Ctrl-C is heard."""
+        features = engine_features(examples.X, False, self.unit_length)
+        negatives = np.ascontiguousarray(candidates[:, :_NEGATIVES])
+        for first in range(0, len(order), _ROWS_AT_A_TIME):
+            _engine.train_embedding(
+                features,
+                self.features,
+                self.feature_squares,
+                self.labels,
+                self.label_squares,
+                self.rank,
+                order[first : first + _ROWS_AT_A_TIME],
+                examples.indptr,
+                examples.labels,
+                negatives,
+                _SAMPLES,
+                examples.weights,
+                _RATES[examples.multilabel],
+                int(rng.randint(2**31)),
+            )
+
+    def embedding(self) -> Embedding:
+        """Return what was learned so far, not yet weighed."""
+        linear = LinearModel(
+            self.features, None, self.features.shape[1], 1, False, self.unit_length
+        )
+        return Embedding(linear, self.labels, self.rank)

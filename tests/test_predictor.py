@@ -1,0 +1,192 @@
+"""The callable for services: it answers as predict_topk does, from any thread."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ltls import LTLSClassifier, TableCodebook, load
+
+N_FEATURES = 300
+
+
+def rows(n_rows=200, seed=0, dtype=np.float32):
+    X = sp.random(n_rows, N_FEATURES, 0.05, "csr", dtype, np.random.default_rng(seed))
+    X.sort_indices()
+    return X
+
+
+def fitted(n_classes=40, **parameters):
+    X = rows()
+    y = np.random.default_rng(1).integers(n_classes, size=X.shape[0])
+    y[:n_classes] = np.arange(n_classes)
+    return LTLSClassifier(random_state=0, epochs=2, **parameters).fit(X, y)
+
+
+MODELS = {
+    "softmax": {},
+    "separation": {"loss": "separation", "average": True},
+    "logistic": {"loss": "logistic", "width": 3},
+    "ranking": {"assignment": "ranking"},
+    "no intercept": {"fit_intercept": False},
+    "several": {"width": 8, "n_trellises": 3},
+    "several, similar": {"width": 4, "n_trellises": 2, "assignment": "similarity"},
+    "wide": {"width": 40},
+}
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request):
+    return fitted(**request.param)
+
+
+def same(found, expected):
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 5, 100])
+def test_every_form_of_a_row_has_the_answer_of_predict_topk(model, k):
+    X = rows(37, seed=5)
+    expected = model.predict_topk(X, k)
+    predictor = model.predictor(k)
+    same(predictor(X), expected)
+    same(predictor(X.indptr, X.indices, X.data), expected)
+    for i in range(37):
+        row = X[[i]]
+        same(predictor(row.indices, row.data), [answer[i] for answer in expected])
+        same(predictor(row), [answer[[i]] for answer in expected])
+
+
+def test_every_instruction_set_gives_the_same_answers(instruction_set):
+    for parameters in MODELS.values():
+        model = fitted(**parameters)
+        X = rows(37, seed=5)
+        indices, values = X[[3]].indices, X[[3]].data
+        labels, scores = model.predictor(3)(indices, values)
+        slow = model.decision_function(X[[3]]).ravel()
+        ranked = np.argsort(-slow, kind="stable")[:3]
+        np.testing.assert_allclose(scores, slow[ranked], rtol=1e-4, atol=1e-4)
+        assert labels.tolist() == model.classes_[ranked].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_models_from_files_answer_too(tmp_path, dtype):
+    path = tmp_path / "model.ltls"
+    fitted(width=4, n_trellises=2).save(path, dtype=dtype)
+    model = load(path)
+    X = rows(20, seed=6)
+    same(model.predictor(4)(X), model.predict_topk(X, 4))
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64, np.uint8, np.uint64])
+@pytest.mark.parametrize("value", [np.float32, np.float64, np.float16, np.int64, np.bool_])
+def test_types_of_arrays_do_not_matter(index, value):
+    model = fitted()
+    predictor = model.predictor(3)
+    features, values = np.array([7, 100, 201]), np.array([1, 0, 1])
+    expected = predictor(features, values.astype(float))
+    same(predictor(features.astype(index), values.astype(value)), expected)
+    same(predictor(features.tolist(), values.tolist()), expected)
+    apart = np.repeat(features, 2).astype(index)[::2], np.repeat(values, 2).astype(value)[::2]
+    same(predictor(*apart), expected)
+    indptr = np.array([0, 3, 3], np.int32)
+    same([answer[0] for answer in predictor(indptr, features.astype(index), values)], expected)
+
+
+def test_order_of_features_and_their_parts_do_not_matter():
+    predictor = fitted().predictor(3)
+    expected = predictor([7, 100], [1.0, 2.0])
+    same(predictor([100, 7], [2.0, 1.0]), expected)
+    same(predictor([7, 100, 100], [1.0, 0.5, 1.5]), expected)
+
+
+def test_a_row_without_features_has_an_answer():
+    model = fitted()
+    expected = model.predict_topk(sp.csr_matrix((1, N_FEATURES)), 3)
+    same(model.predictor(3)([], []), [answer[0] for answer in expected])
+    labels, scores = model.predictor(3)(np.array([0]), np.array([], np.int64), np.array([]))
+    assert labels.shape == scores.shape == (0, 3)
+
+
+def test_paths_without_a_label_are_never_answers():
+    X, y = rows(), np.arange(200) % 5
+    book = TableCodebook(5, [0, 1, 2, 3, 4])
+    model = LTLSClassifier(assignment=book, random_state=0).fit(X, y)
+    model.partial_fit(rows(1, seed=3), [5])  # the trellis grows and has free paths
+    assert model.trellis_.n_classes > 6
+    X = rows(50, seed=4)
+    same(model.predictor(6)(X), model.predict_topk(X, 6))
+    same(
+        model.predictor(6)(X[[0]].indices, X[[0]].data),
+        [a[0] for a in model.predict_topk(X[[0]], 6)],
+    )
+    assert set(np.unique(model.predictor(6)(X)[0])) == set(range(6))
+
+
+def test_it_answers_as_the_model_was():
+    model = fitted(assignment="ranking")
+    X = rows(30, seed=7)
+    predictor, expected = model.predictor(2), model.predict_topk(X, 2)
+    model.partial_fit(rows(50, seed=8), np.arange(50) + 100)
+    same(predictor(X), expected)
+    assert not np.array_equal(model.predict_topk(X, 2)[1], expected[1])
+
+
+def test_labels_may_be_strings():
+    model = LTLSClassifier(random_state=0).fit(np.eye(3), ["ant", "bee", "cat"])
+    labels, _ = model.predictor(1)([1], [1.0])
+    assert labels.tolist() == ["bee"]
+    assert "3" in repr(model.predictor(9))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"width": 8, "n_trellises": 3}])
+@pytest.mark.parametrize("n_rows", [1, 64])
+def test_threads_may_call_at_once(parameters, n_rows):
+    model = fitted(**parameters)
+    predictor = model.predictor(5)
+    parts = [rows(n_rows, seed) for seed in range(40)]
+    expected = [model.predict_topk(part, 5) for part in parts]
+    start = threading.Barrier(4)
+
+    def call(first):
+        start.wait()
+        return [predictor(parts[i]) for i in range(first, 40, 4) for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as threads:
+        for first, found in enumerate(threads.map(call, range(4))):
+            for j, answer in enumerate(found):
+                same(answer, expected[first + 4 * (j // 5)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, N_FEATURES], [1.0, 1.0]), "indices must be between 0 and 299, got 300"),
+        (([-1], [1.0]), "indices must be between 0 and 299, got -1"),
+        (([0, 1], [1.0]), "one length"),
+        (([0], [np.nan]), "values must be finite"),
+        (([0], [-np.inf]), "values must be finite"),
+        (([0], [1e16]), "values must be finite and at most"),
+        (([0, 2], [0], [1.0]), "indptr of row 0"),
+        (([1, 0], [0], [1.0]), "indptr of row 0"),
+        (([-1, 1], [0], [1.0]), "indptr of row 0"),
+        (([0.5], [1.0]), "indices must be integers"),
+        (([[0, 1]], [1.0, 2.0]), "indices must have 1 dim"),
+        (([0], ["a"]), "values must be numbers"),
+        ((), "takes"),
+        ((np.zeros((1, N_FEATURES)),), "takes"),
+        ((1, 2, 3, 4), "takes"),
+        ((sp.csr_matrix((1, N_FEATURES - 1)),), "X has 299 features, expected 300"),
+    ],
+)
+def test_nonsense_is_refused(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fitted().predictor(2)(*arguments)
+
+
+def test_k_must_be_a_number_of_labels():
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        fitted().predictor(0)
