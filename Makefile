@@ -38,7 +38,7 @@ format: $(VENV)/.lint
 # The engine's tests against a build with address and undefined-behaviour sanitizers.
 # Times mean nothing there, and only what pytest does not capture is seen of a process that is stopped.
 SANITIZED := build/sanitize/site
-SANITIZE_TESTS ?= -k 'not microseconds and not does_not_search and not scikit_learn and not streams'
+SANITIZE_TESTS ?= -k 'not microseconds and not does_not_search and not scikit_learn and not streams and not memory'
 sanitize: $(VENV)/.ltls $(VENV)/.test
 	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . \
 	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=ON

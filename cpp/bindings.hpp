@@ -1,4 +1,4 @@
-// What the files that know Python share: bindings.cpp and learning_bindings.cpp, and no others.
+// What the files that know Python share: *bindings.cpp, and no others.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -31,5 +31,6 @@ inline void same_size(const char* name, std::size_t given, Index expected) {
 }
 
 void bind_learning(nb::module_& module);
+void bind_reading(nb::module_& module);
 
 }  // namespace ltls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -24,7 +24,8 @@ from .labels import Labels, Targets, as_targets
 from .linear import Learner, LinearModel
 from .model import Model
 from .predicting import Answers
-from .training import Examples, Training, interruptible
+from .streaming import fit_in_batches
+from .training import Examples, Part, Training, interruptible
 from .trellis import Trellis
 
 _THRESHOLD_ROWS = 10_000
@@ -291,9 +292,39 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             self._learn_batch(self._examples(X, targets, weights), rng)
         return self
 
-    def _validated(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
+    def fit_stream(self, batches: Any) -> LTLSClassifier:
+        """Learn from rows that do not fit into memory, in batches that come again in every epoch.
+
+        One look at all batches counts labels and rows; then `epochs` passes are made. Rows are
+        mixed within their batch only, so a file that is sorted by label should be mixed before.
+
+        Parameters
+        ----------
+        batches : iterable of (X, y), or `ltls.readers.Stream`
+            The same batches whenever it is iterated over, which a generator cannot give. X and y
+            are as for `fit`.
+
+        Returns
+        -------
+        self
+            As after `fit` on all rows at once, but for their order, and for the codebooks of
+            assignment="similarity", which are made from the first rows of every label. At most
+            50,000 rows are held out by `validation_fraction`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> batches = [(np.eye(4)[:2], ["a", "b"]), (np.eye(4)[2:], ["c", "a"])]
+        >>> LTLSClassifier(epochs=20, random_state=0).fit_stream(batches).predict(np.eye(4))
+        array(['a', 'b', 'c', 'a'], dtype='<U1')
+        """
+        with self._unchanged_if_it_fails():
+            self._validate_params()
+            fit_in_batches(self, batches)
+        return self
+
+    def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         check_class_weight(self.class_weight)
         targets = as_targets(y)
         X = checked_features(self, X, reset)
@@ -301,20 +332,39 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(
                 f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
             )
+        return X, targets
+
+    def _validated(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool
+    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
+        X, targets = self._pair(X, y, reset)
         if not len(targets.labels):
             raise ValueError("y must hold at least one label, got none")
         if sample_weight is not None:
             sample_weight = row_weights(sample_weight, X.shape[0])
         return X, targets, sample_weight
 
-    def _start(self, X: Any, targets: Targets, labels: Labels, n_paths: int, rng: Any) -> Model:
-        """Begin anew: trellis, codebooks and weights of 0."""
+    def _start(
+        self,
+        X: Any,
+        targets: Targets,
+        labels: Labels,
+        n_paths: int,
+        rng: Any,
+        counts: npt.NDArray[np.int64] | None = None,
+    ) -> Model:
+        """Begin anew: trellis, codebooks and weights of 0.
+
+        The rows given may be only some; then `counts` says how often each label occurs in all.
+        """
         given = self.assignment
         if isinstance(given, str):
             trellis = Trellis(n_paths, self.width)
             ids = labels.ids(targets)
+            if counts is None:
+                counts = np.bincount(ids, minlength=len(labels))
             codebooks = assign(
-                given, trellis, self.n_trellises, X, targets.indptr, ids, len(labels), rng
+                given, trellis, self.n_trellises, X, targets.indptr, ids, counts, rng
             )
         else:
             codebooks = [
@@ -383,16 +433,25 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _examples(
         self, X: Any, targets: Targets, weights: npt.NDArray[np.float32] | None
     ) -> Examples:
-        model = self._learned
-        ids = model.labels.ids(targets)
+        usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
+        self._learned.usual_labels = max(self._learned.usual_labels, usual)
+        return self._as_examples(X, targets, weights, self.class_weight)
+
+    def _as_examples(
+        self,
+        X: Any,
+        targets: Targets,
+        weights: npt.NDArray[np.float32] | None,
+        class_weight: dict[Any, float] | str | None,
+    ) -> Examples:
+        labels = self._learned.labels
+        ids = labels.ids(targets)
         if targets.multilabel:  # in every row by id, as from an indicator matrix
             rows = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
             ids = ids[np.lexsort((ids, rows))]
-        if self.class_weight is not None:
-            of_rows = class_weights(self.class_weight, model.labels, ids, targets.indptr)
+        if class_weight is not None:
+            of_rows = class_weights(class_weight, labels, ids, targets.indptr)
             weights = of_rows if weights is None else weights * of_rows
-        usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
-        model.usual_labels = max(model.usual_labels, usual)
         return Examples(X, targets.indptr, ids, weights, targets.multilabel)
 
     def _training(self) -> Training:
@@ -413,29 +472,50 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _learn(self, examples: Examples, rng: Any) -> None:
         """Run all epochs, holding some rows out if asked to, and learn the threshold."""
-        model = self._learned
-        n_held_out = int(np.ceil(self.validation_fraction * len(examples)))
-        if n_held_out >= len(examples):
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction} leaves none of the "
-                f"{len(examples)} rows to learn from"
-            )
+        n_held_out = self._n_held_out(len(examples))
         mixed = rng.permutation(len(examples)) if n_held_out else np.arange(len(examples))
         held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
-        training = self._training()
+
+        def parts() -> Iterator[Part]:
+            yield examples, rng.permutation(rows) if self.shuffle else rows
+
+        judges = held_out if n_held_out else rows
+        self._learn_epochs(parts, len(rows), lambda: (examples, judges), bool(n_held_out))
+
+    def _n_held_out(self, n_rows: int) -> int:
+        n_held_out = int(np.ceil(self.validation_fraction * n_rows))
+        if n_held_out >= n_rows:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} leaves none of the "
+                f"{n_rows} rows to learn from"
+            )
+        return n_held_out
+
+    def _learn_epochs(
+        self,
+        parts: Callable[[], Iterator[Part]],
+        n_rows: int,
+        judges: Callable[[], Part | None],
+        held_out: bool,
+    ) -> None:
+        """Pass over all rows in every epoch.
+
+        The `judges`, asked for after the first one, are the rows that choose the threshold and, if
+        they are held out, when to stop.
+        """
+        model, training = self._learned, self._training()
         model.scoring = None
 
         def precision(linear: LinearModel) -> float:
-            return model.precision(examples, held_out, self.n_jobs, linear)
+            chosen = judges()
+            return 0.0 if chosen is None else model.precision(*chosen, self.n_jobs, linear)
 
         best = training.run(
-            examples,
-            rows,
+            parts,
+            n_rows,
             epochs=self.epochs,
-            rng=rng,
-            shuffle=self.shuffle,
             patience=self.n_iter_no_change,
-            precision=precision if n_held_out else None,
+            precision=precision if held_out else None,
         )
         if best is not None:
             training.learner.go_on_from(best, self.l1)
@@ -446,14 +526,16 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "the weights became infinite: scale the features, or use a smaller learning_rate"
             )
         if model.multilabel:
-            model.threshold = self._best_threshold(examples, held_out if n_held_out else rows)
+            chosen = judges()
+            model.threshold = 0.0 if chosen is None else self._best_threshold(*chosen)
 
     def _learn_batch(self, examples: Examples, rng: Any) -> None:
         """Pass once over a batch; the threshold is the mean of the batches' best ones."""
         model, training = self._learned, self._training()
         rows = np.arange(len(examples))
+        order = rng.permutation(rows) if self.shuffle else rows
         model.scoring = None
-        training.run(examples, rows, epochs=1, rng=rng, shuffle=self.shuffle)
+        training.run(lambda: [(examples, order)], len(rows), epochs=1)
         model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *training.losses]
         model.n_passes += 1
         if model.multilabel:

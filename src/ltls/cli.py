@@ -24,7 +24,7 @@ from .terminal import console, run, show, show_facts
 
 if TYPE_CHECKING:
     from .classifier import LTLSClassifier
-    from .readers import Dataset
+    from .readers import Dataset, Stream
 
 _ROWS_AT_A_TIME = 1 << 14
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
@@ -65,7 +65,7 @@ def _switch(name: str, default: bool, help: str) -> Any:  # noqa: A002
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, written by ltls train.")
 ]
-_ROWS = "Rows with labels, in svmlight or xmc format; plain, .gz, .xz or .bz2."
+_ROWS = "Rows with labels, in svmlight or xmc format; plain, .gz, .xz, .bz2 or .zst; - is stdin."
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help=_ROWS)]
 FormatOption = Annotated[
     Format | None,
@@ -143,6 +143,14 @@ def train(
         int | None, _option("none", "Seed, for the same result again.", min=0, max=2**32 - 1)
     ] = None,
     dtype: Annotated[Dtype | None, _option("float32", "Of the weights in the model file.")] = None,
+    stream: Annotated[
+        bool | None,
+        _option(
+            "where the rows take over half of the memory",
+            "Read the file a part at a time, anew in every epoch; rows mix within a part.",
+            "--stream/--no-stream",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
     """Learn a model from a file of rows with labels.
@@ -151,8 +159,9 @@ def train(
     model. Options that are not given keep the default shown, or the preset's. Ctrl-C ends the
     training early and saves what was learned.
     """
-    from . import presets
+    from . import memory, presets
     from .classifier import LTLSClassifier
+    from .readers import Stream, read
 
     if n_jobs == 0:
         raise ValueError("--n-jobs must not be 0; 1 is one thread, -1 all cores")
@@ -163,7 +172,10 @@ def train(
     classifier.verbose = int(not quiet)
     classifier._validate_params()  # before reading takes its time
     _check_output(output, file)
-    data = _read(file, file_format, zero_based)
+    source = Stream if (not memory.fits(file) if stream is None else stream) else read
+    base: Any = "auto" if zero_based is None else zero_based
+    with console().status("reading"):
+        data = source(file, _plain(file_format), zero_based=base, n_jobs=n_jobs)
     start = time.perf_counter()
     _fit(classifier, data, file)
     seconds = time.perf_counter() - start
@@ -264,9 +276,9 @@ def info(
 
 
 def _read(
-    path: Path, file_format: Format | None, zero_based: bool | None, n_features: int | None = None
+    path: Path, file_format: Format | None, zero_based: bool | None, n_features: int
 ) -> Dataset:
-    """Read a data file; with a model's number of features, if given."""
+    """Read a data file with a model's number of features."""
     from .readers import read
 
     with console().status("reading"):
@@ -274,20 +286,23 @@ def _read(
             kind = _plain(file_format)
             return read(path, kind, n_features, "auto" if zero_based is None else zero_based)
         except ValueError as error:
-            if n_features is None or not re.search("n_features|feature index", str(error)):
+            if not re.search("n_features|feature index", str(error)):
                 raise
             raise ValueError(f"the model has {n_features} features; {error}") from None
 
 
-def _fit(classifier: LTLSClassifier, data: Dataset, path: Path) -> None:
+def _fit(classifier: LTLSClassifier, data: Dataset | Stream, path: Path) -> None:
     import numpy as np
 
-    n_labels = len(np.unique(data.Y.indices))
-    if n_labels < 2:
-        raise ValueError(f"{path}: training needs at least 2 different labels, got {n_labels}")
-    # Lists and not the matrix Y: labels keep the names that they have in the file.
-    y = data.y if data.single_label else [row.tolist() for row in data.labels()]
-    classifier.fit(data.X, y)
+    from .readers import Stream
+
+    if isinstance(data, Stream):
+        classifier.fit_stream(data)
+    else:
+        n_labels = len(np.unique(data.Y.indices))
+        if n_labels < 2:
+            raise ValueError(f"{path}: training needs at least 2 different labels, got {n_labels}")
+        classifier.fit(data.X, data.targets)
     classifier.verbose = 0  # who loads the model may want silence
 
 
@@ -376,13 +391,13 @@ def _lines_to(path: Path | None) -> Iterator[TextIO]:
 
 
 def _summary(
-    classifier: LTLSClassifier, data: Dataset, seconds: float, output: Path
+    classifier: LTLSClassifier, data: Dataset | Stream, seconds: float, output: Path
 ) -> dict[str, Any]:
     from rich.filesize import decimal
 
     return {
-        "rows": data.X.shape[0],
-        "features": data.X.shape[1],
+        "rows": data.n_rows,
+        "features": classifier.n_features_in_,
         "labels": len(classifier.classes_),
         "multilabel": classifier.multilabel_,
         "edges": classifier.trellis_.n_edges,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,10 @@ class Examples:
         known = self.labels >= 0
         own = row_of[known] * n_labels + self.labels[known]
         return np.isin(rows[:, None] * n_labels + ids, own) & (ids >= 0)
+
+
+# Some examples, and the order in which to learn from their rows.
+Part: TypeAlias = tuple[Examples, Ints]
 
 
 @dataclass
@@ -91,26 +95,23 @@ class Training:
 
     def run(
         self,
-        examples: Examples,
-        rows: Ints,
+        parts: Callable[[], Iterable[Part]],
+        n_rows: int,
         *,
         epochs: int,
-        rng: Any,
-        shuffle: bool,
         patience: int = 0,
         precision: Callable[[LinearModel], float] | None = None,
     ) -> LinearModel | None:
-        """Pass over the rows `epochs` times, or until Ctrl-C.
+        """Pass over the rows, which `parts` gives anew for every epoch, or until Ctrl-C.
 
         With `precision`, stop when the model's has not risen for `patience` epochs, and return the
         best model.
         """
         best: LinearModel | None = None
         highest, waited = -1.0, 0
-        with interruptible(), progress_bar(self.verbose, epochs, len(rows)) as show:
+        with interruptible(), progress_bar(self.verbose, epochs, n_rows) as show:
             for epoch in range(epochs):
-                order = rng.permutation(rows) if shuffle else rows
-                self.pass_over(examples, order, partial(show, epoch + 1))
+                self.pass_over(parts(), partial(show, epoch + 1))
                 if precision is None:
                     continue
                 model = self.learner.model(self.l1)
@@ -121,28 +122,29 @@ class Training:
         return best
 
     def pass_over(
-        self, examples: Examples, order: Ints, show: Callable[[Pass, int], None] | None = None
+        self, parts: Iterable[Part], show: Callable[[Pass, int], None] | None = None
     ) -> None:
-        """Learn from the rows in this order.
+        """Learn from the rows of some parts, in the order that each names.
 
         The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
         """
-        result = Pass()
+        result, size = Pass(), 64
         self.losses.append(0.0)
         try:
             learner = self.learner
-            features = engine_features(examples.X, learner.intercept, learner.unit_length)
-            paths = self._paths(examples.labels)
-            first, size = 0, 64
-            while first < len(order):
-                chunk = order[first : first + size]
-                start = time.perf_counter()
-                result.add(*self._learn(examples, features, chunk, paths))
-                first += len(chunk)
-                if show is not None:
-                    show(result, len(chunk))
-                if time.perf_counter() - start < _CHUNK_SECONDS / 2:
-                    size *= 2
+            for examples, order in parts:
+                features = engine_features(examples.X, learner.intercept, learner.unit_length)
+                paths = self._paths(examples.labels)
+                first = 0
+                while first < len(order):
+                    chunk = order[first : first + size]
+                    start = time.perf_counter()
+                    result.add(*self._learn(examples, features, chunk, paths))
+                    first += len(chunk)
+                    if show is not None:
+                        show(result, len(chunk))
+                    if time.perf_counter() - start < _CHUNK_SECONDS / 2:
+                        size *= 2
         finally:
             self.losses[-1] = result.mean_loss
             self.learner.epochs += 1
