@@ -48,6 +48,7 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/dynamic_programs.py
+	$(BIN)/python benchmarks/readers.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
 
 # The API reference, from the docstrings, into build/docs.

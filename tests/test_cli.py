@@ -2,6 +2,7 @@ import bz2
 import errno
 import gzip
 import inspect
+import io
 import json
 import lzma
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import ltls
-from ltls import LTLSClassifier, cli, model_file, presets, readers, training
+from ltls import LTLSClassifier, cli, memory, model_file, presets, readers, training
 
 SINGLE = "1 1:1 2:0.5\n2 2:1 3:1\n3 1:1 3:2\n1 1:2\n2 2:2\n"  # svmlight, one label a row
 SEVERAL = "4 4 3\n0,1 0:1 1:1\n2 2:1\n\n1 3:1\n"  # xmc, and a row without labels
@@ -311,6 +312,89 @@ def test_info(run):
 def test_info_checks_the_weights_unless_told_not_to(run):
     assert run("info", "changed.ltls").code == 2
     assert run("info", "changed.ltls", "--no-verify").code == 0
+
+
+@pytest.mark.parametrize("name", ["single.txt", "several.txt"])
+def test_train_on_a_stream(run, tmp_path, name):
+    words = ("--no-shuffle", "--random-state", 0, "--epochs", 3)
+    facts = []
+    for way in ("--stream", "--no-stream"):
+        result = run("train", name, "-o", f"OUT/model{way}", way, *words)
+        assert result.code == 0
+        facts.append([re.findall(r"\w+", line)[:2] for line in result.out.splitlines()[1:-3]])
+    assert facts[0] == facts[1]
+    assert ["rows", "5" if name == "single.txt" else "4"] in facts[0]
+    streamed, read = (ltls.load(tmp_path / f"model{way}") for way in ("--stream", "--no-stream"))
+    assert np.array_equal(streamed.coef_, read.coef_)
+    assert streamed.classes_.tolist() == read.classes_.tolist()
+    assert streamed._learned.zero_based == read._learned.zero_based
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, "read"), (10**9, "read"), (60, "Stream")])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_train_streams_what_is_large_for_the_memory(
+    run, tmp_path, monkeypatch, limit, expected, compress
+):
+    (tmp_path / "rows").write_bytes(compress(SINGLE.encode()))
+    monkeypatch.setattr(memory, "memory_limit", lambda: limit)
+    used = []
+    for way in ("read", "Stream"):
+        original = getattr(readers, way)
+        monkeypatch.setattr(readers, way, _noting(used, way, original))
+    assert run("train", "OUT/rows", "-o", "OUT/model.ltls", "-q").code == 0
+    assert used == [expected]
+
+
+def _noting(used, way, original):
+    if isinstance(original, type):
+
+        class Noting(original):
+            def __init__(self, *arguments, **options):
+                used.append(way)
+                super().__init__(*arguments, **options)
+
+        return Noting
+
+    def noting(*arguments, **options):
+        used.append(way)
+        return original(*arguments, **options)
+
+    return noting
+
+
+def test_memory_is_known():
+    assert memory.memory_limit() > 2**20
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_train_and_evaluate_on_standard_input(run, monkeypatch, way):
+    def from_input(*words):
+        rows = io.BufferedReader(io.BytesIO(gzip.compress(SINGLE.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(rows))
+        return run(*words)
+
+    from_input("train", "-", "-o", "OUT/m", "--epochs", 50, "--random-state", 0, way)
+    report = json.loads(from_input("evaluate", "OUT/m", "-", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bad_value.txt", "bad_value.txt, line 2: value 'x' of feature 2"),
+        ("one_class.txt", "training needs at least 2 different labels, got 1"),
+        ("no_labels.txt", "training needs at least 2 different labels, got 0"),
+        ("empty.txt", "empty.txt: the file has no rows"),
+        ("nowhere.txt", "nowhere.txt: No such file or directory"),
+        ("folder", "folder: Is a directory"),
+        ("cut.gz", "cut.gz: the compressed file is cut short or damaged"),
+    ],
+)
+def test_a_stream_fails_in_words(run, tmp_path, name, message):
+    result = run("train", name, "-o", "OUT/m", "-q", "--stream")
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert os.listdir(tmp_path) == []
 
 
 # Failures

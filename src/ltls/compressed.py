@@ -40,7 +40,7 @@ def opened(name: str) -> Iterator[IO[bytes]]:
 
     A damaged file is a ValueError with its name.
     """
-    with _source(name) as source:
+    with packed(name) as source:
         opener = _opener(source.peek(8))
         if opener is None:
             yield source
@@ -77,7 +77,8 @@ def _opener(start: bytes) -> Callable[..., Any] | None:
 
 
 @contextmanager
-def _source(name: str) -> Iterator[Any]:
+def packed(name: str) -> Iterator[Any]:
+    """Open a file to read its bytes as they are; ``-`` is standard input."""
     if name == "-":
         yield sys.stdin.buffer
         return

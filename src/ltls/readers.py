@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +20,14 @@ from numpy.typing import NDArray
 from . import _engine
 from .arrays import as_integer, threads
 from .atomic import replacing
-from .compressed import opened, opened_to_write
+from .compressed import opened, opened_to_write, packed
 from .labels import Targets
 from .metrics import label_matrix
 from .row_text import Base, Format, RowText
 
 T = TypeVar("T")
 
-_BLOCK = 1 << 25  # bytes of text that are parsed at a time where all of them are wanted
+_BLOCK = 1 << 24  # bytes of text that are parsed at a time where all of them are wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,7 +331,7 @@ def _row_bounds(ends: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 def _copied(name: str) -> Any:
     """Return a temporary file with the bytes of what can be read only once."""
     copy = tempfile.NamedTemporaryFile(prefix="ltls-")  # noqa: SIM115
-    with sys.stdin.buffer if name == "-" else open(name, "rb") as source:
+    with packed(name) as source:
         shutil.copyfileobj(source, copy)
     copy.flush()
     return copy
