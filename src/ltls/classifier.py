@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .assignment import POLICIES, Codebook, assign
+from .checkpoint import Checkpoint, as_checkpoint
 from .codebook import RandomCodebook, TableCodebook
 from .decoding import best_threshold
 from .inputs import check_class_weight, checked_features, class_weights, known_classes, row_weights
@@ -25,7 +26,7 @@ from .linear import Learner, LinearModel
 from .model import Model
 from .predicting import Answers
 from .streaming import fit_in_batches
-from .training import Examples, Part, Training, interruptible
+from .training import Examples, Part, Standing, Training, interruptible
 from .trellis import Trellis
 
 _THRESHOLD_ROWS = 10_000
@@ -207,7 +208,13 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     # Learning
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LTLSClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    ) -> LTLSClassifier:
         """Learn from rows and their labels.
 
         Parameters
@@ -217,6 +224,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             One hashable label a row; or an indicator matrix, sparse or dense; or a list of label
             lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
         sample_weight : array of shape (n_rows,), optional
+        checkpoint : path or Checkpoint, optional
+            Where to keep the state of the training after every epoch. A `Checkpoint` can also go
+            on from there.
 
         Returns
         -------
@@ -236,6 +246,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if self.warm_start and hasattr(self, "_learned"):
                 self._check_same_problem(X, targets)
                 self._learned = copy.deepcopy(self._learned)  # the old one stays if this fails
+                self._learned.n_rows, self._learned.counts = 0, np.zeros(0, np.int64)
                 self._resume()
             else:
                 labels = Labels.sorted(targets)
@@ -245,7 +256,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
                         "partial_fit can begin with one"
                     )
                 self._learned = self._start(X, targets, labels, len(labels), rng)
-            self._learn(self._examples(X, targets, weights), rng)
+            self._learn(self._examples(X, targets, weights), rng, as_checkpoint(checkpoint))
         return self
 
     def partial_fit(
@@ -292,7 +303,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             self._learn_batch(self._examples(X, targets, weights), rng)
         return self
 
-    def fit_stream(self, batches: Any) -> LTLSClassifier:
+    def fit_stream(
+        self, batches: Any, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+    ) -> LTLSClassifier:
         """Learn from rows that do not fit into memory, in batches that come again in every epoch.
 
         One look at all batches counts labels and rows; then `epochs` passes are made. Rows are
@@ -303,6 +316,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         batches : iterable of (X, y), or `ltls.readers.Stream`
             The same batches whenever it is iterated over, which a generator cannot give. X and y
             are as for `fit`.
+        checkpoint : path or Checkpoint, optional
+            As for `fit`.
 
         Returns
         -------
@@ -321,7 +336,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
-            fit_in_batches(self, batches)
+            fit_in_batches(self, batches, as_checkpoint(checkpoint))
         return self
 
     def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
@@ -435,7 +450,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     ) -> Examples:
         usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
         self._learned.usual_labels = max(self._learned.usual_labels, usual)
-        return self._as_examples(X, targets, weights, self.class_weight)
+        examples = self._as_examples(X, targets, weights, self.class_weight)
+        self._learned.count(examples.labels, targets.n_rows)
+        return examples
 
     def _as_examples(
         self,
@@ -470,17 +487,29 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             bool(self.verbose),
         )
 
-    def _learn(self, examples: Examples, rng: Any) -> None:
+    def _learn(self, examples: Examples, rng: Any, checkpoint: Checkpoint | None = None) -> None:
         """Run all epochs, holding some rows out if asked to, and learn the threshold."""
         n_held_out = self._n_held_out(len(examples))
         mixed = rng.permutation(len(examples)) if n_held_out else np.arange(len(examples))
-        held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
+        held_out, standing = np.sort(mixed[:n_held_out]), Standing()
+        if checkpoint is not None:
+            checkpoint.begin(self.get_params(deep=False))
+            checkpoint.see(examples.X, examples.indptr, examples.labels, examples.weights)
+            if checkpoint.resume:
+                standing, held_out, rng = checkpoint.restore(self._learned)
+        rows = np.setdiff1d(np.arange(len(examples)), held_out)
 
         def parts() -> Iterator[Part]:
             yield examples, rng.permutation(rows) if self.shuffle else rows
 
-        judges = held_out if n_held_out else rows
-        self._learn_epochs(parts, len(rows), lambda: (examples, judges), bool(n_held_out))
+        def after_epoch(standing: Standing) -> None:
+            if checkpoint is not None:
+                checkpoint.save(self._learned, standing, held_out, rng)
+
+        judges = examples, held_out if n_held_out else rows
+        self._learn_epochs(
+            parts, len(rows), lambda: judges, bool(n_held_out), standing, after_epoch
+        )
 
     def _n_held_out(self, n_rows: int) -> int:
         n_held_out = int(np.ceil(self.validation_fraction * n_rows))
@@ -497,8 +526,10 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         n_rows: int,
         judges: Callable[[], Part | None],
         held_out: bool,
+        standing: Standing,
+        after_epoch: Callable[[Standing], None],
     ) -> None:
-        """Pass over all rows in every epoch.
+        """Pass over all rows in every epoch, from where the training stands.
 
         The `judges`, asked for after the first one, are the rows that choose the threshold and, if
         they are held out, when to stop.
@@ -516,6 +547,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             epochs=self.epochs,
             patience=self.n_iter_no_change,
             precision=precision if held_out else None,
+            standing=standing,
+            after_epoch=after_epoch,
         )
         if best is not None:
             training.learner.go_on_from(best, self.l1)

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from .checkpoint import Checkpoint
 from .labels import Labels, Targets
 from .readers import Dataset
-from .training import Examples, Part
+from .training import Examples, Part, Standing
 
 Ints = npt.NDArray[np.int64]
 
@@ -23,7 +25,7 @@ _MOST_HELD_OUT = 50_000  # rows; P@1 is then known to 0.002
 _THRESHOLD_ROWS = 10_000  # that choose a multi-label threshold where none are held out
 
 
-def fit_in_batches(estimator: Any, batches: Any) -> None:
+def fit_in_batches(estimator: Any, batches: Any, checkpoint: Checkpoint | None = None) -> None:
     """Do the work of `LTLSClassifier.fit_stream`."""
     if isinstance(batches, Iterator):
         raise TypeError(
@@ -31,14 +33,19 @@ def fit_in_batches(estimator: Any, batches: Any) -> None:
             f"got a {type(batches).__name__}"
         )
     census = Census(sampled=estimator.assignment == "similarity")
+    if checkpoint is not None:
+        checkpoint.begin(estimator.get_params(deep=False))
     for X, targets in _pairs(estimator, batches, reset=True):
         census.add(X, targets)
+        if checkpoint is not None:
+            checkpoint.see(X, targets.indptr)
     labels, counts = census.labels()
     if len(labels) < 2:
         raise ValueError(f"training needs at least 2 different labels, got {len(labels)}")
     rng = check_random_state(estimator.random_state)
     model = estimator._start(*census.sample(), labels, len(labels), rng, counts)
     model.usual_labels = max(1, census.usual_labels())
+    model.n_rows, model.counts = census.n_rows, counts
     estimator._learned = model
     class_weight = estimator.class_weight
     if class_weight == "balanced":
@@ -55,7 +62,20 @@ def fit_in_batches(estimator: Any, batches: Any) -> None:
 
     held_out = min(estimator._n_held_out(census.n_rows), _MOST_HELD_OUT)
     lessons = Lessons(examples, census.n_rows, held_out, estimator.shuffle, rng)
-    estimator._learn_epochs(lessons, census.n_rows - held_out, lessons.judges, bool(held_out))
+    standing = Standing()
+    if checkpoint is not None:
+        checkpoint.see(counts)
+        if checkpoint.resume:
+            standing, lessons.held_out, lessons.rng = checkpoint.restore(model)
+            lessons.keep_judges()
+
+    def after_epoch(standing: Standing) -> None:
+        if checkpoint is not None:
+            checkpoint.save(model, standing, lessons.held_out, lessons.rng)
+
+    n_learned = census.n_rows - held_out
+    judges = lessons.judges
+    estimator._learn_epochs(lessons, n_learned, judges, bool(held_out), standing, after_epoch)
 
 
 def _pairs(estimator: Any, batches: Any, reset: bool) -> Iterator[tuple[Any, Targets]]:
@@ -74,13 +94,14 @@ class Census:
 
     def __init__(self, sampled: bool) -> None:
         self.n_rows = 0
-        self._no_rows: Any = None  # of the same kind as all others
+        self.n_features = 0
         self.multilabel = False
         self.form = "single"
         self.n_columns: int | None = None
         self._seen = Labels()  # in order of arrival
         self._counts: Ints = np.zeros(0, np.int64)
         self._rows_with: Ints = np.zeros(1, np.int64)  # so many labels
+        self._sparse = False
         self._sampled = sampled
         self._sample: list[Examples] = []
         self._room = _SAMPLE_VALUES
@@ -93,7 +114,8 @@ class Census:
                 f"got {targets.n_columns} columns after {self.n_columns}"
             )
         self.n_rows += X.shape[0]
-        self._no_rows, self.n_columns = X[:0], targets.n_columns
+        self.n_features, self.n_columns = X.shape[1], targets.n_columns
+        self._sparse = hasattr(X, "indptr")
         if targets.multilabel and not self.multilabel:
             self.multilabel, self.form = True, targets.form
         self._seen.add(targets)
@@ -121,7 +143,8 @@ class Census:
     def sample(self) -> tuple[Any, Targets]:
         """Return the rows that were kept, none of them if none were to be."""
         if not self._sample:
-            return self._no_rows, self._targets([])
+            none = np.empty((0, self.n_features), np.float32)
+            return csr_array(none) if self._sparse else none, self._targets([])
         rows = joined(self._sample)
         values = self._seen.values
         return rows.X, self._targets([values[i] for i in rows.labels], rows.indptr)
@@ -146,27 +169,34 @@ class Lessons:
         shuffle: bool,
         rng: Any,
     ) -> None:
-        self._batches, self._shuffle, self._rng = batches, shuffle, rng
-        held_out = sample_without_replacement(n_rows, n_held_out, random_state=rng)
-        self._held_out = np.sort(held_out)
+        self._batches, self._shuffle, self.rng = batches, shuffle, rng
+        self.held_out = np.sort(sample_without_replacement(n_rows, n_held_out, random_state=rng))
         self._step = -(-n_rows // _THRESHOLD_ROWS)
         self._kept: list[Examples] = []
         self._is_first = True
 
     def __call__(self) -> Iterator[Part]:
         """Yield what to learn from in the next epoch."""
+        for examples, rows in self._parts():
+            yield examples, self.rng.permutation(rows) if self._shuffle else rows
+
+    def keep_judges(self) -> None:
+        """Look for the rows that judge, where the first epoch is over."""
+        for _ in self._parts():
+            pass
+
+    def _parts(self) -> Iterator[Part]:
         first, self._is_first = self._is_first, False
         number = 0
         for examples in self._batches():
             rows = np.arange(len(examples))
-            begin, end = np.searchsorted(self._held_out, (number, number + len(rows)))
-            held_out = self._held_out[begin:end] - number
+            begin, end = np.searchsorted(self.held_out, (number, number + len(rows)))
+            held_out = self.held_out[begin:end] - number
             if first:
                 sample = rows[-number % self._step :: self._step]
-                self._kept.append(chosen(examples, held_out if len(self._held_out) else sample))
+                self._kept.append(chosen(examples, held_out if len(self.held_out) else sample))
             number += len(rows)
-            rows = np.delete(rows, held_out)
-            yield examples, self._rng.permutation(rows) if self._shuffle else rows
+            yield examples, np.delete(rows, held_out)
 
     def judges(self) -> Part | None:
         """Return the rows that were kept; None before there are any."""
