@@ -50,9 +50,11 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/dynamic_programs.py
 	$(BIN)/python benchmarks/readers.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
+	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
 
 # The API reference, from the docstrings, into build/docs.
-DOCUMENTED := baselines classifier codebook metrics model_file plot predicting presets readers trellis
+DOCUMENTED := baselines checkpoint classifier codebook evaluation metrics model_file plot predicting presets readers \
+  tables text trellis
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
 

@@ -40,22 +40,34 @@ def opened(name: str) -> Iterator[IO[bytes]]:
 
     A damaged file is a ValueError with its name.
     """
-    with packed(name) as source:
-        opener = _opener(source.peek(8))
-        if opener is None:
-            yield source
-            return
+    with damage_named(name), packed(name) as source:
+        stream = unpacked(source)
         try:
-            with opener(source, "rb") as stream:
-                yield stream
-        except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the system's own
-            raise _damaged(name, error) from error
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":  # of a module that may not be there
-                raise
-            raise _damaged(name, error) from error
+            yield stream
+        finally:
+            if stream is not source:
+                stream.close()
+
+
+def unpacked(source: Any) -> Any:
+    """Return a stream of what another one holds, which is that one itself unless it is packed."""
+    opener = _opener(source.peek(8))
+    return source if opener is None else opener(source, "rb")
+
+
+@contextmanager
+def damage_named(name: str) -> Iterator[None]:
+    """Let a damaged file be a ValueError with its name."""
+    try:
+        yield
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system's own
+        raise _damaged(name, error) from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":  # of a module that may not be there
+            raise
+        raise _damaged(name, error) from error
 
 
 def opened_to_write(path: str | os.PathLike[str], name: str) -> IO[bytes]:
@@ -63,6 +75,11 @@ def opened_to_write(path: str | os.PathLike[str], name: str) -> IO[bytes]:
     _, opener = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", open))
     stream: IO[bytes] = opener(path, "wb")
     return stream
+
+
+def is_packed_name(name: str) -> bool:
+    """Tell whether a file's name ends in .gz and such."""
+    return os.path.splitext(name)[1] in _COMPRESSIONS
 
 
 def is_compressed(path: str | os.PathLike[str]) -> bool:
