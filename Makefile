@@ -38,7 +38,7 @@ format: $(VENV)/.lint
 # The engine's tests against a build with address and undefined-behaviour sanitizers.
 # Times mean nothing there, and only what pytest does not capture is seen of a process that is stopped.
 SANITIZED := build/sanitize/site
-SANITIZE_TESTS ?= -k 'not microseconds and not does_not_search and not scikit_learn and not streams'
+SANITIZE_TESTS ?= -k 'not microseconds and not does_not_search and not scikit_learn and not streams and not memory'
 sanitize: $(VENV)/.ltls $(VENV)/.test
 	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . \
 	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=ON
@@ -57,10 +57,14 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/dynamic_programs.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/readers.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
+	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
 
 # The API reference, from the docstrings, into build/docs.
 DOCUMENTED := baselines classifier codebook metrics model_file plot predicting predictor presets readers trellis
+DOCUMENTED := baselines checkpoint classifier codebook evaluation metrics model_file plot predicting presets readers \
+  tables text trellis
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
 

@@ -248,7 +248,8 @@ NB_MODULE(_engine, module) {
     bind_predicting(module);
     bind_serving(module);
     bind_learning(module);
+    bind_reading(module);
     module.def("instruction_sets", &instruction_sets);
     module.def("use_instruction_set", &use_instruction_set, "name"_a);
-    module.def("max_threads", [] { return threads_for(-1); });
+    module.def("threads_for", &threads_for, "n_jobs"_a);
 }

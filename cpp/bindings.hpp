@@ -59,5 +59,6 @@ std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codeboo
 void bind_learning(nb::module_& module);
 void bind_predicting(nb::module_& module);
 void bind_serving(nb::module_& module);
+void bind_reading(nb::module_& module);
 
 }  // namespace ltls

@@ -1,10 +1,12 @@
 import signal
+import sys
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import settings
 from reference import Graph
 
-from ltls import Trellis, _engine
+from ltls import Trellis, _engine, cli
 
 settings.register_profile("ltls", deadline=None)
 settings.load_profile("ltls")
@@ -49,3 +51,24 @@ HUGE = [
 def huge(request):
     """(trellis, graph) with far more paths than could be enumerated."""
     return Trellis(*request.param), Graph(*request.param)
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command line of ltls in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["ltls", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return Result(end.value.code, *capsys.readouterr())
+
+    return command

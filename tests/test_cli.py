@@ -2,6 +2,7 @@ import bz2
 import errno
 import gzip
 import inspect
+import io
 import json
 import lzma
 import os
@@ -12,13 +13,23 @@ import sys
 import time
 import typing
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from conftest import Result
 
 import ltls
-from ltls import LTLSClassifier, cli, model_file, presets, readers, training
+import ltls.commands.train
+from ltls import (
+    LTLSClassifier,
+    TextClassifier,
+    commands,
+    memory,
+    model_file,
+    presets,
+    readers,
+    training,
+)
 
 SINGLE = "1 1:1 2:0.5\n2 2:1 3:1\n3 1:1 3:2\n1 1:2\n2 2:2\n"  # svmlight, one label a row
 SEVERAL = "4 4 3\n0,1 0:1 1:1\n2 2:1\n\n1 3:1\n"  # xmc, and a row without labels
@@ -36,13 +47,6 @@ FILES = {
 }
 
 
-@dataclass
-class Result:
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder of data files and of models, whole and damaged."""
@@ -56,7 +60,7 @@ def folder(tmp_path_factory):
     model = LTLSClassifier(loss="logistic", epochs=50, random_state=0)
     model.fit(several.X, several.Y).save(folder / "several.ltls")
     whole = (folder / "single.ltls").read_bytes()
-    newer = whole.replace(b'"format_version":"1"', b'"format_version":"2"')
+    newer = whole.replace(b'"format_version":"1"', b'"format_version":"9"')
     assert newer != whole
     (folder / "newer.ltls").write_bytes(newer)
     (folder / "cut.ltls").write_bytes(whole[:-10])
@@ -66,19 +70,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, tmp_path, monkeypatch, capsys):
+def run(folder, tmp_path, monkeypatch, command):
     """Run a command line in the folder, in this process; OUT is a new folder for what it writes."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        words = [str(word).replace("OUT", str(tmp_path)) for word in arguments]
-        monkeypatch.setattr(sys, "argv", ["ltls", *words])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return Result(end.value.code, *capsys.readouterr())
-
-    return run
+    return lambda *words: command(*(str(word).replace("OUT", str(tmp_path)) for word in words))
 
 
 def process(*arguments, **options):
@@ -118,12 +113,12 @@ def test_from_training_to_evaluation(tmp_path):
 def test_help(run, arguments):
     result = run(*arguments)
     assert (result.code, result.err) == (0, "")
-    assert all(name in result.out for name in ("train", "predict", "evaluate", "info", "Example:"))
+    assert all(name in result.out for name in ("train", "predict", "evaluate", "info", "Examples:"))
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "info"])
-def test_help_of_commands_has_an_example(run, command):
-    assert f"Example: ltls {command} " in run(command, "--help").out
+@pytest.mark.parametrize("name", ["train", "predict", "evaluate", "convert", "info"])
+def test_help_of_commands_has_an_example(run, name):
+    assert f"  ltls {name} " in run(name, "--help").out
 
 
 def test_help_imports_nothing_slow():
@@ -175,6 +170,7 @@ def test_train_passes_every_option_on(run, tmp_path):
         "optimizer": "sgd",
         "average": True,
         "shuffle": False,
+        "normalize": False,
         "fit_intercept": False,
         "l1": 0.5,
         "ranking_multiplier": 4,
@@ -208,8 +204,8 @@ def test_train_keeps_defaults_that_are_not_given(run, tmp_path, words, expected)
 
 
 def test_train_shows_the_defaults_of_the_estimator():
-    hints = typing.get_type_hints(cli.train, include_extras=True)
-    defaults = LTLSClassifier().get_params()
+    hints = typing.get_type_hints(commands.train.train, include_extras=True)
+    defaults = {**TextClassifier().get_params(), **LTLSClassifier().get_params()}
     shown = {
         name: part.__metadata__[0].show_default
         for name in hints
@@ -217,24 +213,31 @@ def test_train_shows_the_defaults_of_the_estimator():
         for part in (hints[name], *typing.get_args(hints[name]))  # Python 3.10 adds an Optional
         if hasattr(part, "__metadata__")
     }
-    assert len(shown) == 15
+    del shown["verbose"]  # of the command, not of the estimator
+    assert len(shown) == 20
     words = {True: "{}", False: "no-{}"}
+    other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
+    other["normalize"] = "where they are sparse"
     for name, text in shown.items():
         value = defaults[name]
         if isinstance(value, bool):
             value = words[value].format(name.replace("_", "-"))
-        assert text == ({"n_jobs": "1", "random_state": "none"}.get(name) or str(value))
+        if isinstance(value, tuple):
+            value = ",".join(map(str, value))
+        assert text == (other.get(name) or str(value))
 
 
 @pytest.mark.parametrize("choice", ["loss", "assignment", "optimizer"])
 def test_train_offers_the_choices_of_the_estimator(choice):
     (options,) = LTLSClassifier._parameter_constraints[choice][:1]
-    assert {member.value for member in getattr(cli, choice.capitalize())} == options.options
+    assert {
+        member.value for member in getattr(commands.train, choice.capitalize())
+    } == options.options
 
 
 def test_presets_are_functions():
     public = {name for name, _ in inspect.getmembers(presets, inspect.isfunction)}
-    assert {member.value for member in cli.Preset} == public
+    assert {member.value for member in commands.train.Preset} == public
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -263,7 +266,7 @@ def test_predict_gives_no_more_labels_than_there_are(run):
 
 def test_predict_in_batches(run, monkeypatch):
     whole = run("predict", "single.ltls", "single.txt").out
-    monkeypatch.setattr(cli, "_ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr("ltls.commands.predict.ROWS_AT_A_TIME", 2)
     assert run("predict", "single.ltls", "single.txt").out == whole
 
 
@@ -288,7 +291,11 @@ def test_evaluate_counts_unseen_labels_as_missed(run, tmp_path):
     result = run("evaluate", "single.ltls", "OUT/rows.txt", "-k", "5,1", "--json")
     report = json.loads(result.out)
     assert report.pop("microseconds_per_row") > 0
+    groups = {group.pop("group"): group for group in report.pop("by_frequency")}
+    assert groups["unseen"]["found"] == {"1": 0.0, "5": 0.0}
     first, fifth = report.pop("metrics")
+    assert first.pop("psp") < 1
+    del fifth["psp"]
     assert report == {"rows": 2, "labels": 3, "unknown_labels": 1}
     assert first == {"k": 1, "precision": 1.0, "recall": 0.75, "ndcg": 1.0}
     ndcg = (1 + 1 / (1 + 1 / np.log2(3))) / 2
@@ -313,6 +320,89 @@ def test_info_checks_the_weights_unless_told_not_to(run):
     assert run("info", "changed.ltls", "--no-verify").code == 0
 
 
+@pytest.mark.parametrize("name", ["single.txt", "several.txt"])
+def test_train_on_a_stream(run, tmp_path, name):
+    words = ("--no-shuffle", "--random-state", 0, "--epochs", 3)
+    facts = []
+    for way in ("--stream", "--no-stream"):
+        result = run("train", name, "-o", f"OUT/model{way}", way, *words)
+        assert result.code == 0
+        facts.append([re.findall(r"\w+", line)[:2] for line in result.out.splitlines()[1:-3]])
+    assert facts[0] == facts[1]
+    assert ["rows", "5" if name == "single.txt" else "4"] in facts[0]
+    streamed, read = (ltls.load(tmp_path / f"model{way}") for way in ("--stream", "--no-stream"))
+    assert np.array_equal(streamed.coef_, read.coef_)
+    assert streamed.classes_.tolist() == read.classes_.tolist()
+    assert streamed._learned.zero_based == read._learned.zero_based
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, "read"), (10**9, "read"), (60, "Stream")])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_train_streams_what_is_large_for_the_memory(
+    run, tmp_path, monkeypatch, limit, expected, compress
+):
+    (tmp_path / "rows").write_bytes(compress(SINGLE.encode()))
+    monkeypatch.setattr(memory, "memory_limit", lambda: limit)
+    used = []
+    for way in ("read", "Stream"):
+        original = getattr(readers, way)
+        monkeypatch.setattr(readers, way, _noting(used, way, original))
+    assert run("train", "OUT/rows", "-o", "OUT/model.ltls", "-q").code == 0
+    assert used == [expected]
+
+
+def _noting(used, way, original):
+    if isinstance(original, type):
+
+        class Noting(original):
+            def __init__(self, *arguments, **options):
+                used.append(way)
+                super().__init__(*arguments, **options)
+
+        return Noting
+
+    def noting(*arguments, **options):
+        used.append(way)
+        return original(*arguments, **options)
+
+    return noting
+
+
+def test_memory_is_known():
+    assert memory.memory_limit() > 2**20
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_train_and_evaluate_on_standard_input(run, monkeypatch, way):
+    def from_input(*words):
+        rows = io.BufferedReader(io.BytesIO(gzip.compress(SINGLE.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(rows))
+        return run(*words)
+
+    from_input("train", "-", "-o", "OUT/m", "--epochs", 50, "--random-state", 0, way)
+    report = json.loads(from_input("evaluate", "OUT/m", "-", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bad_value.txt", "bad_value.txt, line 2: value 'x' of feature 2"),
+        ("one_class.txt", "training needs at least 2 different labels, got 1"),
+        ("no_labels.txt", "training needs at least 2 different labels, got 0"),
+        ("empty.txt", "empty.txt: the file has no rows"),
+        ("nowhere.txt", "nowhere.txt: No such file or directory"),
+        ("folder", "folder: Is a directory"),
+        ("cut.gz", "cut.gz: the compressed file is cut short or damaged"),
+    ],
+)
+def test_a_stream_fails_in_words(run, tmp_path, name, message):
+    result = run("train", name, "-o", "OUT/m", "-q", "--stream")
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert os.listdir(tmp_path) == []
+
+
 # Failures
 
 TRAIN = ("train", "single.txt", "-o", "OUT/model.ltls")
@@ -326,7 +416,7 @@ FAILURES = [
     (["train", "no_labels.txt", "-o", "OUT/m"], "at least 2 different labels, got 0"),
     (["train", "long_line.txt", "-o", "OUT/m"], "line 1: label 'xxx"),
     (["train", "cut.gz", "-o", "OUT/m"], "cut.gz: the compressed file is cut short or damaged"),
-    (["train", "single.ltls", "-o", "OUT/m"], "single.ltls, line 1"),
+    (["train", "single.ltls", "-o", "OUT/m"], "single.ltls is a model file, and holds no rows"),
     (["train", "single.txt", "-o", "OUT/m", "--format", "xmc"], "an xmc file starts with three"),
     (["train", "several.txt", "-o", "OUT/m", "--format", "svmlight"], "several.txt, line 1: '4'"),
     (["train", "single.txt"], "Missing option '--output' / '-o'; see ltls train --help"),
@@ -334,7 +424,7 @@ FAILURES = [
     (["train", "single.txt", "-o", "folder"], "folder: not a file that can be replaced"),
     (["train", "single.txt", "-o", "single.txt"], "single.txt: cannot be read and replaced"),
     (["train", "single.txt", "-o", "nowhere/m"], "nowhere/m: No such file or directory"),
-    ([*TRAIN, "--format", "csv"], "Invalid value for '--format'"),
+    ([*TRAIN, "--format", "arff"], "Invalid value for '--format'"),
     ([*TRAIN, "--preset", "none"], "Invalid value for '--preset'"),
     ([*TRAIN, "--dtype", "int4"], "Invalid value for '--dtype'"),
     ([*TRAIN, "--loss", "hinge"], "Invalid value for '--loss'"),
@@ -352,7 +442,7 @@ FAILURES = [
     (["predict", "folder", "single.txt"], "folder: Is a directory"),
     (["predict", "single.txt", "single.txt"], "single.txt is not a model file of ltls"),
     (["predict", "cut.ltls", "single.txt"], "cut.ltls is damaged"),
-    (["predict", "newer.ltls", "single.txt"], "newer.ltls has format version 2"),
+    (["predict", "newer.ltls", "single.txt"], "newer.ltls has format version 9"),
     (["predict", "single.ltls", "nowhere.txt"], "nowhere.txt: No such file or directory"),
     (["predict", "single.ltls", "wide.txt"], "the model has 3 features; wide.txt, line 2"),
     (["predict", "several.ltls", "wide_xmc.txt"], "the model has 4 features; "),
@@ -390,7 +480,10 @@ def test_a_failure_of_the_real_entry_point():
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "OUT/old: No space left on device"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "OUT/old: No space left on device; free some space, or write elsewhere",
+        ),
         (MemoryError("Unable to allocate 9 TiB"), "not enough memory: Unable to allocate 9 TiB"),
     ],
     ids=["disk", "memory"],
@@ -416,7 +509,7 @@ def test_a_model_that_cannot_be_written(run, tmp_path, monkeypatch):
     monkeypatch.setattr("safetensors.numpy.save_file", fail)
     result = run(*TRAIN, "-q")
     assert result.code == 2
-    assert re.fullmatch(r"ltls: .*model\.ltls: No space left on device .*\n", result.err)
+    assert re.fullmatch(r"ltls: .*model\.ltls: No space left on device; free .*\n", result.err)
     assert os.listdir(tmp_path) == []
 
 
@@ -430,10 +523,10 @@ def test_faults_of_our_own_are_not_hidden(run, monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
-@pytest.mark.parametrize("command", [["predict", "single.ltls", "single.txt"], ["--help"]])
-def test_full_standard_output(folder, command):
+@pytest.mark.parametrize("words", [["predict", "single.ltls", "single.txt"], ["--help"]])
+def test_full_standard_output(folder, words):
     with open("/dev/full", "w") as full:
-        failed = process(*command, cwd=folder, stdout=full)
+        failed = process(*words, cwd=folder, stdout=full)
         _, err = failed.communicate()
     assert (failed.returncode, err) == (2, "ltls: No space left on device\n")
 

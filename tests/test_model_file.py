@@ -161,7 +161,7 @@ def test_a_failed_write_leaves_the_old_file(model, path, monkeypatch):
     def no_space(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ltls.model_file._seal", no_space)
+    monkeypatch.setattr("ltls.tensor_file._seal", no_space)
     with pytest.raises(OSError, match="No space left"):
         model.save(path)
     assert path.read_bytes() == before

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +12,9 @@ import numpy as np
 import pytest
 from programs import PROGRAMS, all_answers, assert_all_same, edge_scores
 from reference import MINUS_INFINITY
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from ltls import Trellis
+from ltls import Trellis, _engine, readers
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 EVERY_PROGRAM = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
@@ -103,3 +106,56 @@ def test_a_forked_process_can_call_after_its_parent_used_threads():
     assert not hangs
     assert child.exitcode == 0
     assert_all_same(all_answers(trellis, h, n_jobs=2), expected)
+
+
+COUNT_THREADS = """
+import os, sys
+from ltls import LTLSClassifier, readers
+
+for n_jobs in (None, 1, 2, 3):
+    rows = readers.read(sys.argv[1], n_jobs=n_jobs)
+    model = LTLSClassifier(n_jobs=n_jobs, n_trellises=4, epochs=1, random_state=0)
+    model.fit(rows.X, rows.y).predict_topk(rows.X, 1)
+    print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not list threads")
+def test_n_jobs_are_threads(tmp_path):
+    """The parser, the learner and the predictor start as many as asked for, and None is one."""
+    (tmp_path / "rows").write_text("1 1:1\n2 2:1\n" * 1000)
+    command = [sys.executable, "-c", COUNT_THREADS, str(tmp_path / "rows")]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=200
+    )
+    assert [int(count) for count in done.stdout.split()] == [1, 1, 2, 3]
+
+
+def test_threadpoolctl_sees_and_limits_the_threads():
+    all_cores = _engine.threads_for(-1)
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
+    assert all_cores in [pool["num_threads"] for pool in pools]
+    with threadpool_limits(1, "openmp"):
+        assert _engine.threads_for(-1) == _engine.threads_for(3) == 1
+    with threadpool_limits(3, "openmp"):
+        assert _engine.threads_for(3) == 3
+    assert _engine.threads_for(-1) == all_cores
+
+
+def test_a_stream_obeys_the_limits_of_the_thread_that_reads_it(tmp_path, monkeypatch):
+    (tmp_path / "rows").write_text("1 1:1\n2 2:1\n" * 100)
+    asked = []
+    parse = readers.RowText.parse
+
+    def noting(text, size):
+        asked.append(text.n_jobs)
+        return parse(text, size)
+
+    stream = readers.Stream(tmp_path / "rows", chunk_size=100, n_jobs=2)
+    monkeypatch.setattr(readers.RowText, "parse", noting)
+    with threadpool_limits(1, "openmp"):
+        list(stream)
+    with threadpool_limits(2, "openmp"):
+        list(stream)
+    assert asked == [1, 2]

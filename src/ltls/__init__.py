@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import baselines, metrics, plot, presets, readers
+    from .checkpoint import Checkpoint
     from .classifier import LTLSClassifier
     from .codebook import RandomCodebook, TableCodebook
-    from .model_file import ModelFileError, load
+    from .model_file import load
+    from .tensor_file import ModelFileError
+    from .text import TextClassifier
     from .trellis import Trellis
 
 __version__ = _version("ltls")
 __all__ = [
+    "Checkpoint",
     "LTLSClassifier",
     "ModelFileError",
     "RandomCodebook",
     "TableCodebook",
+    "TextClassifier",
     "Trellis",
     "baselines",
     "load",
@@ -35,10 +40,12 @@ __all__ = [
 
 # Public names load when they are first used, so that importing ltls stays fast (PEP 562).
 _HOME = {
+    "Checkpoint": "checkpoint",
     "LTLSClassifier": "classifier",
-    "ModelFileError": "model_file",
+    "ModelFileError": "tensor_file",
     "RandomCodebook": "codebook",
     "TableCodebook": "codebook",
+    "TextClassifier": "text",
     "Trellis": "trellis",
     "load": "model_file",
 }

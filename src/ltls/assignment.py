@@ -22,10 +22,10 @@ def assign(
     X: Any,
     indptr: Ints,
     labels: Ints,
-    n_labels: int,
+    counts: Ints,
     rng: Any,
 ) -> list[Codebook]:
-    """Make a policy's codebooks for labels 0 … n_labels − 1, from the rows that have them.
+    """Make a policy's codebooks for labels that occur `counts` times, from rows that have them.
 
     `random` is a keyed permutation without memory. `frequency` gives the most frequent label the
     smallest path: short paths are used most. `similarity` lets similar labels share edges.
@@ -41,9 +41,8 @@ def assign(
     if policy == "ranking":
         return [TableCodebook(trellis.n_classes) for _ in range(n_trellises)]
     if policy == "frequency":
-        counts = np.bincount(labels, minlength=n_labels)
         return [_by_frequency(trellis, counts, rng if r else None) for r in range(n_trellises)]
-    axes = label_axes(X, indptr, labels, n_labels, trellis.n_slices + 1, rng)
+    axes = label_axes(X, indptr, labels, len(counts), trellis.n_slices + 1, rng)
     rotations = [np.eye(axes.shape[1])] + [
         _rotation(axes.shape[1], rng) for _ in range(n_trellises - 1)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -17,25 +17,25 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .assignment import POLICIES, Codebook, assign
+from .checkpoint import Checkpoint, as_checkpoint
 from .codebook import RandomCodebook, TableCodebook
 from .decoding import best_threshold
-from .defaults import Size, parsed_bytes
+from .defaults import Plan, Size, plan_for, streaming_plan
 from .inputs import check_class_weight, checked_features, class_weights, known_classes, row_weights
 from .labels import Labels, Targets, as_targets
 from .linear import Learner, LinearModel
 from .model import Model
 from .predicting import Answers
-from .rescoring import CANDIDATES, EmbeddingLearner
-from .training import Examples, Training, interruptible
+from .rescoring import learn_embedding
+from .streaming import fit_in_batches
+from .training import Examples, Part, Standing, Training, interruptible
 from .trellis import Trellis
 
 _THRESHOLD_ROWS = 10_000
-_WEIGHING_ROWS = 1000
 _LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
 # What shapes a model and its learner, and cannot change while it learns.
 _SETTINGS = ("width", "n_trellises", "size_budget", "loss", "optimizer", "average", "normalize",
              "fit_intercept", "l1")  # fmt: skip
-_STREAMED = (8, 3)  # width and trellises of "auto" when all the data is not at hand
 
 
 class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -54,7 +54,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     rescore : int or "auto", default="auto"
         The rank of an embedding that ranks the best candidates anew: a vector of so many numbers
         for every feature and label. 0 is the pure log-space model. What the embedding counts is
-        learned from rows held out for it, which are learned last. `partial_fit` makes none.
+        learned from rows held out for it, which are learned last. `partial_fit` goes on without
+        it, and `fit_stream` makes none.
     size_budget : str, int or None, default=None
         Such as "5MB", instead of `width` and `n_trellises`: the largest model whose weights fit
         when stored as int8, which is then what `save` does.
@@ -224,7 +225,13 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     # Learning
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LTLSClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    ) -> LTLSClassifier:
         """Learn from rows and their labels.
 
         Parameters
@@ -234,6 +241,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             One hashable label a row; or an indicator matrix, sparse or dense; or a list of label
             lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
         sample_weight : array of shape (n_rows,), optional
+        checkpoint : path or Checkpoint, optional
+            Where to keep the state of the training after every epoch. A `Checkpoint` can also go
+            on from there.
 
         Returns
         -------
@@ -250,20 +260,22 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
+            labels = Labels.sorted(targets)
+            plan = plan_for(self, Size.of(X, len(labels)))
             if self.warm_start and hasattr(self, "_learned"):
                 self._check_same_problem(X, targets)
                 self._learned = copy.deepcopy(self._learned)  # the old one stays if this fails
+                self._learned.n_rows, self._learned.counts = 0, np.zeros(0, np.int64)
                 self._resume()
             else:
-                labels = Labels.sorted(targets)
                 if len(labels) < 2:
                     raise ValueError(
                         f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
                         "partial_fit can begin with one"
                     )
-                width, n_trellises = self._dimensions(self._size(X, len(labels)))
-                self._learned = self._start(X, targets, labels, width, n_trellises, rng)
-            self._learn(self._examples(X, targets, weights), rng)
+                self._learned = self._start(X, targets, labels, plan, rng)
+            examples = self._examples(X, targets, weights)
+            self._learn(examples, plan, rng, as_checkpoint(checkpoint))
         return self
 
     def partial_fit(
@@ -298,8 +310,9 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if first:
                 labels = Labels(known_classes(classes))
                 labels.add(targets)
-                width, n_trellises = self._streamed_dimensions()
-                self._learned = self._start(X, targets, labels, width, n_trellises, rng, room=width)
+                # To grow and keep its width, a trellis needs as many paths as that.
+                plan = streaming_plan(self)
+                self._learned = self._start(X, targets, labels, plan, rng, room=plan.width)
             else:
                 self._check_same_kind(targets)
                 self._resume()
@@ -309,9 +322,43 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             self._learn_batch(self._examples(X, targets, weights), rng)
         return self
 
-    def _validated(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
+    def fit_stream(
+        self, batches: Any, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+    ) -> LTLSClassifier:
+        """Learn from rows that do not fit into memory, in batches that come again in every epoch.
+
+        One look at all batches counts labels and rows; then `epochs` passes are made. Rows are
+        mixed within their batch only, so a file that is sorted by label should be mixed before.
+
+        Parameters
+        ----------
+        batches : iterable of (X, y), or `ltls.readers.Stream`
+            The same batches whenever it is iterated over, which a generator cannot give. X and y
+            are as for `fit`.
+        checkpoint : path or Checkpoint, optional
+            As for `fit`.
+
+        Returns
+        -------
+        self
+            As after `fit` on all rows at once, but for their order, and for the codebooks of
+            assignment="similarity", which are made from the first rows of every label. At most
+            50,000 rows are held out by `validation_fraction`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> batches = [(np.eye(4)[:2], ["a", "b"]), (np.eye(4)[2:], ["c", "a"])]
+        >>> LTLSClassifier(epochs=20, random_state=0).fit_stream(batches).predict(np.eye(4))
+        array(['a', 'b', 'c', 'a'], dtype='<U1')
+        """
+        with self._unchanged_if_it_fails():
+            self._validate_params()
+            fit_in_batches(self, batches, as_checkpoint(checkpoint))
+        return self
+
+    def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         check_class_weight(self.class_weight)
         targets = as_targets(y)
         X = checked_features(self, X, reset)
@@ -319,73 +366,40 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(
                 f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
             )
+        return X, targets
+
+    def _validated(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool
+    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
+        X, targets = self._pair(X, y, reset)
         if not len(targets.labels):
             raise ValueError("y must hold at least one label, got none")
         if sample_weight is not None:
             sample_weight = row_weights(sample_weight, X.shape[0])
         return X, targets, sample_weight
 
-    def _size(self, X: Any, n_labels: int) -> Size:
-        n_values = X.nnz if hasattr(X, "indptr") else X.size
-        return Size(X.shape[0], X.shape[1], int(n_values), n_labels)
-
-    def _dimensions(self, size: Size) -> tuple[int, int]:
-        """Return the width and the number of trellises, chosen from the data where not given."""
-        width, n_trellises = self.width, self.n_trellises
-        if self.size_budget is not None:
-            if (width, n_trellises) != ("auto", "auto"):
-                raise ValueError(
-                    "size_budget stands for width and n_trellises: give it or them, not both"
-                )
-            return size.largest(parsed_bytes(self.size_budget))
-        width = size.width if isinstance(width, str) else int(width)
-        if isinstance(n_trellises, str):
-            given = self.assignment
-            if isinstance(given, list):
-                n_trellises = len(given)
-            elif not isinstance(given, str):
-                n_trellises = 1
-            else:
-                n_trellises = size.n_trellises(width, self._epochs(size))
-        return width, int(n_trellises)
-
-    def _streamed_dimensions(self) -> tuple[int, int]:
-        """Return what `_dimensions` would for data of which only a batch is known."""
-        if self.size_budget is not None:
-            raise ValueError("size_budget needs all rows at once; partial_fit takes width")
-        width, n_trellises = _STREAMED
-        if isinstance(self.assignment, list):
-            n_trellises = len(self.assignment)
-        elif not isinstance(self.assignment, str):
-            n_trellises = 1
-        return (
-            width if isinstance(self.width, str) else int(self.width),
-            n_trellises if isinstance(self.n_trellises, str) else int(self.n_trellises),
-        )
-
-    def _epochs(self, size: Size) -> int:
-        return size.epochs if isinstance(self.epochs, str) else int(self.epochs)
-
     def _start(
         self,
         X: Any,
         targets: Targets,
         labels: Labels,
-        width: int,
-        n_trellises: int,
+        plan: Plan,
         rng: Any,
         room: int = 0,
+        counts: npt.NDArray[np.int64] | None = None,
     ) -> Model:
         """Begin anew: trellis, codebooks and weights of 0.
 
-        To grow and keep its width, a trellis needs as many paths as that: `room`.
+        The rows given may be only some; then `counts` says how often each label occurs in all.
         """
         given = self.assignment
         if isinstance(given, str):
-            trellis = Trellis(max(len(labels), room), width)
+            trellis = Trellis(max(len(labels), room), plan.width)
             ids = labels.ids(targets)
+            if counts is None:
+                counts = np.bincount(ids, minlength=len(labels))
             codebooks = assign(
-                given, trellis, n_trellises, X, targets.indptr, ids, len(labels), rng
+                given, trellis, plan.n_trellises, X, targets.indptr, ids, counts, rng
             )
         else:
             codebooks = [
@@ -397,14 +411,14 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
                     f"assignment must be a policy or codebooks of one kind, got {given}"
                 )
             sizes = {book.n_paths for book in codebooks}
-            if len(codebooks) != n_trellises or len(sizes) != 1:
+            if len(codebooks) != plan.n_trellises or len(sizes) != 1:
                 raise ValueError(
-                    f"assignment must have one codebook for each of {n_trellises} trellises, "
+                    f"assignment must have one codebook for each of {plan.n_trellises} trellises, "
                     f"all of the same size, got {len(codebooks)} with {sorted(sizes)} paths"
                 )
             if min(sizes) < len(labels):
                 raise ValueError(f"assignment has {min(sizes)} paths, y has {len(labels)} labels")
-            trellis = Trellis(min(sizes), width)
+            trellis = Trellis(min(sizes), plan.width)
         loss = self.loss
         if loss == "auto":
             loss = "logistic" if targets.multilabel else "softmax"
@@ -454,16 +468,27 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _examples(
         self, X: Any, targets: Targets, weights: npt.NDArray[np.float32] | None
     ) -> Examples:
-        model = self._learned
-        ids = model.labels.ids(targets)
+        usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
+        self._learned.usual_labels = max(self._learned.usual_labels, usual)
+        examples = self._as_examples(X, targets, weights, self.class_weight)
+        self._learned.count(examples.labels, targets.n_rows)
+        return examples
+
+    def _as_examples(
+        self,
+        X: Any,
+        targets: Targets,
+        weights: npt.NDArray[np.float32] | None,
+        class_weight: dict[Any, float] | str | None,
+    ) -> Examples:
+        labels = self._learned.labels
+        ids = labels.ids(targets)
         if targets.multilabel:  # in every row by id, as from an indicator matrix
             rows = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
             ids = ids[np.lexsort((ids, rows))]
-        if self.class_weight is not None:
-            of_rows = class_weights(self.class_weight, model.labels, ids, targets.indptr)
+        if class_weight is not None:
+            of_rows = class_weights(class_weight, labels, ids, targets.indptr)
             weights = of_rows if weights is None else weights * of_rows
-        usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
-        model.usual_labels = max(model.usual_labels, usual)
         return Examples(X, targets.indptr, ids, weights, targets.multilabel)
 
     def _training(self) -> Training:
@@ -482,39 +507,67 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             bool(self.verbose),
         )
 
-    def _learn(self, examples: Examples, rng: Any) -> None:
-        """Run all epochs, holding some rows out if asked to; then what rescores; the threshold."""
-        model = self._learned
-        size = self._size(examples.X, len(model.labels))
-        rank = self._rank(size)
-        if isinstance(self.validation_fraction, str):
-            n_held_out = size.n_held_out
-        else:
-            n_held_out = int(np.ceil(self.validation_fraction * len(examples)))
-        stops_early = n_held_out > 0
-        if rank and not stops_early:  # to weigh the embedding
-            n_held_out = min(max(len(examples) // 20, 1), _WEIGHING_ROWS)
-        if n_held_out >= len(examples):
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction} leaves none of the "
-                f"{len(examples)} rows to learn from"
-            )
+    def _learn(
+        self, examples: Examples, plan: Plan, rng: Any, checkpoint: Checkpoint | None = None
+    ) -> None:
+        """Run all epochs, holding some rows out if asked to; then learn what rescores."""
+        n_held_out = plan.n_held_out
         mixed = rng.permutation(len(examples)) if n_held_out else np.arange(len(examples))
-        held_out, rows = np.sort(mixed[:n_held_out]), np.sort(mixed[n_held_out:])
-        training = self._training()
+        held_out, standing = np.sort(mixed[:n_held_out]), Standing()
+        if checkpoint is not None:
+            checkpoint.begin(self.get_params(deep=False))
+            checkpoint.see(examples.X, examples.indptr, examples.labels, examples.weights)
+            if checkpoint.resume:
+                standing, held_out, rng = checkpoint.restore(self._learned)
+        rows = np.setdiff1d(np.arange(len(examples)), held_out)
+
+        def parts() -> Iterator[Part]:
+            yield examples, rng.permutation(rows) if self.shuffle else rows
+
+        def after_epoch(standing: Standing) -> None:
+            if checkpoint is not None:
+                checkpoint.save(self._learned, standing, held_out, rng)
+
+        def rescoring() -> None:
+            if plan.rank:
+                training = None if plan.stops_early else self._training()
+                learn_embedding(
+                    self._learned, examples, rows, held_out, plan.rank, rng, self.n_jobs, training
+                )
+
+        judges = examples, held_out if plan.stops_early else rows
+        self._learn_epochs(parts, len(rows), lambda: judges, plan, standing, after_epoch, rescoring)
+
+    def _learn_epochs(
+        self,
+        parts: Callable[[], Iterator[Part]],
+        n_rows: int,
+        judges: Callable[[], Part | None],
+        plan: Plan,
+        standing: Standing,
+        after_epoch: Callable[[Standing], None],
+        rescoring: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Pass over all rows in every epoch, from where the training stands.
+
+        The `judges`, asked for after the first one, are the rows that choose the threshold and, if
+        they are held out, when to stop.
+        """
+        model, training = self._learned, self._training()
         model.scoring = model.embedding = None
 
         def precision(linear: LinearModel) -> float:
-            return model.precision(examples, held_out, self.n_jobs, linear)
+            chosen = judges()
+            return 0.0 if chosen is None else model.precision(*chosen, self.n_jobs, linear)
 
         best = training.run(
-            examples,
-            rows,
-            epochs=self._epochs(size),
-            rng=rng,
-            shuffle=self.shuffle,
+            parts,
+            n_rows,
+            epochs=plan.epochs,
             patience=self.n_iter_no_change,
-            precision=precision if stops_early else None,
+            precision=precision if plan.stops_early else None,
+            standing=standing,
+            after_epoch=after_epoch,
         )
         if best is not None:
             training.learner.go_on_from(best, self.l1)
@@ -524,52 +577,18 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(
                 "the weights became infinite: scale the features, or use a smaller learning_rate"
             )
-        if rank:
-            self._learn_embedding(examples, rows, held_out, rank, not stops_early, rng)
+        rescoring()
         if model.multilabel:
-            model.threshold = self._best_threshold(examples, held_out if stops_early else rows)
-
-    def _rank(self, size: Size) -> int:
-        if not isinstance(self.rescore, str):
-            return int(self.rescore)
-        if self.size_budget is not None or self.loss == "separation":
-            return 0
-        model = self._learned
-        return size.rank(model.trellis.width, len(model.codebooks))
-
-    def _learn_embedding(
-        self,
-        examples: Examples,
-        rows: npt.NDArray[np.int64],
-        held_out: npt.NDArray[np.int64],
-        rank: int,
-        learn_held_out: bool,
-        rng: Any,
-    ) -> None:
-        """Learn what rescores the trellises' candidates, and what it counts beside them."""
-        model = self._learned
-        with interruptible():
-            linear = model.linear
-            learner = EmbeddingLearner(
-                linear.n_features, len(model.labels), rank, linear.unit_length, rng
-            )
-            ids, scores = model.candidates(examples.X, CANDIDATES, self.n_jobs)
-            learner.run(examples, rows, ids, rng)
-            embedding = learner.embedding().weighed(
-                examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
-            )
-            if learn_held_out:
-                self._training().pass_over(examples, held_out)
-                learner.learn(examples, held_out, ids, rng)
-            if embedding.weight > 0:
-                model.embedding = embedding
+            chosen = judges()
+            model.threshold = 0.0 if chosen is None else self._best_threshold(*chosen)
 
     def _learn_batch(self, examples: Examples, rng: Any) -> None:
         """Pass once over a batch; the threshold is the mean of the batches' best ones."""
         model, training = self._learned, self._training()
         rows = np.arange(len(examples))
-        model.scoring = None
-        training.run(examples, rows, epochs=1, rng=rng, shuffle=self.shuffle)
+        order = rng.permutation(rows) if self.shuffle else rows
+        model.scoring = model.embedding = None
+        training.run(lambda: [(examples, order)], len(rows), epochs=1)
         model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *training.losses]
         model.n_passes += 1
         if model.multilabel:

@@ -5,7 +5,7 @@
 | `width` | any | 8 |
 | `epochs` | up to 100,000 rows / 500,000 / more | 5 / 3 / 2 |
 | `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 8 |
-| `rescore` | 1,000 to 500,000 rows, 64 labels or more, and no more numbers than W has | 128, else 0 |
+| `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
 | `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
 
 With `size_budget` the largest model of this list whose weights fit, as int8:
@@ -13,8 +13,11 @@ With `size_budget` the largest model of this list whose weights fit, as int8:
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .linear import padded
 from .trellis import Trellis
@@ -23,6 +26,7 @@ _WIDTH = 8
 _RANK = 128
 _MULTIPLICATIONS = 2.5e9
 _FEWEST, _MOST = 3, 8  # trellises
+_WEIGHING_ROWS = 1000  # at most, to weigh an embedding
 # From small to large: width and trellises. Several narrow ones come before few wide ones.
 LADDER = (
     *((2, n) for n in (1, 2, 3)),
@@ -43,10 +47,11 @@ class Size:
     n_values: int
     n_labels: int
 
-    @property
-    def width(self) -> int:
-        """The width of a trellis."""
-        return _WIDTH
+    @classmethod
+    def of(cls, X: Any, n_labels: int) -> Size:
+        """Return the size of a feature matrix and its labels."""
+        n_values = X.nnz if hasattr(X, "indptr") else X.size
+        return cls(X.shape[0], X.shape[1], int(n_values), n_labels)
 
     @property
     def epochs(self) -> int:
@@ -87,6 +92,70 @@ class Size:
         """Return how many bytes the weights take as int8, a scale per feature included."""
         block = padded(Trellis(self.n_labels, width).n_edges)
         return (self.n_features + 1) * (n_trellises * block + 4)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be learned: every "auto" as a number."""
+
+    width: int
+    n_trellises: int
+    epochs: int = 1
+    rank: int = 0  # of the embedding that rescores
+    n_held_out: int = 0
+    stops_early: bool = False  # by the rows held out; else they only weigh the embedding
+
+
+def plan_for(estimator: Any, size: Size, rescores: bool = True) -> Plan:
+    """Return what the estimator will do with data of some size."""
+    epochs = _or(estimator.epochs, size.epochs)
+    if estimator.size_budget is not None:
+        if (estimator.width, estimator.n_trellises) != ("auto", "auto"):
+            raise ValueError(
+                "size_budget stands for width and n_trellises: give it or them, not both"
+            )
+        width, n_trellises = size.largest(parsed_bytes(estimator.size_budget))
+    else:
+        width = _or(estimator.width, _WIDTH)
+        n_trellises = _n_trellises(estimator, lambda: size.n_trellises(width, epochs))
+    automatic = estimator.size_budget is None and estimator.loss != "separation"
+    rank = _or(estimator.rescore, size.rank(width, n_trellises) if automatic else 0)
+    if not rescores:
+        if rank and estimator.rescore != "auto":
+            raise ValueError(f"rescore={rank} needs all rows at once, and cannot learn in batches")
+        rank = 0
+    if estimator.validation_fraction == "auto":
+        n_held_out = size.n_held_out
+    else:
+        n_held_out = math.ceil(estimator.validation_fraction * size.n_rows)
+    stops_early = n_held_out > 0
+    if rank and not stops_early:
+        n_held_out = min(max(size.n_rows // 20, 1), _WEIGHING_ROWS)
+    if n_held_out >= size.n_rows:
+        raise ValueError(
+            f"validation_fraction={estimator.validation_fraction} leaves none of the "
+            f"{size.n_rows} rows to learn from"
+        )
+    return Plan(width, n_trellises, epochs, rank, n_held_out, stops_early)
+
+
+def streaming_plan(estimator: Any) -> Plan:
+    """Return what the estimator will do with data of which one batch is known."""
+    if estimator.size_budget is not None:
+        raise ValueError("size_budget needs all rows at once; partial_fit takes width")
+    return Plan(_or(estimator.width, _WIDTH), _n_trellises(estimator, lambda: _FEWEST))
+
+
+def _n_trellises(estimator: Any, chosen: Callable[[], int]) -> int:
+    if estimator.n_trellises != "auto":
+        return int(estimator.n_trellises)
+    if isinstance(estimator.assignment, str):
+        return chosen()
+    return len(estimator.assignment) if isinstance(estimator.assignment, list) else 1
+
+
+def _or(given: Any, automatic: int) -> int:
+    return automatic if isinstance(given, str) else int(given)
 
 
 def parsed_bytes(size_budget: str | int) -> int:

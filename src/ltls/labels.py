@@ -40,6 +40,8 @@ def as_targets(y: Any) -> Targets:
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
+    if isinstance(y, Targets):
+        return y
     if hasattr(y, "tocsr"):
         return _indicator(y.tocsr(), "sparse")
     if hasattr(y, "to_numpy"):  # of pandas or polars

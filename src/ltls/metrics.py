@@ -235,17 +235,44 @@ def propensities(
     >>> propensities([0, 0, 0, 0, 0, 0, 1, 2]).round(4)
     array([0.629 , 0.4809, 0.4809])
     """
-    if not a >= 0:
-        raise ValueError(f"a must be at least 0, got {a!r}")
-    if not b > 0:
-        raise ValueError(f"b must be above 0, got {b!r}")
     truth = label_matrix(y_train, "y_train")
     n_rows, width = truth.shape
     if n_labels is not None and n_labels < width:
         raise ValueError(f"n_labels must be at least the {width} of y_train, got {n_labels}")
     counts = np.bincount(truth.indices, minlength=width if n_labels is None else n_labels)
+    return propensities_of(counts, n_rows, a, b)
+
+
+def propensities_of(
+    counts: ArrayLike, n_rows: int, a: float = 0.55, b: float = 1.5
+) -> NDArray[np.float64]:
+    """Estimate propensities as :func:`propensities` does, from how many rows have each label.
+
+    Parameters
+    ----------
+    counts : array-like of int of shape (n_labels,)
+        How many training rows have each label.
+    n_rows : int
+        How many training rows there are.
+    a, b : float, default=0.55 and 1.5
+        As for :func:`propensities`.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_labels,)
+
+    Examples
+    --------
+    >>> from ltls.metrics import propensities_of
+    >>> propensities_of([6, 1, 1], n_rows=8).round(4)
+    array([0.629 , 0.4809, 0.4809])
+    """
+    if not a >= 0:
+        raise ValueError(f"a must be at least 0, got {a!r}")
+    if not b > 0:
+        raise ValueError(f"b must be above 0, got {b!r}")
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    result: NDArray[np.float64] = 1.0 / (1.0 + c * (counts + b) ** -a)
+    result: NDArray[np.float64] = 1.0 / (1.0 + c * (np.asarray(counts) + b) ** -a)
     return result
 
 

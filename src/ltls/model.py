@@ -49,6 +49,9 @@ class Model:
     zero_based: bool | None = None  # where the features of its svmlight file counted from, if known
     loss_curve: list[float] = field(default_factory=list)
     n_passes: int = 0
+    n_rows: int = 0  # seen, each pass of a fit counted once
+    counts: Ints | None = None  # how many of them had each label; None in a file of older days
+    columns: dict[str, Any] | None = None  # of the table it was trained on, by what they are
 
     @property
     def linear(self) -> LinearModel:
@@ -66,6 +69,16 @@ class Model:
     def decoder(self, n_jobs: int | None) -> Decoder:
         """Return what turns edge scores into labels."""
         return Decoder(self.trellis, self.codebooks, len(self.labels), self.loss, n_jobs)
+
+    def count(self, ids: Ints, n_rows: int) -> None:
+        """Take note of rows to learn from and their labels: metrics weigh rare labels by it."""
+        self.n_rows += n_rows
+        counts = np.bincount(ids, minlength=len(self.labels))
+        if self.counts is not None:
+            counts[: len(self.counts)] += self.counts
+        elif self.n_passes:  # it was not counted from the beginning
+            return
+        self.counts = counts
 
     def make_room(self) -> None:
         """Grow the trellis until every label can have a path; no old label's score changes."""

@@ -1,13 +1,14 @@
 """Model files: one safetensors file, no pickle, its weights usable where they lie.
 
-The file's metadata holds a description of the model as JSON, a checksum of every tensor, and one of
-the whole header, which is checked whenever a file is opened. The tensors are
+The tensors of a checked file (`ltls.tensor_file`), beside a description of the model, are
 
     weights      (features, edges of all trellises) float32, float16 or int8, padded as in memory
     scales       (features,) float32, for int8
     paths.0 …    (labels,) int64, for each table codebook
-    embedding.*  what rescores, if anything does: features, with their scales, and labels
+    embedding.…  what rescores, if anything does: features, with their scales, and labels
     labels       numbers, or for other labels their UTF-8 text as JSON
+    counts       (labels,) int64, how many rows of training had each label
+    text.…       of a model that takes strings: its vectoriser, see `ltls.vectoriser`
 
 All but the weights are read, and so checked, whenever a model is loaded; `verify` checks those too.
 """
@@ -15,73 +16,50 @@ All but the weights are read, and so checked, whenever a model is loaded; `verif
 from __future__ import annotations
 
 import base64
-import errno
-import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .atomic import replacing
 from .codebook import RandomCodebook, TableCodebook
 from .labels import Labels
 from .linear import LinearModel
 from .model import Model
 from .rescoring import Embedding
+from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
 from .trellis import Trellis
 
 if TYPE_CHECKING:
+    from .assignment import Codebook
     from .classifier import LTLSClassifier
 
-FORMAT_VERSION = 2
-_DTYPES: dict[str, npt.DTypeLike] = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I8": np.int8,
-    "U8": np.uint8,
-}
+# Version 2 scales rows to length 1, rescores, or takes strings.
+MODEL = Kind("model file", "ltls", version=2)
 _STATE = ("loss", "l1", "multilabel", "form", "usual_labels", "threshold", "loss_curve",
           "zero_based", "n_passes")  # fmt: skip
 _MAPPED = ("weights", "embedding.features")  # read only where they are needed
-_NO_CHECKSUM = "0" * 64
-_MOST_HEADER = 100_000_000  # safetensors' own limit
-
-
-class ModelFileError(ValueError):
-    """A file is no model, is damaged, or comes from a newer version."""
+_TRAINED_ON = ("n_rows", "columns")
 
 
 def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "float32") -> None:
     """Write a fitted estimator to a file; see `LTLSClassifier.save`."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     learned = model._learned
     linear = learned.linear.stored_as(dtype)
-    tensors: dict[str, npt.NDArray[Any]] = {"weights": linear.weights}
+    codebooks, tensors = encode_codebooks(learned.codebooks)
+    tensors["weights"] = linear.weights
     if linear.scales is not None:
         tensors["scales"] = linear.scales
-    codebooks: list[dict[str, Any]] = []
-    for number, book in enumerate(learned.codebooks):
-        if isinstance(book, TableCodebook):
-            codebooks.append({"kind": "table", "paths": f"paths.{number}"})
-            tensors[f"paths.{number}"] = book.paths
-        else:
-            grown_from = list(book.grown_from)
-            codebooks.append({"kind": "random", "seed": book.seed, "grown_from": grown_from})
     embedding = None if learned.embedding is None else learned.embedding.stored_as(dtype)
     if embedding is not None:
         tensors["embedding.features"] = embedding.features.weights
         tensors["embedding.labels"] = embedding.labels
         if embedding.features.scales is not None:
             tensors["embedding.scales"] = embedding.features.scales
+    if learned.counts is not None:
+        tensors["counts"] = learned.counts
     kind, tensors["labels"] = _encode_labels(learned.labels.values)
     description = {
         "trellis": {"n_classes": learned.trellis.n_classes, "width": learned.trellis.width},
@@ -91,28 +69,15 @@ def save(model: LTLSClassifier, path: str | os.PathLike[str], dtype: str = "floa
         "unit_length": linear.unit_length,
         "embedding": embedding and {"rank": embedding.rank, "weight": embedding.weight},
         "state": {name: getattr(learned, name) for name in _STATE},
+        "trained_on": {name: getattr(learned, name) for name in _TRAINED_ON},
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
-        "parameters": _encode_parameters(model.get_params(deep=False)),
+        "parameters": encode_parameters(model.get_params(deep=False)),
     }
-    from . import __version__
-
-    metadata = {
-        "format": "ltls",
-        "format_version": str(FORMAT_VERSION),
-        "ltls_version": __version__,
-        "model": json.dumps(description),
-        "sha256": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
-        "header_sha256": _NO_CHECKSUM,
-    }
-    with replacing(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        try:
-            save_file(tensors, temporary, metadata)
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(errno.EIO, str(error), str(path)) from error
-        temporary.chmod(mode)  # safetensors writes for the owner alone
-        _seal(temporary)
+    vectoriser = getattr(model, "vectoriser_", None)
+    if vectoriser is not None:
+        description["text"], parts = vectoriser.state()
+        tensors.update({f"text.{name}": tensor for name, tensor in parts.items()})
+    write(path, MODEL, description, tensors)
 
 
 def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> LTLSClassifier:
@@ -130,23 +95,22 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     Returns
     -------
     LTLSClassifier
-        Ready to predict. `partial_fit` goes on from its weights.
+        Ready to predict. `partial_fit` goes on from its weights. It is a `TextClassifier`, which
+        takes strings, if it was one.
 
     Raises
     ------
     ModelFileError
         If the file is no model, is damaged, or comes from a newer version.
     """
-    from .classifier import LTLSClassifier
-
-    file = _File(Path(path))
+    file = TensorFile(Path(path), MODEL)
     file.verify([name for name in file.tensors if verify or name not in _MAPPED])
-    with _damage_reported(file.path):
+    with damage_reported(file.path):
         description = file.description
-        model = LTLSClassifier(**_decode_parameters(description["parameters"]))
+        model = _estimator(file)
         labels = Labels(_decode_labels(description["labels"]["kind"], file.tensor("labels")))
         trellis = Trellis(**description["trellis"])
-        codebooks = [_codebook(book, trellis.n_classes, file) for book in description["codebooks"]]
+        codebooks = decode_codebooks(description["codebooks"], trellis.n_classes, file)
         weights = file.tensor("weights")
         linear = LinearModel(
             weights if mmap else np.array(weights),
@@ -156,9 +120,12 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
             description["intercept"],
             description.get("unit_length", False),  # files of the first version have none
         )
-        model._learned = Model(labels, trellis, codebooks, scoring=linear, **description["state"])
+        known = {**description["state"], **description.get("trained_on", {})}
+        model._learned = Model(labels, trellis, codebooks, scoring=linear, **known)
         if description.get("embedding"):
             model._learned.embedding = _embedding(description, file, mmap)
+        if "counts" in file.tensors:
+            model._learned.counts = np.array(file.tensor("counts"))
         model.n_features_in_ = linear.n_features
         if description["feature_names"]:
             model.feature_names_in_ = np.array(description["feature_names"], object)
@@ -167,9 +134,9 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
 
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
     """Return facts about a model file, and check its tensors unless told not to."""
-    file = _File(Path(path))
+    file = TensorFile(Path(path), MODEL)
     file.verify([name for name in file.tensors if verify])
-    with _damage_reported(file.path):
+    with damage_reported(file.path):
         model = file.description
         weights = file.tensors["weights"]
         trellis = Trellis(**model["trellis"])
@@ -186,119 +153,61 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "multilabel": model["state"]["multilabel"],
             "rescore": (model.get("embedding") or {"rank": 0})["rank"],
             "codebook": model["codebooks"][0]["kind"],
-            "dtype": np.dtype(_DTYPES[weights["dtype"]]).name,
+            "dtype": np.dtype(DTYPES[weights["dtype"]]).name,
             "bytes": file.size,
             "verified": verify,
+            **({"text": model["text"]} if "text" in model else {}),
+            **{name: value for name, value in model.get("trained_on", {}).items() if value},
             "parameters": _decode_parameters(model["parameters"]),
         }
 
 
-@contextmanager
-def _damage_reported(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong inside a file that passed its checks into one kind of error."""
-    try:
-        yield
-    except ModelFileError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise ModelFileError(f"{path} is damaged: {error!r}") from error
+def _estimator(file: TensorFile) -> LTLSClassifier:
+    """Return the estimator that was saved, with its parameters and nothing learned yet."""
+    parameters = _decode_parameters(file.description["parameters"])
+    if "text" not in file.description:
+        from .classifier import LTLSClassifier
+
+        return LTLSClassifier(**parameters)
+    from .text import TextClassifier
+    from .vectoriser import Vectoriser
+
+    model = TextClassifier(**parameters)
+    names = [name for name in file.tensors if name.startswith("text.")]
+    parts = {name.removeprefix("text."): file.tensor(name) for name in names}
+    model.vectoriser_ = Vectoriser.from_state(file.description["text"], parts)
+    return model
 
 
-class _File:
-    """An open model file whose header has been checked."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = path.stat().st_size
-        if self.size < 10:
-            raise ModelFileError(f"{path} is not a model file of ltls, or is cut short")
-        # One map of the whole file: it stays the same file, whatever takes its place meanwhile.
-        self._bytes = np.memmap(path, np.uint8, "r").view(np.ndarray)
-        self.size = len(self._bytes)
-        length = int.from_bytes(self._bytes[:8].tobytes(), "little")
-        if not 2 <= length <= min(_MOST_HEADER, self.size - 8):
-            raise ModelFileError(f"{path} is not a model file of ltls, or is cut short")
-        header = self._bytes[8 : 8 + length].tobytes()
-        try:
-            self.tensors: dict[str, Any] = json.loads(header)
-            self.metadata: dict[str, str] = self.tensors.pop("__metadata__")
-            foreign = self.metadata["format"] != "ltls"
-            version = int(self.metadata["format_version"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ModelFileError(f"{path} is not a model file of ltls") from None
-        if foreign:
-            raise ModelFileError(f"{path} is not a model file of ltls")
-        if version > FORMAT_VERSION:
-            raise ModelFileError(
-                f"{path} has format version {version}, written by ltls "
-                f"{self.metadata.get('ltls_version')}; this version reads up to {FORMAT_VERSION}: "
-                "upgrade ltls"
-            )
-        if _header_checksum(header, self.size - 8 - length) != self.metadata.get("header_sha256"):
-            raise ModelFileError(f"{path} is damaged: its header or its size was changed")
-        self._start = 8 + length
-        with _damage_reported(path):
-            self.description: dict[str, Any] = json.loads(self.metadata["model"])
-
-    def tensor(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor, mapped from the file."""
-        entry = self.tensors[name]
-        begin, end = entry["data_offsets"]
-        dtype = np.dtype(_DTYPES[entry["dtype"]])
-        if not 0 <= begin <= end <= self.size - self._start:
-            raise ModelFileError(f"{self.path} is damaged: tensor {name!r} lies outside of it")
-        data = self._bytes[self._start + begin : self._start + end]
-        return data.view(dtype).reshape(entry["shape"])
-
-    def verify(self, names: list[str]) -> None:
-        """Check tensors against their checksums."""
-        with _damage_reported(self.path):
-            expected = json.loads(self.metadata["sha256"])
-            for name in names:
-                if _checksum(self.tensor(name)) != expected[name]:
-                    raise ModelFileError(f"{self.path} is damaged: tensor {name!r} was changed")
+def encode_codebooks(
+    codebooks: list[Codebook],
+) -> tuple[list[dict[str, Any]], dict[str, npt.NDArray[Any]]]:
+    """Return what describes codebooks, and the tables of those that have one."""
+    described: list[dict[str, Any]] = []
+    tables: dict[str, npt.NDArray[Any]] = {}
+    for number, book in enumerate(codebooks):
+        if isinstance(book, TableCodebook):
+            described.append({"kind": "table", "paths": f"paths.{number}"})
+            tables[f"paths.{number}"] = book.paths
+        else:
+            grown_from = list(book.grown_from)
+            described.append({"kind": "random", "seed": book.seed, "grown_from": grown_from})
+    return described, tables
 
 
-def _seal(path: Path) -> None:
-    """Put the checksum of the header into the header."""
-    with path.open("r+b") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        header = stream.read(length)
-        data = path.stat().st_size - 8 - length
-        before, after = _around_checksum(header)
-        sealed = before + _header_checksum(header, data).encode() + after
-        stream.seek(8)
-        stream.write(sealed)
-        stream.flush()
-        os.fsync(stream.fileno())
+def decode_codebooks(
+    described: list[dict[str, Any]], n_paths: int, file: TensorFile
+) -> list[Codebook]:
+    """Return the codebooks that a file describes."""
+    return [
+        TableCodebook(n_paths, file.tensor(book["paths"]))
+        if book["kind"] == "table"
+        else RandomCodebook(n_paths, book["seed"], grown_from=book["grown_from"])
+        for book in described
+    ]
 
 
-def _around_checksum(header: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and after the header's own checksum."""
-    before, name, after = header.rpartition(b'"header_sha256":"')
-    return before + name, after[len(_NO_CHECKSUM) :]
-
-
-def _header_checksum(header: bytes, data_bytes: int) -> str:
-    """Return the checksum of a header, its own counted as zeros, and of the data's size."""
-    before, after = _around_checksum(header)
-    blank = before + _NO_CHECKSUM.encode() + after
-    return hashlib.sha256(blank + data_bytes.to_bytes(8, "little")).hexdigest()
-
-
-def _checksum(tensor: npt.NDArray[Any]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(tensor).data).hexdigest()
-
-
-def _codebook(
-    description: dict[str, Any], n_paths: int, file: _File
-) -> TableCodebook | RandomCodebook:
-    if description["kind"] == "table":
-        return TableCodebook(n_paths, file.tensor(description["paths"]))
-    return RandomCodebook(n_paths, description["seed"], grown_from=description["grown_from"])
-
-
-def _embedding(description: dict[str, Any], file: _File, mmap: bool) -> Embedding:
+def _embedding(description: dict[str, Any], file: TensorFile, mmap: bool) -> Embedding:
     features = file.tensor("embedding.features")
     linear = LinearModel(
         features if mmap else np.array(features),
@@ -359,7 +268,8 @@ def _decode(value: Any) -> Any:
     raise ModelFileError(f"a label or parameter of unknown kind {kind!r}")
 
 
-def _encode_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+def encode_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return an estimator's parameters as JSON can hold them."""
     encoded = {}
     for name, value in parameters.items():
         if isinstance(value, dict):  # class_weight

@@ -1,38 +1,33 @@
 """Files of the field in, sparse matrices out: svmlight and the Extreme Classification Repository.
 
-scikit-learn's parser does the work. It names no line when it fails, so a file that it refuses is
-walked through again in Python, line by line, to say which line is wrong and why.
+`read` holds a whole file, `Stream` a part of it at a time.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
-import re
-import zlib
-from collections.abc import Callable, Iterator
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from . import _engine
+from .arrays import as_integer, threads
 from .atomic import replacing
+from .compressed import opened, opened_to_write, packed
+from .labels import Targets
 from .metrics import label_matrix
+from .row_text import Base, Format, RowText
 
-Format = Literal["svmlight", "xmc"]
+T = TypeVar("T")
 
-# By suffix: the first bytes of such a file, and how to open one.
-_COMPRESSIONS: dict[str, tuple[bytes, Callable[..., Any]]] = {
-    ".gz": (b"\x1f\x8b", gzip.open),
-    ".xz": (b"\xfd7zXZ\x00", lzma.open),
-    ".bz2": (b"BZh", bz2.open),
-}
-_LARGEST_INDEX = 2**31 - 2  # of a feature: scikit-learn's parser has 32 bits for it
+_BLOCK = 1 << 24  # bytes of text that are parsed at a time where all of them are wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +60,11 @@ class Dataset:
     zero_based: bool
 
     @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return int(self.X.shape[0])
+
+    @property
     def n_labels(self) -> int:
         """How many labels there are."""
         return int(self.Y.shape[1])
@@ -87,27 +87,38 @@ class Dataset:
             row = int(np.argmax(self.labels_per_row != 1))
             count = self.labels_per_row[row]
             raise ValueError(f"y needs one label in every row, row {row} has {count}; use Y")
-        return np.concatenate(self.labels())
+        return self._labels
+
+    @property
+    def targets(self) -> Targets:
+        """The labels of all rows in the form that `LTLSClassifier.fit` reads fastest."""
+        one = self.single_label
+        form = "single" if one else "lists"
+        return Targets(self.Y.indptr.astype(np.int64), self._labels, not one, form)
 
     def labels(self) -> list[NDArray[np.int64]]:
         """Give the labels of every row, as the file names them."""
-        columns = self.Y.indices.astype(np.int64)
-        values = columns if self.classes is None else self.classes[columns]
-        return np.split(values, self.Y.indptr[1:-1])
+        return np.split(self._labels, self.Y.indptr[1:-1])
+
+    @property
+    def _labels(self) -> NDArray[np.int64]:
+        columns: NDArray[np.int64] = self.Y.indices.astype(np.int64)
+        return columns if self.classes is None else self.classes[columns]
 
 
 def read(
     path: str | os.PathLike[str],
     format: Format | None = None,  # noqa: A002
     n_features: int | None = None,
-    zero_based: bool | Literal["auto"] = "auto",
+    zero_based: Base = "auto",
+    n_jobs: int | None = None,
 ) -> Dataset:
-    r"""Read a file of sparse rows with labels, plain or compressed with gzip, xz or bzip2.
+    r"""Read a file of sparse rows with labels, plain or compressed with gzip, xz, bzip2 or zstd.
 
     Parameters
     ----------
     path : str or path-like
-        The file. Compression is told by its first bytes, not by its name.
+        The file; ``-`` is standard input. Compression is told by the first bytes, not by the name.
     format : {"svmlight", "xmc"}, optional
         ``svmlight`` lines are ``label,label,... index:value ...`` with integer labels and comments
         after ``#``; ``xmc`` has a first line ``rows features labels`` and counts from 0. By
@@ -117,6 +128,8 @@ def read(
     zero_based : bool or "auto", default="auto"
         Whether features count from 0 in an svmlight file; ``"auto"`` means from 1 unless index 0
         occurs. Pass the training set's ``zero_based`` when reading its test set.
+    n_jobs : int or None, default=None
+        Threads that parse: None is one, −1 all cores.
 
     Returns
     -------
@@ -137,19 +150,95 @@ def read(
     >>> rows.y, rows.n_labels
     (array([ 7, -1]), 2)
     """
-    if format not in (None, "svmlight", "xmc"):
-        raise ValueError(f"format must be 'svmlight', 'xmc' or None, got {format!r}")
-    if n_features is not None and n_features < 1:
-        raise ValueError(f"n_features must be at least 1, got {n_features}")
-    if zero_based not in (True, False, "auto"):
-        raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}")
+    _check(format, n_features, zero_based)
     name = os.fspath(path)
-    try:
-        return _read(name, format, n_features, zero_based)
-    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the system's own: no such file, no permission
-        raise ValueError(f"{name}: the compressed file is cut short or damaged: {error}") from error
+    with opened(name) as stream:
+        text = RowText(name, stream, format, n_features, zero_based, threads(n_jobs))
+        parts = list(text.parse(_BLOCK))
+    text.finish()
+    return _dataset(parts, text)
+
+
+class Stream:
+    r"""A file of rows larger than memory, a part of it at a time, as often as it is wanted.
+
+    Iterating gives the file's rows in their order, as one `Dataset` after another. While one is
+    worked on, the next is parsed in the background, and no others are held.
+
+    Parameters
+    ----------
+    path, format, n_features, zero_based, n_jobs
+        As for `read`. What can be read only once, as standard input, is copied to a temporary file.
+        An svmlight file is read once in advance unless `n_features` and `zero_based` are given.
+    chunk_size : int, default=2**25
+        Bytes of (unpacked) text that a part has, about.
+
+    Attributes
+    ----------
+    n_features : int
+    zero_based : bool
+        As of `Dataset`, for all parts.
+    n_rows : int or None
+        How many rows there are, when all were read once.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from ltls import LTLSClassifier
+    >>> from ltls.readers import Stream
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rows.txt")
+    ...     _ = path.write_text("7 1:0.5 3:2\n-1 2:1\n" * 1000)
+    ...     rows = Stream(path, chunk_size=1 << 12)
+    ...     sizes = [part.X.shape for part in rows]
+    ...     classifier = LTLSClassifier(random_state=0).fit_stream(rows)
+    >>> sizes
+    [(432, 3), (431, 3), (431, 3), (431, 3), (275, 3)]
+    >>> classifier.predict([[0, 1, 0]])
+    array([-1])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        format: Format | None = None,  # noqa: A002
+        n_features: int | None = None,
+        zero_based: Base = "auto",
+        chunk_size: int = 1 << 25,
+        n_jobs: int | None = None,
+    ) -> None:
+        _check(format, n_features, zero_based)
+        self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
+        self.n_rows: int | None = None
+        self._name, self._format, self._n_jobs = os.fspath(path), format, threads(n_jobs)
+        self._file = self._name
+        if self._name == "-" or not os.path.isfile(self._name):
+            self._copy = _copied(self._name)
+            self._file = self._copy.name
+        with opened(self._file) as stream:
+            text = RowText(self._name, stream, format, n_features, zero_based, self._n_jobs)
+            if text.n_features is None or text.zero_based == "auto":
+                for _ in text.parse(self.chunk_size):
+                    pass
+                text.finish()
+                self.n_rows = text.n_rows
+        assert text.n_features is not None
+        self.n_features, self.zero_based = text.n_features, bool(text.zero_based)
+
+    def __iter__(self) -> Iterator[Dataset]:
+        # OpenMP's limits are those of the thread that asks, not of the one that will parse.
+        return _ahead(self._parts(_engine.threads_for(self._n_jobs)))
+
+    def _parts(self, n_jobs: int) -> Iterator[Dataset]:
+        with opened(self._file) as stream:
+            text = RowText(
+                self._name, stream, self._format, self.n_features, self.zero_based, n_jobs
+            )
+            for rows in text.parse(self.chunk_size):
+                if len(rows.feature_ends):
+                    yield _dataset([rows], text)
+        text.finish()
+        self.n_rows = text.n_rows
 
 
 def write(path: str | os.PathLike[str], X: Any, Y: Any, format: Format) -> None:  # noqa: A002
@@ -158,7 +247,7 @@ def write(path: str | os.PathLike[str], X: Any, Y: Any, format: Format) -> None:
     Parameters
     ----------
     path : str or path-like
-        Where to; compressed where the name ends in .gz, .xz or .bz2.
+        Where to; compressed where the name ends in .gz, .xz, .bz2 or .zst.
     X : array-like or sparse matrix of shape (n_rows, n_features)
         The features; written with the precision of float32.
     Y : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
@@ -194,154 +283,65 @@ def write(path: str | os.PathLike[str], X: Any, Y: Any, format: Format) -> None:
     if not zero_based and ((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0)).any():
         raise ValueError("X and Y have a row with no features and no labels; use format='xmc'")
     name = os.fspath(path)
-    open_as = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", open))[1]
-    with replacing(name) as temporary, open_as(temporary, "wb") as stream:
+    with replacing(name) as temporary, opened_to_write(temporary, name) as stream:
         if zero_based:
             stream.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
         dump_svmlight_file(X, Y, stream, zero_based=zero_based, multilabel=True)
 
 
-def _read(
-    name: str, kind: Format | None, n_features: int | None, zero_based: bool | Literal["auto"]
-) -> Dataset:
-    header, skip = (None, 0) if kind == "svmlight" else _header(name)
-    if kind == "xmc" and header is None:
-        raise ValueError(f"{name}: an xmc file starts with three counts, 'rows features labels'")
-    lines = _Lines(name, skip, n_rows=header[0] if header else 0)
-    try:
-        X, labels = _parse(lines)
-    except (ValueError, OverflowError):
-        _check_lines(lines)  # says what is wrong, unless it is only the order of the features
-        X, labels = _parse(_Lines(name, skip, lines.n_rows, sort=True))
-    if not labels:
-        raise ValueError(f"{name}: the file has no rows")
-    if header and header[0] != len(labels):
-        raise ValueError(f"{name}: the header says {header[0]} rows, there are {len(labels)}")
-    if zero_based == "auto":
-        zero_based = bool(X.nnz and X.indices.min() == 0)
-    first = 0 if header or zero_based else 1
-    limit, n_labels = header[1:] if header else (n_features, None)
-    last = _LARGEST_INDEX if limit is None else first + limit - 1
-    values = np.fromiter(chain.from_iterable(labels), np.float64)
-    outside = X.nnz and (X.indices.min() < first or X.indices.max() > last)
-    if outside or not np.isfinite(X.data).all() or not _are_labels(values, n_labels):
-        _check_lines(lines, first, last, n_labels)
-    width = int(X.indices.max(initial=first)) + 1 - first if limit is None else limit
-    if n_features is not None and n_features < width:
-        raise ValueError(f"n_features must be at least the {width} of {name}, got {n_features}")
-    shape = (len(labels), n_features or width)
-    X = sp.csr_matrix((X.data, X.indices - first, X.indptr), shape=shape)
-    columns, classes = values.astype(np.int64), None
+def _check(kind: Format | None, n_features: int | None, zero_based: Base) -> None:
+    if kind not in (None, "svmlight", "xmc"):
+        raise ValueError(f"format must be 'svmlight', 'xmc' or None, got {kind!r}")
+    if n_features is not None and n_features < 1:
+        raise ValueError(f"n_features must be at least 1, got {n_features}")
+    if zero_based not in (True, False, "auto"):
+        raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}")
+
+
+def _dataset(parts: Sequence[_engine.TextRows], text: RowText) -> Dataset:
+    """Join parsed rows; `text` knows what its features and labels are counted from."""
+    indices = _joined([part.features for part in parts])
+    indices -= text.first
+    indptr = _row_bounds([part.feature_ends for part in parts])
+    shape = (len(indptr) - 1, text.n_features)
+    X = sp.csr_matrix((_joined([part.values for part in parts]), indices, indptr), shape=shape)
+    # Viewed as what NumPy calls int64: the engine's may be its twin of another name.
+    columns, classes = _joined([part.labels for part in parts]).view(np.int64), None
+    n_labels = text.n_labels
     if n_labels is None:
         classes, columns = np.unique(columns, return_inverse=True)
         n_labels = classes.size
-    indptr = np.cumsum([0, *map(len, labels)])
+    indptr = _row_bounds([part.label_ends for part in parts])
     # float32 and not a smaller type: products of indicators are sums, and must not wrap around.
     ones = np.ones(columns.size, dtype=np.float32)
-    Y = sp.csr_matrix((ones, columns, indptr), shape=(len(labels), n_labels))
-    Y.sum_duplicates()
-    Y.data[:] = 1
-    return Dataset(X, Y, classes, first == 0)
+    Y = sp.csr_matrix((ones, columns, indptr), shape=(shape[0], n_labels))
+    X.has_canonical_format = Y.has_canonical_format = True  # the parser sorts
+    return Dataset(X, Y, classes, text.first == 0)
 
 
-class _Lines:
-    """The lines of a file after its header, in the form of a file for scikit-learn's parser.
-
-    It passes over blank lines, but in an xmc file such a line is a row with neither labels nor
-    features. A query id alone makes an empty row, so among the first `n_rows` lines it stands in.
-    """
-
-    def __init__(self, name: str, skip: int, n_rows: int, sort: bool = False) -> None:
-        self.name, self.skip, self.n_rows, self.sort = name, skip, n_rows, sort
-
-    def read(self) -> bytes:  # a file must have it for scikit-learn, which then iterates
-        return b"".join(self)
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _open(self.name) as stream:
-            for number, line in enumerate(islice(stream, self.skip, None)):
-                if number < self.n_rows and not line.lstrip():
-                    yield b"qid:0"
-                else:
-                    yield _sorted_line(line) if self.sort else line
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _parse(lines: _Lines) -> tuple[sp.csr_matrix, list[tuple[float, ...]]]:
-    from sklearn.datasets import load_svmlight_file  # a slow import
-
-    X, labels = load_svmlight_file(lines, dtype=np.float32, multilabel=True, zero_based=True)
-    return X, labels
-
-
-def _sorted_line(line: bytes) -> bytes:
-    words = [word for word in line.partition(b"#")[0].split() if not word.startswith(b"qid:")]
-    order = [int(word.partition(b":")[0]) if b":" in word else -1 for word in words]
-    return b" ".join(words[at] for at in np.argsort(order))
+def _row_bounds(ends: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return a matrix' indptr from where the rows of its parts end."""
+    totals = np.cumsum([0, *(part[-1] if len(part) else 0 for part in ends)])
+    return np.concatenate([[0], *(part + total for part, total in zip(ends, totals, strict=False))])
 
 
-def _check_lines(
-    lines: _Lines, first: int = 0, last: int = _LARGEST_INDEX, n_labels: int | None = None
-) -> None:
-    for number, line in enumerate(lines, lines.skip + 1):
-        words = line.partition(b"#")[0].decode("ascii", "backslashreplace").split()
-        fault = _fault(words, first, last, n_labels)
-        if fault:
-            raise ValueError(f"{lines.name}, line {number}: {fault}")
+def _copied(name: str) -> Any:
+    """Return a temporary file with the bytes of what can be read only once."""
+    copy = tempfile.NamedTemporaryFile(prefix="ltls-")  # noqa: SIM115
+    with packed(name) as source:
+        shutil.copyfileobj(source, copy)
+    copy.flush()
+    return copy
 
 
-def _fault(words: list[str], first: int, last: int, n_labels: int | None) -> str:
-    """Say what is wrong with a line, or nothing."""
-    if words and ":" not in words[0]:
-        for label in words.pop(0).split(","):
-            if not _are_labels(np.array([_number(label)]), n_labels):
-                span = "" if n_labels is None else f" from 0 to {n_labels - 1}"
-                return f"label {label!r} is not an integer{span}"
-    seen: set[int] = set()
-    for word in words[1:] if words and words[0].startswith("qid:") else words:
-        index, colon, value = word.partition(":")
-        if not colon:
-            return f"{word!r} is not of the form index:value"
-        if not re.fullmatch(r"[+-]?\d{1,18}", index) or not first <= int(index) <= last:
-            return f"feature index {index!r} is not an integer from {first} to {last}"
-        if int(index) in seen:
-            return f"feature index {index} occurs twice"
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(np.float32(_number(value)))
-        if not finite:
-            return f"value {value!r} of feature {index} is not a finite number"
-        seen.add(int(index))
-    return ""
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return float("nan")
-
-
-def _are_labels(values: NDArray[np.float64], n_labels: int | None) -> bool:
-    # Labels come as float64, which holds every integer up to 2**53.
-    least, most = (-(2.0**53), 2.0**53) if n_labels is None else (-1.0, float(n_labels))
-    return bool(((values > least) & (values < most) & (values == np.floor(values))).all())
-
-
-def _header(name: str) -> tuple[tuple[int, int, int] | None, int]:
-    """Return the three counts of an xmc file, or None, and the lines that they take."""
-    with _open(name) as stream:
-        for number, line in enumerate(stream, 1):
-            words = line.partition(b"#")[0].split()
-            if len(words) == 3 and all(re.fullmatch(rb"\d{1,18}", word) for word in words):
-                return (int(words[0]), int(words[1]), int(words[2])), number
-            if words:
-                break
-    return None, 0
-
-
-def _open(name: str) -> Any:
-    with open(name, "rb") as stream:
-        start = stream.read(8)
-    for magic, opener in _COMPRESSIONS.values():
-        if start.startswith(magic):
-            return opener(name, "rb")
-    return open(name, "rb")
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items, each while the next is made in the background."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item

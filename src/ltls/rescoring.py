@@ -8,7 +8,7 @@ answer are: only the candidates of the trellises and a few random labels are loo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,10 @@ import numpy.typing as npt
 from . import _engine
 from .arrays import threads
 from .linear import LinearModel, aligned_zeros, engine_features, padded
-from .training import Examples
+from .training import Examples, Training, interruptible
+
+if TYPE_CHECKING:
+    from .model import Model
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -143,3 +146,35 @@ class EmbeddingLearner:
             self.features, None, self.features.shape[1], 1, False, self.unit_length
         )
         return Embedding(linear, self.labels, self.rank)
+
+
+def learn_embedding(
+    model: Model,
+    examples: Examples,
+    rows: Ints,
+    held_out: Ints,
+    rank: int,
+    rng: Any,
+    n_jobs: int | None,
+    training: Training | None,
+) -> None:
+    """Give a model whose trellises have learned an embedding that rescores their candidates.
+
+    The rows held out say what it counts beside the trellises; it is dropped if that is nothing.
+    With `training`, the trellises' own, both then learn from these rows too.
+    """
+    linear = model.linear
+    with interruptible():
+        learner = EmbeddingLearner(
+            linear.n_features, len(model.labels), rank, linear.unit_length, rng
+        )
+        ids, scores = model.candidates(examples.X, CANDIDATES, n_jobs)
+        learner.run(examples, rows, ids, rng)
+        embedding = learner.embedding().weighed(
+            examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
+        )
+        if training is not None:
+            training.pass_over([(examples, held_out)])
+            learner.learn(examples, held_out, ids, rng)
+        if embedding.weight > 0:
+            model.embedding = embedding

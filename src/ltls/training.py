@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,10 @@ class Examples:
         return np.isin(rows[:, None] * n_labels + ids, own) & (ids >= 0)
 
 
+# Some examples, and the order in which to learn from their rows.
+Part: TypeAlias = tuple[Examples, Ints]
+
+
 @dataclass
 class Pass:
     """What one pass over the rows gave."""
@@ -74,6 +78,16 @@ class Pass:
 
 
 @dataclass
+class Standing:
+    """Where a training stands between two epochs, besides what its learner holds."""
+
+    losses: list[float] = field(default_factory=list)  # of every epoch so far
+    highest: float = -1.0  # precision on the held-out rows
+    waited: int = 0  # epochs since then
+    best: LinearModel | None = None
+
+
+@dataclass
 class Training:
     """A learner on its trellis and codebooks, and how it learns."""
 
@@ -91,60 +105,63 @@ class Training:
 
     def run(
         self,
-        examples: Examples,
-        rows: Ints,
+        parts: Callable[[], Iterable[Part]],
+        n_rows: int,
         *,
         epochs: int,
-        rng: Any,
-        shuffle: bool,
         patience: int = 0,
         precision: Callable[[LinearModel], float] | None = None,
+        standing: Standing | None = None,
+        after_epoch: Callable[[Standing], None] | None = None,
     ) -> LinearModel | None:
-        """Pass over the rows `epochs` times, or until Ctrl-C.
+        """Pass over the rows, which `parts` gives anew for every epoch, or until Ctrl-C.
 
         With `precision`, stop when the model's has not risen for `patience` epochs, and return the
-        best model.
+        best model. `standing` is where to go on; `after_epoch` is told where the training stands.
         """
-        best: LinearModel | None = None
-        highest, waited = -1.0, 0
-        with interruptible(), progress_bar(self.verbose, epochs, len(rows)) as show:
-            for epoch in range(epochs):
-                order = rng.permutation(rows) if shuffle else rows
-                self.pass_over(examples, order, partial(show, epoch + 1))
-                if precision is None:
-                    continue
-                model = self.learner.model(self.l1)
-                if (reached := precision(model)) > highest:
-                    highest, waited, best = reached, 0, model.copy()
-                elif (waited := waited + 1) >= patience:
+        at = Standing() if standing is None else standing
+        self.losses, done = at.losses, len(at.losses)
+        with interruptible(), progress_bar(self.verbose, epochs, n_rows, done) as show:
+            for epoch in range(done, epochs):
+                if precision is not None and at.waited >= patience:
                     break
-        return best
+                self.pass_over(parts(), partial(show, epoch + 1))
+                if precision is not None:
+                    model = self.learner.model(self.l1)
+                    if (reached := precision(model)) > at.highest:
+                        at.highest, at.waited, at.best = reached, 0, model.copy()
+                    else:
+                        at.waited += 1
+                if after_epoch is not None:
+                    after_epoch(at)
+        return at.best
 
     def pass_over(
-        self, examples: Examples, order: Ints, show: Callable[[Pass, int], None] | None = None
+        self, parts: Iterable[Part], show: Callable[[Pass, int], None] | None = None
     ) -> None:
-        """Learn from the rows in this order.
+        """Learn from the rows of some parts, in the order that each names.
 
         The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
         """
-        result = Pass()
+        learner, result, size = self.learner, Pass(), 64
         self.losses.append(0.0)
         try:
-            learner = self.learner
-            features = engine_features(examples.X, learner.intercept, learner.unit_length)
-            paths = self._paths(examples.labels)
-            first, size = 0, 64
-            while first < len(order):
-                chunk = order[first : first + size]
-                start = time.perf_counter()
-                result.add(*self._learn(examples, features, chunk, paths))
-                first += len(chunk)
-                if show is not None:
-                    show(result, len(chunk))
-                if time.perf_counter() - start < _CHUNK_SECONDS / 2:
-                    size *= 2
+            for examples, order in parts:
+                features = engine_features(examples.X, learner.intercept, learner.unit_length)
+                paths = self._paths(examples.labels)
+                first = 0
+                while first < len(order):
+                    chunk = order[first : first + size]
+                    start = time.perf_counter()
+                    result.add(*self._learn(examples, features, chunk, paths))
+                    first += len(chunk)
+                    if show is not None:
+                        show(result, len(chunk))
+                    if time.perf_counter() - start < _CHUNK_SECONDS / 2:
+                        size *= 2
         finally:
-            self.losses[-1] = result.mean_loss
+            # The sum's last digits depend on the chunks, and they on the clock.
+            self.losses[-1] = float(f"{result.mean_loss:.8g}")
             self.learner.epochs += 1
             self._assign_the_rest()
 
@@ -206,7 +223,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(
-    verbose: bool, epochs: int, rows: int
+    verbose: bool, epochs: int, rows: int, done: int = 0
 ) -> Iterator[Callable[[int, Pass, int], None]]:
     """Show a bar over all epochs with loss, P@1 and time left; yield what moves it on."""
     if not verbose:
@@ -222,7 +239,7 @@ def progress_bar(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("training", total=epochs * rows)
+        task = progress.add_task("training", total=epochs * rows, completed=done * rows)
 
         def show(epoch: int, result: Pass, done: int) -> None:
             text = (

@@ -1,0 +1,130 @@
+"""Strings in, sparse features out: scikit-learn's n-gram counters, kept without pickle.
+
+Words and characters are counted apart and weighted by TF-IDF, so that each kind has rows of length
+1; side by side, the two are scaled to length 1 again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
+from sklearn.preprocessing import normalize
+
+_WORD = r"(?u)\b\w+\b"  # scikit-learn's own leaves out words of one letter: "I", "5", "c"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How texts become features; see `TextClassifier`."""
+
+    ngram_range: tuple[int, int] | None
+    char_ngram_range: tuple[int, int] | None
+    min_df: int
+    max_features: int | None
+    n_features: int | None
+    sublinear_tf: bool
+    lowercase: bool
+
+    @property
+    def kinds(self) -> dict[str, tuple[int, int]]:
+        """The n-grams that are counted, of words and of characters."""
+        both = {"words": self.ngram_range, "characters": self.char_ngram_range}
+        return {kind: each for kind, each in both.items() if each is not None}
+
+
+class Vectoriser:
+    """Turns texts into rows of TF-IDF weighted n-grams."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._parts: list[tuple[Any, TfidfTransformer]] = []
+
+    def fit_transform(self, texts: Sequence[str]) -> csr_matrix:
+        """Learn the n-grams of texts and how frequent they are; return the texts' rows."""
+        self._parts, rows = [], []
+        for kind in self.settings.kinds:
+            counter, weights = self._counter(kind), self._weights()
+            try:
+                counts = counter.fit_transform(texts)
+            except ValueError as error:  # scikit-learn's words are about vocabularies
+                raise ValueError(
+                    f"no {kind} are left of the {len(texts)} texts: {error}; "
+                    "is this the column of text, or min_df too high?"
+                ) from None
+            rows.append(weights.fit_transform(counts))
+            self._parts.append((counter, weights))
+        return self._joined(rows)
+
+    def transform(self, texts: Sequence[str]) -> csr_matrix:
+        """Return the rows of texts; n-grams that were not learned count for nothing."""
+        parts = self._parts
+        return self._joined(
+            [weights.transform(counter.transform(texts)) for counter, weights in parts]
+        )
+
+    @property
+    def n_features(self) -> int:
+        """How many features a row has."""
+        return sum(len(weights.idf_) for _, weights in self._parts)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return what `from_state` needs, as JSON and arrays."""
+        tensors: dict[str, npt.NDArray[Any]] = {}
+        for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
+            tensors[f"{kind}.idf"] = np.asarray(weights.idf_, np.float64)
+            if self.settings.n_features is None:
+                ngrams = json.dumps(counter.get_feature_names_out().tolist(), ensure_ascii=False)
+                encoded = ngrams.encode("utf-8", "surrogatepass")
+                tensors[kind] = np.frombuffer(encoded, np.uint8)
+        sizes = {kind: len(tensors[f"{kind}.idf"]) for kind in self.settings.kinds}
+        return {**asdict(self.settings), **sizes}, tensors
+
+    @classmethod
+    def from_state(
+        cls, description: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]
+    ) -> Vectoriser:
+        """Return the vectoriser that `state` told of."""
+        known = {name: description[name] for name in Settings.__dataclass_fields__}
+        known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+        self = cls(Settings(**known))
+        for kind in self.settings.kinds:
+            idf, ngrams = tensors[f"{kind}.idf"], None
+            if self.settings.n_features is None:
+                ngrams = json.loads(tensors[kind].tobytes().decode("utf-8", "surrogatepass"))
+                if len(ngrams) != len(idf):
+                    raise ValueError(f"{len(ngrams)} {kind} have {len(idf)} weights")
+            weights = self._weights()
+            weights.idf_ = np.array(idf)
+            self._parts.append((self._counter(kind, ngrams), weights))
+        return self
+
+    def _counter(self, kind: str, ngrams: list[str] | None = None) -> Any:
+        common: dict[str, Any] = {
+            "analyzer": "word" if kind == "words" else "char_wb",
+            "ngram_range": self.settings.kinds[kind],
+            "lowercase": self.settings.lowercase,
+            "dtype": np.float32,
+        }
+        if kind == "words":
+            common["token_pattern"] = _WORD
+        if self.settings.n_features is not None:
+            size = self.settings.n_features
+            return HashingVectorizer(n_features=size, norm=None, alternate_sign=False, **common)
+        if ngrams is not None:
+            return CountVectorizer(vocabulary=ngrams, **common)
+        limits = {"min_df": self.settings.min_df, "max_features": self.settings.max_features}
+        return CountVectorizer(**limits, **common)
+
+    def _weights(self) -> TfidfTransformer:
+        return TfidfTransformer(sublinear_tf=self.settings.sublinear_tf)
+
+    @staticmethod
+    def _joined(rows: list[Any]) -> csr_matrix:
+        return normalize(csr_matrix(hstack(rows)), copy=False)

@@ -1,0 +1,105 @@
+"""What the terminal shows, word for word: help, mistakes and completion, by the real entry point.
+
+``UPDATE_GOLDEN=1 pytest tests/test_golden.py`` writes what is shown now; look at the difference.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ltls import LTLSClassifier
+
+GOLDEN = Path(__file__).parent / "golden"
+COMMANDS = ("train", "predict", "evaluate", "convert", "info")
+MISTAKES = [
+    "train ticket.csv --text text --label kind -o m.ltls",
+    "train nowhere/rows.csv --text text --label kind -o m.ltls",
+    "train tickets.csv -o m.ltls",
+    "train tickets.csv --text txt --label kind -o m.ltls",
+    "train tickets.csv --text text --label kinds -o m.ltls",
+    "train tickets.csv --text text --label text --features kind -o m.ltls",
+    "train bad.csv --text text --label kind -o m.ltls",
+    "train bad.jsonl --text text --label kind -o m.ltls",
+    "train bad.txt -o m.ltls",
+    "train tickets.csv --text text --label kind -o nowhere/m.ltls",
+    "train tickets.csv --text text --label kind -o m.ltls --ngram-range 3,x",
+    "train tickets.csv --text text --label kind -o m.ltls --resume",
+    "predict newer.ltls tickets.csv",
+    "predict tickets.csv tickets.csv",
+    "predict features.ltls tickets.csv",
+    "predict features.ltls bad.txt",
+    "predict features.ltls wide.txt",
+    "evaluate features.ltls wide.txt --report report.doc",
+    "convert tickets.csv tickets.svm",
+    "convert tickets.csv tickets",
+    "train tickets.csv --text text --label kind -o m.ltls --n-jobs 0",
+    "fly",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden")
+    (folder / "tickets.csv").write_text("text,kind\nlost my card,card\nwhat fee,fee\n")
+    (folder / "bad.csv").write_text("text,kind\nlost my card,card\nwhat, fee,fee\n")
+    (folder / "bad.jsonl").write_text('{"text": "a", "kind": "x"}\n{"text": "b", "kind": \n')
+    (folder / "bad.txt").write_text("1 1:1\n2 2:two\n")
+    (folder / "wide.txt").write_text("1 1:1\n2 9:1\n")
+    LTLSClassifier(epochs=1).fit([[1, 0], [0, 1]], [1, 2]).save(folder / "features.ltls")
+    content = (folder / "features.ltls").read_bytes()
+    newer = content.replace(b'"format_version":"1"', b'"format_version":"9"')
+    (folder / "newer.ltls").write_bytes(newer)
+    return folder
+
+
+def shown(folder, words, **environment):
+    """Return what the real entry point shows."""
+    settings = {"COLUMNS": "88", "TERM": "dumb", "NO_COLOR": "1", "LANG": "C.UTF-8", **environment}
+    kept = {key: value for key, value in os.environ.items() if key not in settings}
+    result = subprocess.run(
+        [sys.executable, "-m", "ltls", *words],
+        cwd=folder,
+        env={**kept, **settings},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    return result.stdout + result.stderr
+
+
+def check(name, text):
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    # The words and their order; how lines are broken is the business of typer.
+    assert text.split() == path.read_text(encoding="utf-8").split()
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help(folder, command):
+    name = f"help_{command}.txt" if command else "help.txt"
+    check(name, shown(folder, [*command.split(), "--help"]))
+
+
+def test_mistakes_are_one_line_each(folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+    before, text = sorted(os.listdir(folder)), ""
+    for words in MISTAKES:
+        result = command(*words.split())
+        assert (result.code, result.out) == (2, ""), words
+        assert result.err.startswith("ltls: ")
+        assert result.err.count("\n") == 1
+        text += f"$ ltls {words}\n{result.err}"
+    check("mistakes.txt", text)
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_shell_completion(folder):
+    typed = {"_LTLS_COMPLETE": "complete_bash", "COMP_WORDS": "ltls ", "COMP_CWORD": "1"}
+    assert set(shown(folder, [], **typed).split()) >= set(COMMANDS)
+    typed |= {"COMP_WORDS": "ltls train --wid", "COMP_CWORD": "2"}
+    assert shown(folder, [], **typed).split() == ["--width"]
+    assert "_LTLS_COMPLETE" in shown(folder, ["--show-completion", "bash"])
