@@ -121,10 +121,14 @@ def test_ctrl_c_leaves_the_last_epoch_to_resume_from(path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(training.Training, "_learn", interrupted)
+        stopped = Checkpoint(path)
         with pytest.warns(RuntimeWarning, match="interrupted"):
-            LTLSClassifier(epochs=50, random_state=0).fit(X, ONE, checkpoint=path)
+            LTLSClassifier(epochs=50, random_state=0).fit(X, ONE, checkpoint=stopped)
+        assert not stopped.ended
     model = LTLSClassifier(epochs=9, random_state=0)
-    model.fit(X, ONE, checkpoint=Checkpoint(path, resume=True))
+    resumed = Checkpoint(path, resume=True)
+    model.fit(X, ONE, checkpoint=resumed)
+    assert resumed.ended
     whole = LTLSClassifier(epochs=9, random_state=0).fit(X, ONE)
     np.testing.assert_array_equal(model.coef_, whole.coef_)
 

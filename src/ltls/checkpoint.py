@@ -11,7 +11,7 @@ import json
 import os
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,10 @@ class Checkpoint:
         elif self.resume:
             raise ValueError(f"{path}: there is no checkpoint to resume from; begin without resume")
 
-    def ended(self, epochs: int, patience: int) -> bool:
-        """Tell whether the training ran to its end, and was not interrupted."""
-        return len(self._standing.losses) >= epochs or self._standing.waited >= patience
+    @property
+    def ended(self) -> bool:
+        """Whether the training ran to its end, and was not interrupted."""
+        return self._standing.ended
 
     def begin(self, parameters: dict[str, Any]) -> None:
         """Take note of how to learn, so that a resumed training is the same."""
@@ -97,7 +98,7 @@ class Checkpoint:
         self, model: Model, standing: Standing, held_out: npt.NDArray[np.int64], rng: Any
     ) -> None:
         """Write the state after an epoch; what prevents it is a warning, the training goes on."""
-        self._standing = replace(standing, losses=list(standing.losses))
+        self._standing = standing
         if time.monotonic() - self._written < self.seconds:
             return
         learner = model.learner
@@ -151,7 +152,7 @@ class Checkpoint:
             rng = np.random.RandomState()
             rng.set_state(("MT19937", file.tensor("random").astype(np.uint32), *state["random"]))
             standing = Standing(state["losses"], state["highest"], state["waited"], best)
-            self._standing = replace(standing, losses=list(standing.losses))
+            self._standing = standing
             return standing, np.array(file.tensor("held_out")), rng
 
     def _check_same_problem(self, state: dict[str, Any]) -> None:

@@ -85,6 +85,7 @@ class Standing:
     highest: float = -1.0  # precision on the held-out rows
     waited: int = 0  # epochs since then
     best: LinearModel | None = None
+    ended: bool = False  # and was not interrupted
 
 
 @dataclass
@@ -134,6 +135,7 @@ class Training:
                         at.waited += 1
                 if after_epoch is not None:
                     after_epoch(at)
+            at.ended = True
         return at.best
 
     def pass_over(

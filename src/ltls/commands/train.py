@@ -229,7 +229,7 @@ def _fit(classifier: LTLSClassifier, data: TrainingSet, checkpoint: Checkpoint) 
     classifier.verbose = 0  # who loads the model may want silence
     classifier._learned.zero_based = data.zero_based
     classifier._learned.columns = data.columns
-    return checkpoint.ended(classifier.epochs, classifier.n_iter_no_change)
+    return checkpoint.ended
 
 
 def _summary(
