@@ -44,7 +44,7 @@ class Embedding:
     """
 
     features: LinearModel
-    labels: Floats
+    labels: npt.NDArray[Any]  # float32; float16 on its way to a file
     rank: int
     weight: float = 0.0  # of its scores beside the sum over the trellises
 

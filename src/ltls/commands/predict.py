@@ -118,7 +118,8 @@ def probabilities(classifier: LTLSClassifier, rows: Any, labels: Any) -> Any:
 
     model = classifier._learned
     ids = np.vectorize(model.labels.id, otypes=[np.int64])(labels)
-    if model.loss == "softmax" and len(model.labels) > _MANY_LABELS:
+    alone = model.embedding is None
+    if alone and model.loss == "softmax" and len(model.labels) > _MANY_LABELS:
         decoder, found = model.decoder(classifier.n_jobs), np.empty(ids.shape, np.float32)
         for part, h in model.edge_scores(classifier._checked(rows), classifier.n_jobs):
             for column in range(ids.shape[1]):

@@ -72,16 +72,22 @@ def train(
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     preset: Annotated[Preset | None, option("none", "Start from a paper's settings.")] = None,
-    width: Annotated[int | None, option("2", "States per slice of a trellis.", min=2)] = None,
+    width: Annotated[int | None, option("auto", "States per slice of a trellis.", min=2)] = None,
     n_trellises: Annotated[
-        int | None, option("1", "Trellises whose scores are added.", min=1)
+        int | None, option("auto", "Trellises whose scores are added.", min=1)
+    ] = None,
+    rescore: Annotated[
+        int | None, option("auto", "Rank of an embedding that rescores; 0 for none.", min=0)
+    ] = None,
+    size_budget: Annotated[
+        str | None, option("none", "The largest model that fits, instead of a width: 5MB.")
     ] = None,
     loss: Annotated[
         Loss | None, option("auto", "What to minimise; auto is softmax or, multi-label, logistic.")
     ] = None,
     assignment: Annotated[Assignment | None, option("random", "How labels get paths.")] = None,
-    epochs: Annotated[int | None, option("5", "Passes over the rows.", min=1)] = None,
-    learning_rate: Annotated[float | None, option("0.3", "Step size, above 0.", min=0)] = None,
+    epochs: Annotated[int | None, option("auto", "Passes over the rows.", min=1)] = None,
+    learning_rate: Annotated[float | None, option("0.7", "Step size, above 0.", min=0)] = None,
     optimizer: Annotated[Optimizer | None, option("adagrad", "How steps are taken.")] = None,
     average: Annotated[bool | None, switch("average", False, "Average the weights.")] = None,
     shuffle: Annotated[bool | None, switch("shuffle", True, "Mix the rows each epoch.")] = None,
@@ -97,7 +103,7 @@ def train(
         int | None, option("1", "With --assignment ranking: how far to look.", min=1, max=9999)
     ] = None,
     validation_fraction: Annotated[
-        float | None, option("0.0", "Rows held out to stop early, below 1.", min=0, max=1)
+        float | None, option("auto", "Rows held out to stop early, below 1.", min=0, max=1)
     ] = None,
     ngram_range: Annotated[
         str | None, option("1,2", "Of texts: words in a feature; none for no words.", metavar="N,M")
