@@ -30,8 +30,14 @@ struct Data {
         }
         for (Index row = 0; row <= n_rows; ++row)
             indptr.push_back(static_cast<std::int32_t>(row * non_zeros));
-        view = {Features::csr_f32_i32, values.data(), indices.data(), indptr.data(),
-                n_rows,                n_features,    non_zeros,      false};
+        view = {Features::csr_f32_i32,
+                values.data(),
+                indices.data(),
+                indptr.data(),
+                n_rows,
+                n_features,
+                non_zeros,
+                false};
     }
 };
 
@@ -79,9 +85,15 @@ void update(Index repeats) {
         paths.push_back(row * 6151 % trellis.n_classes);
     }
     const Learned learned{weights.data(), squares.data(), nullptr, stride};
-    const Lesson lesson{Loss::softmax, false,           0.3f,          0,            false,
-                        1,             order.data(),    n_rows,        pointers.data(),
-                        labels.data(), paths.data(),    nullptr,       nullptr};
+    Lesson lesson{};
+    lesson.loss = Loss::softmax;
+    lesson.rate = 0.3f;
+    lesson.clock = lesson.batch = lesson.threads = 1;
+    lesson.order = order.data();
+    lesson.count = n_rows;
+    lesson.label_ptr = pointers.data();
+    lesson.labels = labels.data();
+    lesson.paths = paths.data();
     for (Index i = 0; i < repeats; ++i) kernels().linear.train(trellis, x.view, learned, lesson);
 }
 

@@ -20,17 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BASELINE = Path(__file__).with_suffix(".json")
-FLAGS = [
-    "-std=c++20",
-    "-O3",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-mavx2",
-    "-mfma",
-    "-mbmi",
-    "-mbmi2",
-    "-w",
-]
+FLAGS = ["-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-w"]
+FLAGS += ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
 SOURCES = ["benchmarks/instructions.cpp", "cpp/kernels.cpp", "cpp/dispatch.cpp"]
 PATHS = {"score": 200, "top5": 50, "update": 50}  # and how often to repeat each
 ROWS = 64  # of every repeat

@@ -51,7 +51,7 @@ def resident() -> int:
 
 
 def shortest(work: Callable[[], object], repeats: int) -> float:
-    """Return the least processor time of a call, which other work on the machine disturbs little."""
+    """Return the least processor time of a call: other work on the machine disturbs it little."""
     times = []
     for _ in range(repeats):
         start = time.thread_time()
@@ -65,8 +65,8 @@ def measure(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict[s
     X = rows(n_rows, non_zeros)
     before = resident()
     trellis, book = Trellis(n_classes, WIDTH), RandomCodebook(n_classes)
-    learner = Learner(trellis, 1, N_FEATURES, intercept=True, unit_length=False, adagrad=True, average=False,
-                      settings={})  # fmt: skip
+    how: dict[str, Any] = {"adagrad": True, "average": False, "settings": {}}
+    learner = Learner(trellis, 1, N_FEATURES, intercept=True, unit_length=False, **how)
     labels = np.random.default_rng(1).integers(n_classes, size=n_rows)
     paths = book.path_of(labels)[None]
     features = engine_features(X, True, False)
@@ -76,7 +76,7 @@ def measure(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict[s
         learner.learn(
             trellis, features, order, ptr, labels, paths, example_weights=None, codebooks=[],
             loss="softmax", multilabel=False, rate=0.3, threshold=0.0, count_hits=False,
-            ranking_multiplier=1, n_jobs=1,
+            ranking_multiplier=1, batch=1, n_jobs=1,
         )  # fmt: skip
 
     found: dict[str, Any] = {

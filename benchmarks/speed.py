@@ -2,8 +2,8 @@
 
     python benchmarks/speed.py [--sets SET …] [--methods METHOD …]
 
-The data sets are looked for in the folder that LTLS_DATA names, as benchmarks/accuracy.py does. Each
-contender learns and answers in a process of its own. What is measured replaces what
+The data sets are looked for in the folder that LTLS_DATA names, as benchmarks/accuracy.py does.
+Each contender learns and answers in a process of its own. What is measured replaces what
 docs/benchmarks/speed.json holds of the same set and method; the tables go to
 docs/benchmarks/speed.md. Without data sets only the roofline is measured.
 """

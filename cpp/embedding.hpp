@@ -62,7 +62,8 @@ class EmbeddingLearner {
         for (Index i = first; i < last; ++i) labels_[count_++] = lesson_.labels[i];
         const Index* candidates = lesson_.candidates + example * lesson_.n_candidates;
         for (Index i = 0; i < lesson_.n_candidates; ++i)
-            if (candidates[i] >= 0 && !has(candidates[i], count_)) labels_[count_++] = candidates[i];
+            if (candidates[i] >= 0 && !has(candidates[i], count_))
+                labels_[count_++] = candidates[i];
         n_certain_ = count_;
         for (Index i = 0; i < lesson_.n_samples; ++i) {
             const Index label = draw();
@@ -79,18 +80,21 @@ class EmbeddingLearner {
         std::uint64_t z = random_;
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
         z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-        return static_cast<Index>((z ^ (z >> 31)) % static_cast<std::uint64_t>(embedding_.n_labels));
+        return static_cast<Index>((z ^ (z >> 31)) %
+                                  static_cast<std::uint64_t>(embedding_.n_labels));
     }
 
     // Leaves in scores_ what each label should move by, and returns the loss. A sample stands for
     // its share of all the labels that do not take part.
     double score(Index n_positives) {
-        const float share = std::log(static_cast<float>(embedding_.n_labels) /
-                                     static_cast<float>(count_ > n_certain_ ? count_ - n_certain_ : 1));
+        const float share =
+            std::log(static_cast<float>(embedding_.n_labels) /
+                     static_cast<float>(count_ > n_certain_ ? count_ - n_certain_ : 1));
         float highest = minus_infinity<float>;
         for (Index j = 0; j < count_; ++j) {
             const float* b = embedding_.labels + labels_[j] * embedding_.stride;
-            scores_[j] = inner_product(vector_, b, embedding_.stride) + (j < n_certain_ ? 0 : share);
+            scores_[j] =
+                inner_product(vector_, b, embedding_.stride) + (j < n_certain_ ? 0 : share);
             highest = scores_[j] > highest ? scores_[j] : highest;
         }
         const float each = 1 / static_cast<float>(n_positives);

@@ -227,11 +227,10 @@ void rescore(const Embedding& embedding, const float* vectors, float weight, Ind
 #define LTLS_TEXT(name) LTLS_TEXT_OF(name)
 
 extern const Kernels table;
-const Kernels table = {
-    LTLS_TEXT(LTLS_ISA),
-    {edge_scores_of_rows, read_rows_of, logistic_scores_of_rows, decode, predictor, train,
-     train_embedding, rescore},
-    dynamic_programs<float>,
-    dynamic_programs<double>};
+const Kernels table = {LTLS_TEXT(LTLS_ISA),
+                       {edge_scores_of_rows, read_rows_of, logistic_scores_of_rows, decode,
+                        predictor, train, train_embedding, rescore},
+                       dynamic_programs<float>,
+                       dynamic_programs<double>};
 
 }  // namespace ltls::LTLS_ISA

@@ -52,15 +52,16 @@ void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& or
     }
 }
 
-// Learns from some rows, every trellis by itself: threads take one each, so their number changes
-// nothing. Returns the summed loss, hits and examples, means over the trellises.
+// Learns from some rows, every trellis by itself: threads take one each, or share its batches where
+// there are more threads than trellises, and their number changes nothing either way. Returns the
+// summed loss, hits and examples, means over the trellises.
 std::tuple<double, double, Index> train(
     const Trellis& trellis, const FeatureArrays& x, OutMatrix<float> weights,
     std::optional<OutMatrix<float>> squares, std::optional<OutMatrix<double>> sums,
     const std::string& loss, bool multilabel, float rate, float threshold, bool count_hits,
     Index clock, In<Index> order, In<Index> label_ptr, In<Index> labels, OutMatrix<Index> paths,
     std::optional<In<float>> example_weights, std::vector<TableCodebook*> codebooks,
-    Index ranking_multiplier, int n_jobs) {
+    Index ranking_multiplier, Index batch, int n_jobs) {
     const Index n_trellises = size(paths.shape(0)), stride = size(weights.shape(1));
     check_weights("weights", weights, x.view, n_trellises * trellis.n_edges);
     if (n_trellises < 1 || stride % n_trellises != 0)
@@ -70,11 +71,14 @@ std::tuple<double, double, Index> train(
     if (example_weights) same_size("example_weights", example_weights->size(), x.view.n_rows);
     check_lesson(trellis, x.view, order, label_ptr, labels, paths, codebooks);
     const Loss rule = loss_of(loss);
+    if (batch < 1)
+        throw std::invalid_argument("batch must be at least 1, got " + std::to_string(batch));
     const int threads = threads_for(n_jobs);
+    const bool share_batches = batch > 1 && threads > n_trellises;
 
     std::vector<Learnt> learnt(static_cast<std::size_t>(n_trellises));
     nb::gil_scoped_release release;
-    in_parallel(n_trellises, threads, [&](Index first, Index last) {
+    in_parallel(n_trellises, share_batches ? 1 : threads, [&](Index first, Index last) {
         for (Index r = first; r < last; ++r) {
             const Index block = r * (stride / n_trellises);
             const Learned learned{weights.data() + block,
@@ -89,6 +93,8 @@ std::tuple<double, double, Index> train(
                                 threshold,
                                 count_hits,
                                 clock,
+                                batch,
+                                share_batches ? threads : 1,
                                 order.data(),
                                 size(order.size()),
                                 label_ptr.data(),
@@ -109,15 +115,16 @@ std::tuple<double, double, Index> train(
     return {total_loss * share, hits * share, learnt[0].examples};
 }
 
-Embedding embedding_of(float* features, float* feature_squares, float* labels,
-                       float* label_squares, Index rank, Index stride, Index n_labels) {
+Embedding embedding_of(float* features, float* feature_squares, float* labels, float* label_squares,
+                       Index rank, Index stride, Index n_labels) {
     if (rank < 1 || rank >= stride)
         throw std::invalid_argument("rank must be from 1 to below the length of a row, got " +
                                     std::to_string(rank));
     return {features, feature_squares, labels, label_squares, rank, stride, n_labels};
 }
 
-void check_labels(const char* name, const Index* labels, Index count, Index lowest, Index n_labels) {
+void check_labels(const char* name, const Index* labels, Index count, Index lowest,
+                  Index n_labels) {
     for (Index i = 0; i < count; ++i)
         if (labels[i] < lowest || labels[i] >= n_labels)
             throw std::invalid_argument(std::string(name) + " must be labels below " +
@@ -141,9 +148,9 @@ double train_embedding(const FeatureArrays& x, OutMatrix<float> features,
     check_rows(x.view, order, label_ptr, labels);
     check_labels("labels", labels.data(), size(labels.size()), 0, n_labels);
     check_labels("candidates", candidates.data(), size(candidates.size()), -1, n_labels);
-    const Embedding embedding = embedding_of(features.data(), feature_squares.data(),
-                                             vectors.data(), vector_squares.data(), rank, stride,
-                                             n_labels);
+    const Embedding embedding =
+        embedding_of(features.data(), feature_squares.data(), vectors.data(), vector_squares.data(),
+                     rank, stride, n_labels);
     const EmbeddingLesson lesson{rate,
                                  order.data(),
                                  size(order.size()),
@@ -166,9 +173,8 @@ void rescore(InMatrix<float> row_vectors, InMatrix<float> vectors, Index rank, f
     same_size("labels", labels.size(), rows * count);
     same_size("scores", scores.size(), rows * count);
     check_labels("labels", labels.data(), size(labels.size()), -1, size(vectors.shape(0)));
-    const Embedding embedding =
-        embedding_of(nullptr, nullptr, const_cast<float*>(vectors.data()), nullptr, rank, stride,
-                     size(vectors.shape(0)));
+    const Embedding embedding = embedding_of(nullptr, nullptr, const_cast<float*>(vectors.data()),
+                                             nullptr, rank, stride, size(vectors.shape(0)));
     const int threads = threads_for(n_jobs);
     nb::gil_scoped_release release;
     in_parallel(rows, threads, [&](Index begin, Index end) {
@@ -189,7 +195,8 @@ void bind_learning(nb::module_& module) {
     module.def("train", &train, "trellis"_a, "x"_a, "weights"_a, "squares"_a.none(),
                "sums"_a.none(), "loss"_a, "multilabel"_a, "rate"_a, "threshold"_a, "count_hits"_a,
                "clock"_a, "order"_a, "label_ptr"_a, "labels"_a, "paths"_a,
-               "example_weights"_a.none(), "codebooks"_a, "ranking_multiplier"_a, "n_jobs"_a);
+               "example_weights"_a.none(), "codebooks"_a, "ranking_multiplier"_a, "batch"_a,
+               "n_jobs"_a);
 }
 
 }  // namespace ltls

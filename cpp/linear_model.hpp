@@ -117,19 +117,19 @@ LTLS_INLINE float soft_threshold(float w, float limit) {
 template <class Weight>
 class Prefetch {
   public:
-    Prefetch(const Rows& x, const Weight* weights, Index stride)
-        : x_(x), weights_(weights), stride_(stride) {
-        const Index lines = (stride * size(sizeof(Weight)) + line - 1) / line;
-        ahead_ = 1 + lines_ahead / lines;
-    }
+    Prefetch(const Rows& x, const Weight* weights, Index stride, Index edges)
+        : x_(x),
+          weights_(weights),
+          stride_(stride),
+          bytes_(edges * static_cast<Index>(sizeof(Weight))),
+          ahead_(1 + lines_ahead * line / (bytes_ + 1)) {}
 
     // Asks for the row of W that will be read when `ahead` more entries are done.
     LTLS_INLINE void operator()(Index entry) const {
         if (entry + ahead_ >= x_.size()) return;
         const char* row =
             reinterpret_cast<const char*>(weights_ + x_.feature(entry + ahead_) * stride_);
-        for (Index byte = 0; byte < stride_ * size(sizeof(Weight)); byte += line)
-            ask_for(row + byte);
+        for (Index byte = 0; byte < bytes_; byte += line) ask_for(row + byte);
     }
     LTLS_INLINE void first() const {
         for (Index entry = -ahead_; entry < 0; ++entry) (*this)(entry);
@@ -137,7 +137,6 @@ class Prefetch {
 
   private:
     static constexpr Index line = 64, lines_ahead = 64;
-    static Index size(std::size_t n) { return static_cast<Index>(n); }
     LTLS_INLINE static void ask_for(const char* address) {
 #if defined(__GNUC__)
         __builtin_prefetch(address);
@@ -148,7 +147,7 @@ class Prefetch {
 
     const Rows& x_;
     const Weight* weights_;
-    Index stride_, ahead_;
+    Index stride_, bytes_, ahead_;
 };
 
 // h[i] = x[i]·W for all rows loaded, with rows of W in any storage; `scales` has a factor per row
@@ -156,7 +155,7 @@ class Prefetch {
 template <class Weight>
 LTLS_INLINE void edge_scores(const Rows& x, Index rows, const Weight* weights, const float* scales,
                              Index stride, Index edges, float* h) {
-    const Prefetch<Weight> prefetch(x, weights, stride);
+    const Prefetch<Weight> prefetch(x, weights, stride, edges);
     prefetch.first();
     for (Index i = 0; i < rows; ++i, h += edges) {
         for (Index e = 0; e < edges; ++e) h[e] = 0;
@@ -176,7 +175,7 @@ template <class Weight>
 LTLS_INLINE std::uint32_t read_rows(const Rows& x, const Weight* weights, Index stride) {
     constexpr Index lane = 16;  // words of a cache line
     const Index words = stride * static_cast<Index>(sizeof(Weight)) / 4;
-    const Prefetch<Weight> prefetch(x, weights, stride);
+    const Prefetch<Weight> prefetch(x, weights, stride, stride);
     prefetch.first();
     std::uint32_t mixed[lane] = {};
     for (Index entry = 0; entry < x.size(); ++entry) {

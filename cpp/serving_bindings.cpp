@@ -49,8 +49,9 @@ class PlainArray {
     bool held_;
 };
 
+// Refuses features and values that are none; returns whether the features of every row increase.
 template <class Int, class Value>
-void check_entries(const Features& x, Index count) {
+bool check_entries(const Features& x, Index count) {
     const Int* indptr = static_cast<const Int*>(x.indptr);
     const Int* indices = static_cast<const Int*>(x.indices);
     const Value* values = static_cast<const Value*>(x.values);
@@ -67,9 +68,14 @@ void check_entries(const Features& x, Index count) {
             throw std::invalid_argument("values must be finite and at most 1e15, got " +
                                         std::to_string(values[i]));
     }
+    bool increase = true;
+    for (Index row = 0; row < x.n_rows; ++row)
+        for (Int i = indptr[row] + 1; i < indptr[row + 1]; ++i)
+            increase = increase && indices[i - 1] < indices[i];
+    return increase;
 }
 
-void check_entries(const Features& x, Index count) {
+bool check_entries(const Features& x, Index count) {
     switch (x.kind) {
         case Features::csr_f32_i32:
             return check_entries<std::int32_t, float>(x, count);
@@ -118,7 +124,8 @@ class ModelPredictor {
     void predict(const FeatureArrays& x, Index first, OutMatrix<Index> labels,
                  OutMatrix<float> scores, int n_jobs) {
         const Index rows = size(labels.shape(0));
-        if (x.view.n_features != n_features_ || x.view.intercept != intercept_)
+        if (x.view.n_features != n_features_ || x.view.intercept != intercept_ ||
+            x.view.unit_length != unit_length_)
             throw std::invalid_argument("X must have " + std::to_string(n_features_) +
                                         " features, got " + std::to_string(x.view.n_features));
         if (first < 0 || first + rows > x.view.n_rows)
@@ -173,7 +180,7 @@ class ModelPredictor {
         x.longest_row = index.count();
         same_size("labels", static_cast<std::size_t>(label_out.count()), x.n_rows * decoding_.k);
         same_size("scores", static_cast<std::size_t>(score_out.count()), x.n_rows * decoding_.k);
-        check_entries(x, index.count());
+        if (!check_entries(x, index.count()) && unit_length_) return std::nullopt;
 
         Index* const out = static_cast<Index*>(label_out.data());
         float* const out_scores = static_cast<float*>(score_out.data());
@@ -236,8 +243,8 @@ void bind_serving(nb::module_& module) {
     nb::class_<ModelPredictor>(module, "Predictor")
         .def(nb::init<const Trellis&, nb::list, AnyArray, std::optional<In<float>>, bool, bool,
                       const std::string&, Index, Index, Index>(),
-             "trellis"_a, "codebooks"_a, "weights"_a, "scales"_a.none(), "intercept"_a, "unit_length"_a, "loss"_a,
-             "n_labels"_a, "n_paths"_a, "k"_a)
+             "trellis"_a, "codebooks"_a, "weights"_a, "scales"_a.none(), "intercept"_a,
+             "unit_length"_a, "loss"_a, "n_labels"_a, "n_paths"_a, "k"_a)
         .def("predict", &ModelPredictor::predict, "x"_a, "first"_a, "labels"_a, "scores"_a,
              "n_jobs"_a)
         .def("answer", &ModelPredictor::answer, "indptr"_a.none(), "indices"_a, "values"_a,

@@ -1,9 +1,9 @@
 // What the kernels are asked to do: learn from examples, decode rows of edge scores.
 #pragma once
 
-#include "features.hpp"
 #include <cstdint>
 
+#include "features.hpp"
 #include "trellis.hpp"
 
 namespace ltls {
@@ -29,6 +29,8 @@ struct Lesson {
     float threshold;  // soft threshold when scoring; 0 is none
     bool count_hits;  // whether to see if the best path is a positive, before the step
     Index clock;      // examples seen so far, plus one
+    Index batch;      // how many examples find their steps from the same weights
+    int threads;      // that share a batch
     const Index* order;
     Index count;
     const Index* label_ptr;

@@ -1,53 +1,70 @@
-// Learning, one example after another: score, assign, lose, step.
+// Learning: score, assign, lose, step, for one example after another or for batches of them.
 #pragma once
+
+#include <memory>
+#include <vector>
 
 #include "linear_model.hpp"
 #include "losses.hpp"
+#include "parallel.hpp"
 #include "tasks.hpp"
 
 namespace ltls::LTLS_ISA {
 
+// What an example wants: W += rate · weight · row ⊗ u, if it moves anything.
+struct Step {
+    Rows row;
+    Buffer<float> u;
+    float weight = 0;
+    double loss = 0;
+    bool found = false, counts = false, hit = false, moves = false;
+};
+
+// One thread's way from an example to its step. The weights are only read.
 template <class Rule>
-class Trainer {
+class Student {
   public:
-    Trainer(const Trellis& trellis, const Features& x, const Learned& learned, const Lesson& lesson)
+    Student(const Trellis& trellis, const Features& x, const Learned& learned, const Lesson& lesson)
         : trellis_(trellis),
           x_(x),
           learned_(learned),
           lesson_(lesson),
           loss_(trellis),
           h_(trellis.n_edges),
-          step_(trellis.n_edges),
           decoded_(lesson.loss == Loss::logistic ? trellis.n_edges : 0),
           best_(trellis, 1) {}
 
-    Learnt run() {
-        Learnt learnt;
-        for (Index i = 0; i < lesson_.count; ++i)
-            learn(lesson_.order[i], lesson_.clock + i, learnt);
-        return learnt;
+    void look(Index example, Step& step) {
+        step.weight = lesson_.example_weights ? lesson_.example_weights[example] : 1.0f;
+        step.counts = step.hit = step.moves = false;
+        step.loss = 0;
+        if (step.weight == 0) return;
+        step.row.load(x_, example, example + 1);
+        if (lesson_.threshold > 0)
+            thresholded_edge_scores(step.row, learned_.rows, lesson_.threshold, learned_.stride,
+                                    trellis_.n_edges, h_);
+        else
+            edge_scores<float>(step.row, 1, learned_.rows, nullptr, learned_.stride,
+                               trellis_.n_edges, h_);
+        const Positives positives = find_positives(example);
+        if (positives.count == 0 && lesson_.loss != Loss::logistic) return;
+        step.counts = true;
+        if (lesson_.count_hits) step.hit = positives.contains(best_path());
+        step.u.keep(trellis_.n_edges);
+        step.loss = step.weight * loss_.step(h_, positives, lesson_.multilabel, step.u, step.moves);
+    }
+
+    // Whether a label of an example is still without a path.
+    bool has_new_label(Index example) const {
+        for (Index i = lesson_.label_ptr[example]; i < lesson_.label_ptr[example + 1]; ++i) {
+            Index& path = lesson_.paths[i];
+            if (path < 0) path = lesson_.assigner->path_of(lesson_.labels[i]);
+            if (path < 0) return true;
+        }
+        return false;
     }
 
   private:
-    void learn(Index example, Index clock, Learnt& learnt) {
-        const float weight = lesson_.example_weights ? lesson_.example_weights[example] : 1.0f;
-        if (weight == 0) return;
-        row_.load(x_, example, example + 1);
-        if (lesson_.threshold > 0)
-            thresholded_edge_scores(row_, learned_.rows, lesson_.threshold, learned_.stride,
-                                    trellis_.n_edges, h_);
-        else
-            edge_scores<float>(row_, 1, learned_.rows, nullptr, learned_.stride, trellis_.n_edges,
-                               h_);
-        const Positives positives = find_positives(example);
-        if (positives.count == 0 && lesson_.loss != Loss::logistic) return;
-        ++learnt.examples;
-        if (lesson_.count_hits) learnt.hits += positives.contains(best_path());
-        bool moves = false;
-        learnt.loss += weight * loss_.step(h_, positives, lesson_.multilabel, step_, moves);
-        if (moves) update(weight, clock);
-    }
-
     // The positive paths of an example, assigned where a label is new.
     Positives find_positives(Index example) {
         const Index first = lesson_.label_ptr[example];
@@ -90,25 +107,89 @@ class Trainer {
         return best ? best->path : -1;
     }
 
-    void update(float weight, Index clock) {
-        for (Index entry = 0; entry < row_.size(); ++entry) {
-            const Index first = row_.feature(entry) * learned_.stride;
-            ltls::LTLS_ISA::update(
-                weight * row_.value(entry), lesson_.rate, step_, trellis_.n_edges,
-                learned_.rows + first, learned_.squares ? learned_.squares + first : nullptr,
-                learned_.sums ? learned_.sums + first : nullptr, static_cast<double>(clock));
-        }
-    }
-
     const Trellis& trellis_;
     const Features x_;
     const Learned learned_;
     const Lesson lesson_;
-    Rows row_;
     Rule loss_;
-    Buffer<float> h_, step_, decoded_;
+    Buffer<float> h_, decoded_;
     KBest<float> best_;
     Buffer<Index> positives_, ranked_;
+};
+
+// Takes the examples in batches: their steps are found from the same weights, threads sharing the
+// examples, and then made, threads sharing the features. Every weight takes its steps in the order
+// of the examples, so the number of threads changes nothing. A batch of one is plain online
+// learning.
+template <class Rule>
+class Trainer {
+  public:
+    Trainer(const Trellis& trellis, const Features& x, const Learned& learned, const Lesson& lesson)
+        : edges_(trellis.n_edges), learned_(learned), lesson_(lesson), parts_(lesson.threads) {
+        if (parts_ > lesson.batch) parts_ = lesson.batch;
+        for (Index part = 0; part < parts_; ++part)
+            students_.push_back(std::make_unique<Student<Rule>>(trellis, x, learned, lesson));
+        for (Index i = 0; i < lesson.batch; ++i) steps_.push_back(std::make_unique<Step>());
+    }
+
+    Learnt run() {
+        Learnt learnt;
+        for (Index first = 0; first < lesson_.count; first += lesson_.batch) {
+            const Index rest = lesson_.count - first;
+            const Index count = rest < lesson_.batch ? rest : lesson_.batch;
+            find_steps(lesson_.order + first, count);
+            each_part([&](Index part) {
+                for (Index i = 0; i < count; ++i) make_step(*steps_[i], part, first + i);
+            });
+            for (Index i = 0; i < count; ++i) {
+                learnt.loss += steps_[i]->loss;
+                learnt.hits += steps_[i]->hit;
+                learnt.examples += steps_[i]->counts;
+            }
+        }
+        return learnt;
+    }
+
+  private:
+    template <class Work>
+    void each_part(Work&& work) {
+        in_parallel(parts_, static_cast<int>(parts_), [&](Index first, Index last) {
+            for (Index part = first; part < last; ++part) work(part);
+        });
+    }
+
+    void find_steps(const Index* examples, Index count) {
+        // Examples with new labels change the codebook, so they come first and one by one.
+        const bool assigns = parts_ > 1 && lesson_.assigner;
+        for (Index i = 0; i < count; ++i) {
+            steps_[i]->found = assigns && students_[0]->has_new_label(examples[i]);
+            if (steps_[i]->found) students_[0]->look(examples[i], *steps_[i]);
+        }
+        each_part([&](Index part) {
+            for (Index i = count * part / parts_; i < count * (part + 1) / parts_; ++i)
+                if (!steps_[i]->found) students_[part]->look(examples[i], *steps_[i]);
+        });
+    }
+
+    // Makes a step for the features of one part.
+    void make_step(const Step& step, Index part, Index number) {
+        if (!step.moves) return;
+        const double time = static_cast<double>(lesson_.clock + number);
+        for (Index entry = 0; entry < step.row.size(); ++entry) {
+            const Index feature = step.row.feature(entry), first = feature * learned_.stride;
+            if (parts_ > 1 && feature % parts_ != part) continue;
+            update(step.weight * step.row.value(entry), lesson_.rate, step.u, edges_,
+                   learned_.rows + first, learned_.squares ? learned_.squares + first : nullptr,
+                   learned_.sums ? learned_.sums + first : nullptr, time);
+        }
+    }
+
+    const Index edges_;
+    const Learned learned_;
+    const Lesson lesson_;
+    Index parts_;
+    std::vector<std::unique_ptr<Student<Rule>>> students_;
+    std::vector<std::unique_ptr<Step>> steps_;
 };
 
 }  // namespace ltls::LTLS_ISA

@@ -39,6 +39,8 @@ class SlowLearner:
         are taken and it may be any that is free, or several free ones are best but for rounding.
     closeness
         How much less, as a part of the best score, is less only by rounding.
+    batch_size
+        How many examples look at the weights before any of them moves them.
     rounding
         A random generator: the marginals of softmax are wrong in their last bit.
     """
@@ -61,6 +63,7 @@ class SlowLearner:
         average=False,
         l1=0.0,
         fit_intercept=True,
+        batch_size=1,
     ):
         self.graph = Graph(n_classes, width)
         self.n_features = n_features
@@ -81,6 +84,7 @@ class SlowLearner:
         self.average = average
         self.l1 = np.float32(l1)
         self.fit_intercept = fit_intercept
+        self.batch_size = batch_size
 
         n_edges = len(self.graph.edges)
         shape = n_features + 1, n_edges  # the last row is the intercept
@@ -211,10 +215,16 @@ class SlowLearner:
         """As many epochs over the examples, in their order."""
         weights = np.ones(len(labels)) if weights is None else weights
         for _ in range(epochs):
-            losses = [
-                self.learn(x, sorted(some), np.float32(weight))
+            examples = [
+                (x, sorted(some), np.float32(weight))
                 for x, some, weight in zip(X, labels, weights, strict=True)
             ]
+            losses = []
+            for first in range(0, len(examples), self.batch_size):
+                looks = [self.look(*some) for some in examples[first : first + self.batch_size]]
+                for loss, *step in looks:
+                    losses.append(loss)
+                    self.take(*step)
             counted = [
                 weight != 0 and (len(some) > 0 or self.loss == self.logistic)
                 for some, weight in zip(labels, weights, strict=True)
@@ -223,22 +233,26 @@ class SlowLearner:
             self.n_epochs += 1
         return self
 
-    def learn(self, x, labels, weight):
-        """One example; the loss that it had, times its weight."""
-        loss = 0.0
-        if weight:
-            features = self.features(x)
-            thresholded = self.l1 > 0 and self.n_epochs > 0
-            weights = soft_threshold(self.weights, self.l1) if thresholded else self.weights
-            h = self.edge_scores(features, weights)
-            if self.ranking:
-                for label in labels:
-                    if self.paths[label] == NO_PATH:
-                        self.assign(label, h)
-            loss, step = self.loss(h, self.paths[labels].tolist())
-            self.move(features, weight * step)
+    def look(self, x, labels, weight):
+        """What one example asks for: the loss that it has, times its weight; features; a step."""
+        if not weight:
+            return 0.0, None, None
+        features = self.features(x)
+        thresholded = self.l1 > 0 and self.n_epochs > 0
+        weights = soft_threshold(self.weights, self.l1) if thresholded else self.weights
+        h = self.edge_scores(features, weights)
+        if self.ranking:
+            for label in labels:
+                if self.paths[label] == NO_PATH:
+                    self.assign(label, h)
+        loss, step = self.loss(h, self.paths[labels].tolist())
+        return float(weight) * float(loss), features, weight * step
+
+    def take(self, features, step):
+        """The step of one example."""
+        if step is not None:
+            self.move(features, step)
         self.clock += 1
-        return float(weight) * float(loss)
 
     def move(self, features, step):
         """One step of the weights of these features."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import Graph
 from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import random as sparse_random
 from slow_learner import SlowLearner, class_weights
 
 from ltls import LTLSClassifier, TableCodebook
@@ -177,6 +178,58 @@ def test_the_slow_step_is_minus_the_gradient_of_the_slow_loss(loss, multilabel):
 
 
 # The same weights.
+
+
+@pytest.mark.parametrize("paths", [None, "given"], ids=["ranking", "given"])
+@pytest.mark.parametrize("batch_size", [2, 7, 1000])
+@with_each_optimizer
+@with_each_loss
+@MULTILABEL
+def test_learns_in_batches_what_the_slow_learner_learns(
+    multilabel, loss, optimizer, batch_size, paths
+):
+    parameters = settings_of(loss, optimizer, False, False)
+    parameters |= {"width": 3, "ranking_multiplier": 22, "batch_size": batch_size}
+    if paths is not None:
+        paths = np.random.default_rng(0).permutation(22)
+    model, slow, X = trained_both(22, multilabel, paths=paths, **parameters)
+    assert_same_model(model, slow)
+    assert_same_answers(model, slow, X[:30], 4)
+
+
+@pytest.mark.parametrize("n_trellises", [1, 3])
+@pytest.mark.parametrize("assignment", ["random", "ranking"])
+@pytest.mark.parametrize("batch_size", [1, 5, 64])
+def test_threads_that_share_batches_change_nothing(batch_size, assignment, n_trellises):
+    rng = np.random.default_rng(3)
+    X = sparse_random(400, 60, 0.2, "csr", np.float32, rng)
+    y = rng.integers(30, size=400)
+
+    def model(n_jobs):
+        shape = {"width": 3, "n_trellises": n_trellises, "assignment": assignment}
+        how = {"batch_size": batch_size, "average": True, "random_state": 0, "epochs": 2}
+        return LTLSClassifier(n_jobs=n_jobs, **shape, **how).fit(X, y)
+
+    one = model(None)
+    for n_jobs in (2, 5):
+        other = model(n_jobs)
+        np.testing.assert_array_equal(other.coef_, one.coef_)
+        assert other.loss_curve_ == one.loss_curve_
+
+
+def test_batches_are_as_accurate_as_single_rows():
+    rng = np.random.default_rng(4)
+    centers = sparse_random(200, 500, 0.04, "csr", np.float32, rng)
+    y = rng.integers(200, size=6000)
+    X = (centers[y] + sparse_random(6000, 500, 0.02, "csr", np.float32, rng)).tocsr()
+
+    def precision(batch_size):
+        model = LTLSClassifier(random_state=0, epochs=3, batch_size=batch_size)
+        return model.fit(X[:5000], y[:5000]).score(X[5000:], y[5000:])
+
+    alone = precision(1)
+    assert 0.3 < alone < 0.99
+    assert precision(32) > alone - 0.02
 
 
 @pytest.mark.parametrize("l1", [False, True], ids=["", "l1"])

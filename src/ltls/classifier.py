@@ -94,9 +94,13 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         weights of the best epoch are kept. 0 runs all epochs.
     n_iter_no_change : int, default=1
         See `validation_fraction`.
+    batch_size : int, default=1
+        Rows that find their steps from the same weights. Above 1, threads can share the work of
+        a single trellis; up to about 64, accuracy stays the same.
     n_jobs : int or None, default=None
-        Threads: None is one, −1 all cores. Predicting shares out the rows, learning the trellises;
-        the result is the same for any number.
+        Threads: None is one, −1 all cores. Predicting shares out the rows; learning the trellises,
+        or the rows of a batch where there are fewer trellises than threads. The result is the same
+        for any number.
     random_state : int, RandomState or None, default=None
         For the order of rows, random codebooks and held-out rows.
     verbose : int, default=0
@@ -165,6 +169,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left"), StrOptions({"auto"})],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [
             None,
             Interval(Integral, 1, 2**16, closed="both"),
@@ -195,6 +200,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         class_weight: dict[Any, float] | str | None = None,
         validation_fraction: float | str = "auto",
         n_iter_no_change: int = 1,
+        batch_size: int = 1,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -218,6 +224,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.class_weight = class_weight
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.batch_size = batch_size
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -503,6 +510,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             self.learning_rate,
             self.l1,
             self.ranking_multiplier,
+            self.batch_size,
             self.n_jobs,
             bool(self.verbose),
         )

@@ -24,6 +24,7 @@ class Predictor:
 
     Call it with the non-zero features of one row, ``predictor(indices, values)``; with those of
     several, ``predictor(indptr, indices, values)`` as in a CSR matrix; or with a CSR matrix itself.
+    It is quickest with NumPy arrays of features in increasing order.
 
     Returns
     -------
@@ -73,6 +74,9 @@ class Predictor:
         if complete is None:  # lists, mixed types, odd layouts
             indptr, indices, values = self._plain(indptr, indices, values)
             complete = self._engine.answer(indptr, indices, values, ids, scores)
+        if complete is None:  # features in any order, some twice
+            indptr, indices, values = self._in_order(indptr, indices, values)
+            complete = self._engine.answer(indptr, indices, values, ids, scores)
         if not complete:
             self._search_wider(indptr, indices, values, ids, scores)
         if self._embedding is not None:
@@ -110,6 +114,14 @@ class Predictor:
         if indptr is not None:
             indptr = as_int64("indptr", indptr, ndim=1)
         return indptr, as_int64("indices", indices, ndim=1), values
+
+    def _in_order(self, indptr: Any, indices: Any, values: Any) -> tuple[Any, Any, Any]:
+        """Sort the features of rows; entries of the same feature count as their sum."""
+        ends = np.array([0, len(indices)]) if indptr is None else indptr
+        shape = (len(ends) - 1, self._linear.n_features)
+        X = csr_array((values, indices, ends), shape=shape, copy=True)
+        X.sum_duplicates()
+        return None if indptr is None else X.indptr, X.indices, X.data
 
     def _search_wider(self, indptr: Any, indices: Any, values: Any, ids: Any, scores: Any) -> None:
         """Answer the rows whose best paths hold too few labels."""

@@ -100,6 +100,7 @@ class Training:
     learning_rate: float
     l1: float
     ranking_multiplier: int
+    batch_size: int = 1
     n_jobs: int | None = None
     verbose: bool = False
     losses: list[float] = field(default_factory=list)  # of every pass begun
@@ -145,7 +146,8 @@ class Training:
 
         The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
         """
-        learner, result, size = self.learner, Pass(), 64
+        learner, result = self.learner, Pass()
+        size = self.batch_size * max(1, 64 // self.batch_size)  # whole batches
         self.losses.append(0.0)
         try:
             for examples, order in parts:
@@ -186,6 +188,7 @@ class Training:
             threshold=self.l1 if self.learner.epochs > 0 else 0.0,
             count_hits=self.verbose,
             ranking_multiplier=self.ranking_multiplier,
+            batch=self.batch_size,
             n_jobs=threads(self.n_jobs),
         )
 
