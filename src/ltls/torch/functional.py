@@ -34,8 +34,8 @@ def log_partition(h: Tensor, trellis: AnyTrellis) -> Tensor:
     >>> (22 * h.grad[:2]).round().tolist()  # paths through each edge of the source
     [11.0, 11.0]
     """
-    layout, rows = _rows(h, trellis)
-    _, totals = scores_and_totals(rows, _no_paths(rows), layout)
+    rows = _rows(h, trellis)
+    _, totals = scores_and_totals(rows, _no_paths(rows), trellis)
     return totals.reshape(h.shape[:-1])
 
 
@@ -53,9 +53,7 @@ def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     -------
     scores : tensor of the shape of `paths`
     """
-    layout, rows = _rows(h, trellis)
-    per_row = _paths_of_rows(paths, h)
-    scores, _ = scores_and_totals(rows, per_row, layout)
+    scores, _ = scores_and_totals(_rows(h, trellis), _paths_of_rows(paths, h), trellis)
     return scores.reshape(paths.shape)
 
 
@@ -72,8 +70,7 @@ def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     -------
     log_prob : tensor of the shape of `paths`
     """
-    layout, rows = _rows(h, trellis)
-    scores, totals = scores_and_totals(rows, _paths_of_rows(paths, h), layout)
+    scores, totals = scores_and_totals(_rows(h, trellis), _paths_of_rows(paths, h), trellis)
     return (scores - totals[:, None]).reshape(paths.shape)
 
 
@@ -82,12 +79,12 @@ def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
 
     It has no gradient.
     """
-    layout, rows = _rows(h, trellis)
-    rows = rows.detach().to(real_of(rows))
-    if not operators.is_fused(rows, layout):
-        return unfused.marginals(rows, layout).reshape(h.shape)
+    rows = _rows(h, trellis).detach()
+    rows = rows.to(real_of(rows))
+    if not operators.is_fused(rows, trellis):
+        return unfused.marginals(rows, layout_of(trellis)).reshape(h.shape)
     paths = _no_paths(rows)
-    size = layout.n_classes, layout.width
+    size = trellis.n_classes, trellis.width
     scores, totals, values = torch.ops.ltls.path_scores(rows, paths, *size)
     ones = torch.ones_like(totals)
     return torch.ops.ltls.path_scores_backward(
@@ -122,12 +119,11 @@ def topk(h: Tensor, trellis: AnyTrellis, k: int) -> tuple[Tensor, Tensor]:
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    layout, rows = _rows(h, trellis)
-    rows, k = rows.detach(), min(k, layout.n_classes)
-    if operators.is_fused(rows, layout):
-        paths, scores = torch.ops.ltls.topk(rows, k, layout.n_classes, layout.width)
+    rows, k = _rows(h, trellis).detach(), min(k, trellis.n_classes)
+    if operators.is_fused(rows, trellis):
+        paths, scores = torch.ops.ltls.topk(rows, k, trellis.n_classes, trellis.width)
     else:
-        paths, scores = unfused.topk(rows.to(real_of(rows)), layout, k)
+        paths, scores = unfused.topk(rows.to(real_of(rows)), layout_of(trellis), k)
     shape = (*h.shape[:-1], k)
     return paths.reshape(shape), scores.reshape(shape)
 
@@ -163,8 +159,8 @@ def sample(
         raise ValueError(f"n must be at least 1, got {n}")
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
-    layout, rows = _rows(h, trellis)
-    paths = _sample(rows.detach().to(real_of(rows)) / temperature, layout, n, generator)
+    rows = _rows(h, trellis).detach()
+    paths = _sample(rows.to(real_of(rows)) / temperature, layout_of(trellis), n, generator)
     return paths.reshape(*h.shape[:-1], n)
 
 
@@ -201,27 +197,26 @@ def _sample(h: Tensor, layout: Layout, n: int, generator: torch.Generator | None
 
 
 def scores_and_totals(
-    h: Tensor, paths: Tensor, layout: Layout, fused: bool = True
+    h: Tensor, paths: Tensor, trellis: AnyTrellis, fused: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Return the scores of paths (rows, k) and the log-partitions (rows,) of rows of h."""
-    if fused and operators.is_fused(h, layout):
-        scores, totals, _ = torch.ops.ltls.path_scores(h, paths, layout.n_classes, layout.width)
+    if fused and operators.is_fused(h, trellis):
+        scores, totals, _ = torch.ops.ltls.path_scores(h, paths, trellis.n_classes, trellis.width)
         return scores, totals
-    h = h.to(real_of(h))
+    h, layout = h.to(real_of(h)), layout_of(trellis)
     return unfused.path_scores(h, paths, layout), unfused.log_partition(h, layout)
 
 
-def _rows(h: Tensor, trellis: AnyTrellis) -> tuple[Layout, Tensor]:
-    layout = layout_of(trellis)
+def _rows(h: Tensor, trellis: AnyTrellis) -> Tensor:
+    n = trellis.n_edges
     if not h.is_floating_point():
         raise TypeError(f"h must hold floating-point numbers, got {h.dtype}")
-    if h.dim() == 0 or h.shape[-1] != layout.n_edges:
+    if h.dim() == 0 or h.shape[-1] != n:
         raise ValueError(
-            f"h must have shape (…, {layout.n_edges}) for {layout.n_classes} classes and width "
-            f"{layout.width}, got {tuple(h.shape)}"
+            f"h must have shape (…, {n}) for {trellis.n_classes} classes and width "
+            f"{trellis.width}, got {tuple(h.shape)}"
         )
-    rows = h.numel() // layout.n_edges if layout.n_edges else h.shape[:-1].numel()
-    return layout, h.reshape(rows, layout.n_edges)
+    return h.reshape(h.shape[:-1].numel(), n)
 
 
 def _no_paths(rows: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .layout import Layout, make_layout
+from .layout import AnyTrellis, make_layout
 
 WIDEST_FUSED = 64
 _WORTH_THREADS = 1 << 16  # edge scores; for fewer, starting threads takes longer than the work
@@ -22,13 +22,13 @@ HAS_ENGINE = importlib.util.find_spec("ltls._engine") is not None
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
-def is_fused(h: Tensor, layout: Layout) -> bool:
+def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
     """Whether the operators serve this tensor; plain torch operations have to, if not."""
-    if layout.n_slices == 0:
+    if trellis.n_slices == 0:
         return False
     if h.device.type == "cpu":
         return HAS_ENGINE
-    return h.device.type == "cuda" and HAS_TRITON and layout.width <= WIDEST_FUSED
+    return h.device.type == "cuda" and HAS_TRITON and trellis.width <= WIDEST_FUSED
 
 
 def real_of(h: Tensor) -> torch.dtype:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from .layout import Layout
 
+_FORBIDDEN = -1e30  # in place of −inf, whose differences have no gradient
+
 
 def forward_values(h: Tensor, layout: Layout) -> list[Tensor]:
     """Return for every slice the log of the sum over the ways to each of its states."""
@@ -33,7 +35,9 @@ def log_partition(h: Tensor, layout: Layout) -> Tensor:
     """Return the log of the sum over all paths, shape (rows,)."""
     if layout.n_slices == 0:
         return h.sum(1)
-    return torch.logsumexp(exit_values(h, forward_values(h, layout), layout), 1)
+    h = h.clamp(min=_FORBIDDEN)
+    total = torch.logsumexp(exit_values(h, forward_values(h, layout), layout), 1)
+    return torch.where(total > _FORBIDDEN / 2, total, -torch.inf)
 
 
 def path_scores(h: Tensor, paths: Tensor, layout: Layout) -> Tensor:
@@ -48,14 +52,14 @@ def marginals(h: Tensor, layout: Layout) -> Tensor:
     """Return the probability of every edge."""
     with torch.enable_grad():
         leaf = h.detach().requires_grad_()
-        total = log_partition(leaf, layout)
-        return torch.autograd.grad(total[total > -torch.inf].sum(), leaf)[0]
+        return torch.autograd.grad(log_partition(leaf, layout).sum(), leaf)[0]
 
 
 def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
     """Return the k best paths of every row and their scores: list Viterbi."""
     if layout.n_slices == 0:
-        return torch.zeros_like(h[:, :1], dtype=torch.int64), h.sum(1, keepdim=True)
+        total = h.sum(1, keepdim=True)  # one empty path
+        return torch.zeros_like(total, dtype=torch.int64), total
     states = torch.arange(layout.width, device=h.device)
     scores, paths = h[:, : layout.width, None], states[None, :, None].expand(len(h), -1, 1)
     exits = []
