@@ -100,7 +100,6 @@ def test_forward_returns_what_adaptive_softmax_returns(head):
     other = nn.AdaptiveLogSoftmaxWithLoss(IN, C, [10])(x, y)
     assert output.shape == other.output.shape
     assert loss.shape == other.loss.shape
-    assert head(x, y).output.shape == head(x, y).loss.shape + (7,)
 
 
 def test_a_mixture_weighs_its_trellises_by_the_gate():
@@ -296,7 +295,8 @@ def test_similar_labels_share_edges():
 
 
 @pytest.mark.parametrize(
-    "book", [RandomCodebook(C, 5), RandomCodebook(40, 2**64 - 1).grow(C), TableCodebook(C, range(C))]
+    "book",
+    [RandomCodebook(C, 5), RandomCodebook(40, 2**64 - 1).grow(C), TableCodebook(C, range(C))],
 )
 def test_codebooks_of_the_package_are_taken_as_they_are(book):
     head = TrellisSoftmax(IN, C, 4, assignment=book)

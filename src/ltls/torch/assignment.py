@@ -31,7 +31,7 @@ def assign(
     if (label_features is not None) != (assignment == "similarity"):
         raise ValueError("label_features and assignment='similarity' need each other")
     if assignment == "random":
-        return [KeyedPaths([n_classes], seed) for seed in range(n_trellises)]
+        return [KeyedPaths(n_classes, [n_classes], seed) for seed in range(n_trellises)]
     layout = make_layout(n_classes, width)
     order = None if counts is None else _by_count(counts, n_classes)
     if assignment == "frequency":
@@ -61,7 +61,8 @@ def _converted(book: Any, n_classes: int) -> LabelPaths:
     if isinstance(book, LabelPaths):
         return book
     if hasattr(book, "seed"):  # a RandomCodebook
-        return KeyedPaths([*book.grown_from, book.n_paths], book.seed)
+        n_labels = min(n_classes, book.n_paths)
+        return KeyedPaths(n_labels, [*book.grown_from, book.n_paths], book.seed)
     if hasattr(book, "n_paths"):  # a TableCodebook
         return TablePaths(torch.from_numpy(book.paths), book.n_paths)
     paths = torch.as_tensor(book).cpu()
@@ -96,7 +97,7 @@ def _by_frequency(layout: Layout, order: Tensor | None, number: int) -> LabelPat
     if order is None:
         if number == 0:
             return LabelPaths(layout.n_classes, layout.n_classes)
-        return KeyedPaths(ends, number)
+        return KeyedPaths(layout.n_classes, ends, number)
     places = torch.arange(len(order))
     if number:
         generator = torch.Generator().manual_seed(number)

@@ -96,8 +96,10 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
         raise ValueError(f"classes must be {head.n_classes} different labels, got {len(labels)}")
     trellis = Trellis(head.layout.n_classes, head.width)
     n, r, intercept = trellis.n_edges, head.n_trellises, head.edges.bias is not None
-    rows = [head.edges.weight.detach().T] + [head.edges.bias.detach()[None]] * intercept
-    edges = torch.cat(rows).to("cpu", torch.float32).numpy()
+    edges = head.edges.weight.detach().T
+    if intercept:
+        edges = torch.cat([edges, head.edges.bias.detach()[None]])
+    edges = edges.to("cpu", torch.float32).numpy()
     weights = aligned_zeros((len(edges), r * padded(n)), np.float32)
     weights.reshape(len(edges), r, -1)[:, :, :n] = edges.reshape(len(edges), r, n)
     classifier = LTLSClassifier(

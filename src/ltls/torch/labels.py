@@ -38,6 +38,8 @@ class KeyedPaths(LabelPaths):
 
     Parameters
     ----------
+    n_labels : int
+        The number of labels; the paths of others are free.
     sizes : sequence of int
         Labels and paths up to each size are permuted among themselves.
     seed : int
@@ -46,19 +48,22 @@ class KeyedPaths(LabelPaths):
 
     seed: Tensor
 
-    def __init__(self, sizes: Any, seed: int) -> None:
-        super().__init__(sizes[-1], sizes[-1])
+    def __init__(self, n_labels: int, sizes: Any, seed: int) -> None:
+        super().__init__(n_labels, sizes[-1])
         self.sizes = list(sizes)
         signed = seed - 2**64 if seed >= 2**63 else seed
         self.register_buffer("seed", torch.tensor([signed], dtype=torch.int64))
 
     def path_of(self, labels: Tensor) -> Tensor:
         """Return the paths of labels."""
+        if self.n_labels < self.n_paths:
+            labels = torch.where(labels < self.n_labels, labels, self.n_paths)
         return torch.ops.ltls.permute(labels, self.seed, self.sizes, False)
 
     def label_of(self, paths: Tensor) -> Tensor:
-        """Return the labels of paths."""
-        return torch.ops.ltls.permute(paths, self.seed, self.sizes, True)
+        """Return the labels of paths from −1 on, −1 for a free path."""
+        labels = torch.ops.ltls.permute(paths, self.seed, self.sizes, True)
+        return torch.where(labels < self.n_labels, labels, -1)
 
 
 class TablePaths(LabelPaths):
