@@ -343,12 +343,13 @@ class TrellisSoftmax(nn.Module):
 
     def _log_probs(self, h: Tensor, gate: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the labels' log-probabilities, (rows, k), and every trellis' log-partition."""
-        paths = torch.stack([book.path_of(labels) for book in self.codebooks], 1)
+        each = [book.path_of(labels) for book in self.codebooks]
+        paths = each[0] if gate is None else torch.stack(each, 1).flatten(0, 1)
         scores, totals = functional.scores_and_totals(
-            h.flatten(0, 1), paths.flatten(0, 1), self.layout, self.fused
+            h.flatten(0, 1), paths, self.layout, self.fused
         )
         log_probs = scores - totals[:, None]
         if gate is not None:
-            each = log_probs.reshape(paths.shape)
-            log_probs = torch.logsumexp(each + gate[:, :, None], 1)
+            of_trellises = log_probs.reshape(*gate.shape, labels.shape[1])
+            log_probs = torch.logsumexp(of_trellises + gate[:, :, None], 1)
         return log_probs, totals

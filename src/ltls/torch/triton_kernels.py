@@ -38,7 +38,8 @@ def _exits(layout: Layout, device: torch.device) -> Tensor:
     return torch.tensor(pairs, dtype=torch.int64, device=device)
 
 
-def _shape(layout: Layout, h: Tensor) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def _shape(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     """Return the tile of a program: few rows, since a batch must fill the whole GPU."""
     width = triton.next_power_of_2(layout.width)
     rows = max(1, min(32, _SCORES_PER_WARP // width**2))
@@ -46,8 +47,8 @@ def _shape(layout: Layout, h: Tensor) -> dict[str, Any]:
         "B": layout.width,
         "WIDTH": width,
         "ROWS": rows,
-        "REAL": tl.float64 if h.dtype == torch.float64 else tl.float32,
-        "num_warps": max(1, min(8, rows * width**2 // _SCORES_PER_WARP)),
+        "REAL": tl.float64 if dtype == torch.float64 else tl.float32,
+        "num_warps": max(1, min(16, rows * width**2 // _SCORES_PER_WARP)),
     }
 
 
@@ -62,7 +63,7 @@ def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, T
     totals = torch.empty(n, dtype=real, device=h.device)
     values = torch.empty((n, layout.n_slices + 1, layout.width), dtype=real, device=h.device)
     if n:
-        shape = _shape(layout, h)
+        shape = _shape(layout, h.dtype)
         _forward[(triton.cdiv(n, shape["ROWS"]),)](
             h,
             paths,
@@ -94,7 +95,7 @@ def backward(
     n, k = paths.shape
     out = torch.empty_like(h)
     if n:
-        shape = _shape(layout, h)
+        shape = _shape(layout, h.dtype)
         _backward[(triton.cdiv(n, shape["ROWS"]),)](
             h,
             paths,
@@ -125,7 +126,7 @@ def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
     paths = torch.empty((n, k), dtype=torch.int64, device=h.device)
     scores = torch.empty((n, k), dtype=real, device=h.device)
     room = (layout.n_slices + 1, layout.width, k)
-    shape = _shape(layout, h)
+    shape = _shape(layout, h.dtype)
     exits = _exits(layout, h.device)
     # The lists of all states live in global memory, for as many rows at a time as 1 GiB holds.
     step = max(1, 2**30 // (12 * room[0] * room[1] * k))
@@ -220,12 +221,13 @@ def _forward(  # type: ignore[no-untyped-def]
         inside = in_slice[:, :, None] & (s < columns)[None, None, :]
         edges = block + s[None, :, None] * columns + s[None, None, :]
         weight = tl.load(edges, mask=inside, other=float("-inf")).to(REAL)
+        exit_score = _exit_scores(base, table, i, s, here, REAL)
         arriving = value[:, :, None] + weight
         most = _finite(tl.max(arriving, 1))
         value = most + tl.log(tl.sum(tl.exp(arriving - most[:, None, :]), 1))
         tl.store(kept + i * B, value, mask=in_slice)
 
-        leaving = value + _exit_scores(base, table, i, s, here, REAL)
+        leaving = value + exit_score
         higher = tl.maximum(highest, tl.max(leaving, 1))
         total = total * tl.exp(highest - _finite(higher))
         total += tl.sum(tl.exp(leaving - _finite(higher)[:, None]), 1)
@@ -302,15 +304,16 @@ def _backward(  # type: ignore[no-untyped-def]
     for j in range(n_slices):
         i = n_slices - j
         columns = tl.where(i < n_slices, B, n_last)
-        leaving = tl.exp(value + _exit_scores(base, table, i, s, here, REAL) - total[:, None])
-        _store_exits(grad, table, i, s, here, leaving, scale, gain, last, state)
-        vertex = leaving + through
-
+        exit_score = _exit_scores(base, table, i, s, here, REAL)
         previous = tl.load(kept + (i - 1) * B, mask=in_slice, other=float("-inf"))
         first_edge = B + (i - 1) * B * B
         offset = first_edge + s[None, :, None] * columns + s[None, None, :]
         inside = in_slice[:, :, None] & (s < columns)[None, None, :]
         weight = tl.load(base[:, None, None] + offset, mask=inside, other=float("-inf")).to(REAL)
+
+        leaving = tl.exp(value + exit_score - total[:, None])
+        _store_exits(grad, table, i, s, here, leaving, scale, gain, last, state)
+        vertex = leaving + through
         share = tl.exp(previous[:, :, None] + weight - _finite(value)[:, None, :])
         edge = vertex[:, None, :] * share
         through = tl.sum(edge, 2)
