@@ -61,6 +61,8 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 
 # The API reference, from the docstrings, into build/docs.
 DOCUMENTED := baselines classifier codebook metrics model_file plot predicting predictor presets readers trellis
+DOCUMENTED := baselines classifier codebook metrics model_file plot predicting presets readers trellis \
+  $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
 
