@@ -103,28 +103,28 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
     paths[-1] = -1
     given = torch.tensor(paths, device=device)
     found, total, values = triton_kernels.forward(h, given, layout)
-    expected = np.where(paths >= 0, scores[places[:, None], paths], 0)
-    errors = {"log-partition": error(total, totals), "path score": error(found, expected)}
+    with np.errstate(invalid="ignore"):
+        log_probs = scores - totals[:, None]
+    expected = np.where(paths >= 0, log_probs[places[:, None], paths], 0)
+    errors = {"log-partition": error(total, totals), "log-prob": error(found, expected, 1)}
 
-    score_grads, total_grads = rng.normal(size=(rows, 1)), rng.normal(size=rows)
-    grads = [torch.tensor(g, dtype=total.dtype, device=device) for g in (score_grads, total_grads)]
+    path_grads, total_grads = rng.normal(size=(rows, 1)), rng.normal(size=rows)
+    grads = [torch.tensor(g, dtype=total.dtype, device=device) for g in (path_grads, total_grads)]
     grad = triton_kernels.backward(h, given, total, values, *grads, layout)
-    used = np.where(paths >= 0, oracle.matrix[paths[:, 0]], 0)
-    expected = marginals * total_grads[:, None] + used * score_grads
+    expected = gradient(oracle, marginals, paths, path_grads, total_grads)
     # The gradient has the type of h: bfloat16 has 8 bits.
     errors["gradient"] = error(grad, expected) / (100 if h.element_size() == 2 else 1)
 
     several = rng.integers(-1, n_classes, size=(rows, 3))
     given = torch.tensor(several, device=device)
     found, total, values = triton_kernels.forward(h, given, layout)
-    expected = np.where(several >= 0, scores[places[:, None], several], 0)
-    errors["path scores"] = error(found, expected)
+    expected = np.where(several >= 0, log_probs[places[:, None], several], 0)
+    errors["log-probs"] = error(found, expected, 1)
     if h.element_size() > 2:
-        score_grads = rng.normal(size=several.shape)
-        grads[0] = torch.tensor(score_grads, dtype=total.dtype, device=device)
+        path_grads = rng.normal(size=several.shape)
+        grads[0] = torch.tensor(path_grads, dtype=total.dtype, device=device)
         grad = triton_kernels.backward(h, given, total, values, *grads, layout)
-        used = np.where((several >= 0)[..., None], oracle.matrix[several], 0)
-        expected = marginals * total_grads[:, None] + (used * score_grads[..., None]).sum(1)
+        expected = gradient(oracle, marginals, several, path_grads, total_grads)
         errors["gradients"] = error(grad, expected)
 
     best, values = triton_kernels.topk(h, layout, k)
@@ -141,6 +141,18 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
     return errors
 
 
+def gradient(
+    oracle: Oracle,
+    marginals: np.ndarray,
+    paths: np.ndarray,
+    path_grads: np.ndarray,
+    total_grads: np.ndarray,
+) -> np.ndarray:
+    """Return the gradient in h of log-probabilities of paths and of the log-partition."""
+    used = np.where((paths >= 0)[..., None], oracle.matrix[paths] - marginals[:, None], 0)
+    return marginals * total_grads[:, None] + (used * path_grads[..., None]).sum(1)
+
+
 def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, float]:
     """Compare with plain torch operations in float64: too many paths to enumerate."""
     layout, device = make_layout(*size), h.device
@@ -149,18 +161,19 @@ def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, floa
     exact = h.double().cpu().requires_grad_()
     score = unfused.path_scores(exact, paths, layout)
     total = unfused.log_partition(exact, layout)
-    (score.sum() - total.sum()).backward()
+    log_prob = score - total[:, None]
+    log_prob.sum().backward()
     found, totals, values = triton_kernels.forward(h, paths.to(device), layout)
-    ones = torch.ones_like(totals)
+    ones = torch.ones_like(found)
     grad = triton_kernels.backward(
-        h, paths.to(device), totals, values, ones[:, None], -ones, layout
+        h, paths.to(device), totals, values, ones, torch.zeros_like(totals), layout
     )
     best, best_scores = triton_kernels.topk(h, layout, k)
     again = unfused.path_scores(exact, best.cpu(), layout)
     _, expected = unfused.topk(exact.detach(), layout, k)
     return {
         "log-partition": error(totals, total.detach().numpy()),
-        "path score": error(found, score.detach().numpy()),
+        "log-prob": error(found, log_prob.detach().numpy(), 1),
         "gradient": error(grad, exact.grad.numpy()) / (100 if h.element_size() == 2 else 1),
         "top-k scores": error(best_scores, expected.numpy()),
         "top-k paths": error(again.detach(), expected.numpy()),

@@ -113,6 +113,7 @@ def test_forbidden_edges_and_rows_without_a_path(fused):
     marginals = functional.marginals(h, trellis)
     assert not marginals[0].any()
     np.testing.assert_allclose(marginals[1] > 0.5, h[1] > -INFINITY)
+    assert functional.path_scores(h, torch.tensor([13, 13]), trellis).tolist() == [-INFINITY, score]
 
 
 @pytest.mark.parametrize("n_classes_width", [(2, 2), (22, 2), (30, 3), (70, 8)], ids=str)
@@ -208,11 +209,11 @@ def test_compiles_without_a_graph_break():
     torch.testing.assert_close(grad, expected)
 
 
-@pytest.mark.parametrize("operator", ["path_scores", "topk", "permute"])
+@pytest.mark.parametrize("operator", ["log_probs", "topk", "permute"])
 def test_operators_keep_the_contract_of_torch(operator):
     h = edge_scores(19, 3, dtype=torch.float32).requires_grad_()
     arguments = {
-        "path_scores": (h, torch.tensor([[0], [3], [-1]]), 22, 2),
+        "log_probs": (h, torch.tensor([[0], [3], [-1]]), 22, 2),
         "topk": (h.detach(), 3, 22, 2),
         "permute": (torch.arange(22), torch.tensor([5]), [10, 22], False),
     }
@@ -228,7 +229,7 @@ def test_operators_keep_the_contract_of_torch(operator):
         (lambda h: functional.sample(h, Trellis(22), 0), "n must be at least 1, got 0"),
         (lambda h: functional.sample(h, Trellis(22), 1, 0.0), "temperature must be above 0"),
         (lambda h: functional.path_scores(h, torch.zeros(2).long(), Trellis(22)), "paths must"),
-        (lambda h: functional.path_scores(h, torch.full((3,), 22), Trellis(22)), "paths must be"),
+        (lambda h: functional.log_prob(h, torch.full((3,), 22), Trellis(22)), "paths must be"),
         (lambda h: functional.log_partition(h * INFINITY, Trellis(22)), "below [+]inf"),
         (lambda h: make_layout(0, 2), "n_classes must be between"),
         (lambda h: make_layout(10, 1), "width must be at least 2"),

@@ -60,8 +60,8 @@ def _search(
     repeated = torch.zeros_like(labels, dtype=torch.bool)
     repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]
     known = torch.stack([book.path_of(labels) for book in codebooks], 1)
-    each = functional.path_scores(h, known, layout) - totals[..., None] + gate[..., None]
-    log_probs = torch.logsumexp(each, 1)
+    each = functional.log_prob(h, known, layout)
+    log_probs = torch.logsumexp(each + gate[..., None], 1)
     log_probs = log_probs.masked_fill(repeated | (labels < 0), -torch.inf)
     values, places = log_probs.sort(dim=1, descending=True, stable=True)
     values, best = values[:, :k], labels.gather(1, places[:, :k])

@@ -3,7 +3,7 @@
 All take edge scores `h` of shape (…, n_edges), of any float type, on any device; and a trellis:
 an `ltls.Trellis`, or `ltls.torch.make_layout(n_classes, width)`, which needs no compiled engine.
 On a CPU the compiled engine does the work, on a GPU fused Triton kernels; sums are kept in float32,
-in float64 for float64 scores. `log_partition` and `path_scores` have gradients, once.
+in float64 for float64 scores. `log_partition`, `log_prob` and `path_scores` have gradients, once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def log_partition(h: Tensor, trellis: AnyTrellis) -> Tensor:
     [11.0, 11.0]
     """
     rows = _rows(h, trellis)
-    _, totals = scores_and_totals(rows, _no_paths(rows), trellis)
+    _, totals = log_probs_and_totals(rows, _no_paths(rows), trellis)
     return totals.reshape(h.shape[:-1])
 
 
@@ -46,14 +46,15 @@ def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     ----------
     h : tensor of shape (…, n_edges)
     paths : int64 tensor of shape (…) or (…, k)
-        A path of −1 scores 0 and has no gradient.
+        A path of −1 scores 0 and has no gradient; one that does not exist scores NaN.
     trellis : Trellis or Layout
 
     Returns
     -------
     scores : tensor of the shape of `paths`
     """
-    scores, _ = scores_and_totals(_rows(h, trellis), _paths_of_rows(paths, h), trellis)
+    rows, per_row = _rows(h, trellis), _paths_of_rows(paths, h)
+    scores = unfused.path_scores(rows.to(real_of(rows)), per_row, layout_of(trellis))
     return scores.reshape(paths.shape)
 
 
@@ -64,14 +65,15 @@ def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     ----------
     h : tensor of shape (…, n_edges)
     paths : int64 tensor of shape (…) or (…, k)
+        A path of −1 has 0 and no gradient.
     trellis : Trellis or Layout
 
     Returns
     -------
     log_prob : tensor of the shape of `paths`
     """
-    scores, totals = scores_and_totals(_rows(h, trellis), _paths_of_rows(paths, h), trellis)
-    return (scores - totals[:, None]).reshape(paths.shape)
+    per_row = _paths_of_rows(paths, h)
+    return log_probs_and_totals(_rows(h, trellis), per_row, trellis)[0].reshape(paths.shape)
 
 
 def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
@@ -85,10 +87,10 @@ def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
         return unfused.marginals(rows, layout_of(trellis)).reshape(h.shape)
     paths = _no_paths(rows)
     size = trellis.n_classes, trellis.width
-    scores, totals, values = torch.ops.ltls.path_scores(rows, paths, *size)
+    none, totals, values = torch.ops.ltls.log_probs(rows, paths, *size)
     ones = torch.ones_like(totals)
-    return torch.ops.ltls.path_scores_backward(
-        rows, paths, totals, values, scores, ones, *size
+    return torch.ops.ltls.log_probs_backward(
+        rows, paths, totals, values, none, ones, *size
     ).reshape(h.shape)
 
 
@@ -196,15 +198,17 @@ def _sample(h: Tensor, layout: Layout, n: int, generator: torch.Generator | None
     return torch.where(exits.amax(1, keepdim=True) > -torch.inf, paths, -1)
 
 
-def scores_and_totals(
+def log_probs_and_totals(
     h: Tensor, paths: Tensor, trellis: AnyTrellis, fused: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return the scores of paths (rows, k) and the log-partitions (rows,) of rows of h."""
+    """Return the log-probabilities of paths (rows, k) and the log-partitions (rows,)."""
     if fused and operators.is_fused(h, trellis):
-        scores, totals, _ = torch.ops.ltls.path_scores(h, paths, trellis.n_classes, trellis.width)
-        return scores, totals
+        log_probs, totals, _ = torch.ops.ltls.log_probs(h, paths, trellis.n_classes, trellis.width)
+        return log_probs, totals
     h, layout = h.to(real_of(h)), layout_of(trellis)
-    return unfused.path_scores(h, paths, layout), unfused.log_partition(h, layout)
+    totals = unfused.log_partition(h, layout)
+    log_probs = unfused.path_scores(h, paths, layout) - totals[:, None]
+    return torch.where(paths < 0, 0, log_probs), totals
 
 
 def _rows(h: Tensor, trellis: AnyTrellis) -> Tensor:

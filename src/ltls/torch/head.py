@@ -172,24 +172,25 @@ class TrellisSoftmax(nn.Module):
         labels, counted = self._labels(input, target)
         h, gate = self._rows(input)
         log_probs, totals = self._log_probs(h, gate, labels)
-        output = torch.where(counted, log_probs, 0)
+        if gate is not None:
+            log_probs = torch.where(counted, log_probs, 0)
         if target.dim() == input.dim():
             n_labels = counted.sum(1)
-            output = output.sum(1) / n_labels.clamp(min=1)
+            output = log_probs.sum(1) / n_labels.clamp(min=1)
             counted = n_labels > 0
         else:
-            output, counted = output[:, 0], counted[:, 0]
-        losses = -output
+            output, counted = log_probs.squeeze(1), counted.squeeze(1)
+        gain = output
         if self.label_smoothing:
-            uniform = totals - (h[:, 0].to(totals.dtype) * self.uniform).sum(1)
-            losses = torch.lerp(losses, uniform, self.label_smoothing)
-            losses = torch.where(counted, losses, 0)
+            uniform = (h[:, 0].to(totals.dtype) * self.uniform).sum(1) - totals
+            gain = torch.lerp(output, uniform, self.label_smoothing)
+            gain = torch.where(counted, gain, 0)
         if self.reduction == "mean":
-            loss = losses.sum() / counted.sum()
+            loss = -(gain.sum() / counted.sum())
         elif self.reduction == "sum":
-            loss = losses.sum()
+            loss = -gain.sum()
         else:
-            loss = losses.reshape(input.shape[:-1])
+            loss = -gain.reshape(input.shape[:-1])
         return HeadOutput(output.reshape(input.shape[:-1]), loss)
 
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -342,13 +343,15 @@ class TrellisSoftmax(nn.Module):
         return torch.where(counted, labels, -1), counted
 
     def _log_probs(self, h: Tensor, gate: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the labels' log-probabilities, (rows, k), and every trellis' log-partition."""
+        """Return the labels' log-probabilities, (rows, k), and every trellis' log-partition.
+
+        Labels of −1 have 0, or so close to it as the weights of a gate add up to 1.
+        """
         each = [book.path_of(labels) for book in self.codebooks]
         paths = each[0] if gate is None else torch.stack(each, 1).flatten(0, 1)
-        scores, totals = functional.scores_and_totals(
+        log_probs, totals = functional.log_probs_and_totals(
             h.flatten(0, 1), paths, self.layout, self.fused
         )
-        log_probs = scores - totals[:, None]
         if gate is not None:
             of_trellises = log_probs.reshape(*gate.shape, labels.shape[1])
             log_probs = torch.logsumexp(of_trellises + gate[:, :, None], 1)

@@ -1,8 +1,8 @@
 """The dynamic programs as operators of torch, on the compiled engine or on Triton.
 
-Two operators do all the training: the scores of given paths together with the log-partition, and
-their gradient. Registered with torch they are opaque to its compiler and have shapes that it can
-infer, so that `torch.compile` traces through them without a break.
+Two operators do all the training: the log-probabilities of given paths together with the
+log-partition, and their gradient. Registered with torch they are opaque to its compiler and have
+shapes that it can infer, so that `torch.compile` traces through them without a break.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def _on_cpu(h: Tensor, n_classes: int, width: int) -> tuple[Any, Any, int]:
     return _engine_trellis(n_classes, width), array, n_jobs
 
 
-@torch.library.custom_op("ltls::path_scores", mutates_args=())
-def path_scores(
+@torch.library.custom_op("ltls::log_probs", mutates_args=())
+def log_probs(
     h: Tensor, paths: Tensor, n_classes: int, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the scores of some paths of every row, its log-partition, and the states' values.
+    """Return log-probabilities of some paths of every row, its log-partition, and states' values.
 
-    A path of −1 scores 0. The values are what the way back needs, on a GPU; the engine finds them
-    again, and they are empty.
+    A path of −1 has 0, and no gradient. The values are what the way back needs, on a GPU; the
+    engine finds them again, and they are empty.
     """
     if h.is_cuda:
         from . import triton_kernels
@@ -66,15 +66,14 @@ def path_scores(
         return triton_kernels.forward(h.contiguous(), paths.contiguous(), layout)
     trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
     totals = torch.from_numpy(trellis.log_partition(rows, n_jobs))
+    result = totals.new_empty(paths.shape)
     if paths.shape[1]:
-        given = torch.from_numpy(trellis.score(rows, paths.clamp(min=0).numpy(), n_jobs))
-        scores = torch.where(paths >= 0, given, 0)
-    else:
-        scores = totals.new_empty(paths.shape)
-    return scores, totals, totals.new_empty(0)
+        scores = torch.from_numpy(trellis.score(rows, paths.clamp(min=0).numpy(), n_jobs))
+        result = torch.where(paths >= 0, scores - totals[:, None], 0)
+    return result, totals, totals.new_empty(0)
 
 
-@path_scores.register_fake
+@log_probs.register_fake
 def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     layout, real = make_layout(n_classes, width), real_of(h)
     shape = (h.shape[0], layout.n_slices + 1, layout.width) if h.is_cuda else (0,)
@@ -85,44 +84,44 @@ def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Ten
     )
 
 
-@torch.library.custom_op("ltls::path_scores_backward", mutates_args=())
-def path_scores_backward(
+@torch.library.custom_op("ltls::log_probs_backward", mutates_args=())
+def log_probs_backward(
     h: Tensor,
     paths: Tensor,
     totals: Tensor,
     values: Tensor,
-    score_grads: Tensor,
+    grads: Tensor,
     total_grads: Tensor,
     n_classes: int,
     width: int,
 ) -> Tensor:
-    """Return the gradient in h: marginals × total_grads, and score_grads on the paths' edges."""
+    """Return the gradient in h: `grads` on the edges of paths, and the rest on the marginals."""
     if h.is_cuda:
         from . import triton_kernels
 
         layout = make_layout(n_classes, width)
         return triton_kernels.backward(
-            h.contiguous(), paths.contiguous(), totals, values, score_grads, total_grads, layout
+            h.contiguous(), paths.contiguous(), totals, values, grads, total_grads, layout
         )
     trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
-    grad = torch.from_numpy(trellis.marginals(rows, n_jobs))
-    grad *= total_grads[:, None]
+    result = torch.from_numpy(trellis.marginals(rows, n_jobs))
+    grads = torch.where(paths >= 0, grads, 0)
+    result *= (total_grads - grads.sum(1))[:, None]
     if paths.shape[1]:
         edges = torch.from_numpy(trellis.path_edges_batch(paths.clamp(min=0).flatten().numpy()))
         edges = edges.reshape(*paths.shape, -1)
-        used = (edges >= 0) & (paths >= 0)[..., None]
-        steps = torch.where(used, score_grads[..., None], 0)
-        grad.scatter_add_(1, edges.clamp(min=0).flatten(1), steps.flatten(1))
-    return grad.to(h.dtype)
+        steps = torch.where(edges >= 0, grads[..., None], 0)
+        result.scatter_add_(1, edges.clamp(min=0).flatten(1), steps.flatten(1))
+    return result.to(h.dtype)
 
 
-@path_scores_backward.register_fake
+@log_probs_backward.register_fake
 def _(
     h: Tensor,
     paths: Tensor,
     totals: Tensor,
     values: Tensor,
-    score_grads: Tensor,
+    grads: Tensor,
     total_grads: Tensor,
     n_classes: int,
     width: int,
@@ -135,15 +134,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     _, totals, values = output
     ctx.save_for_backward(h, paths, totals, values)
     ctx.mark_non_differentiable(values)
-    ctx.set_materialize_grads(True)
 
 
 def _differentiate(
-    ctx: Any, score_grads: Tensor, total_grads: Tensor, _: Tensor
+    ctx: Any, grads: Tensor, total_grads: Tensor, _: Tensor
 ) -> tuple[Tensor, None, None, None]:
     h, paths, totals, values = ctx.saved_tensors
-    grad = torch.ops.ltls.path_scores_backward(
-        h, paths, totals, values, score_grads, total_grads, ctx.n_classes, ctx.width
+    grad = torch.ops.ltls.log_probs_backward(
+        h, paths, totals, values, grads, total_grads, ctx.n_classes, ctx.width
     )
     return grad, None, None, None
 
@@ -155,8 +153,8 @@ def _refuse(ctx: Any, grad: Tensor) -> None:
     )
 
 
-path_scores.register_autograd(_differentiate, setup_context=_keep)
-path_scores_backward.register_autograd(_refuse)
+log_probs.register_autograd(_differentiate, setup_context=_keep)
+log_probs_backward.register_autograd(_refuse)
 
 
 @torch.library.custom_op("ltls::topk", mutates_args=())

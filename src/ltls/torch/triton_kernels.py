@@ -57,9 +57,9 @@ def _real(h: Tensor) -> torch.dtype:
 
 
 def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the paths' scores (rows, k), the log-partitions (rows,) and the states' values."""
+    """Return the paths' log-probabilities (rows, k), log-partitions (rows,) and states' values."""
     n, k, real = len(h), paths.shape[1], _real(h)
-    scores = torch.empty((n, k), dtype=real, device=h.device)
+    log_probs = torch.empty((n, k), dtype=real, device=h.device)
     totals = torch.empty(n, dtype=real, device=h.device)
     values = torch.empty((n, layout.n_slices + 1, layout.width), dtype=real, device=h.device)
     if n:
@@ -68,7 +68,7 @@ def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, T
             h,
             paths,
             _table(layout, h.device),
-            scores,
+            log_probs,
             totals,
             values,
             n,
@@ -79,7 +79,7 @@ def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, T
             layout.digits[-1],
             **shape,
         )
-    return scores, totals, values
+    return log_probs, totals, values
 
 
 def backward(
@@ -87,13 +87,16 @@ def backward(
     paths: Tensor,
     totals: Tensor,
     values: Tensor,
-    score_grads: Tensor,
+    grads: Tensor,
     total_grads: Tensor,
     layout: Layout,
 ) -> Tensor:
-    """Return the gradient in h: marginals × total_grads + indicators of paths × score_grads."""
+    """Return the gradient in h: `grads` on the edges of paths, and the rest on the marginals."""
     n, k = paths.shape
     out = torch.empty_like(h)
+    if k > 1:  # several labels a row: the kernel does the marginals
+        grads = torch.where((paths >= 0) & (paths < layout.n_classes), grads, 0)
+        total_grads = total_grads - grads.sum(1)
     if n:
         shape = _shape(layout, h.dtype)
         _backward[(triton.cdiv(n, shape["ROWS"]),)](
@@ -102,7 +105,7 @@ def backward(
             _table(layout, h.device),
             totals,
             values,
-            score_grads.contiguous(),
+            grads.contiguous(),
             total_grads.contiguous(),
             out,
             n,
@@ -113,10 +116,10 @@ def backward(
             HAS_PATH=k == 1,
             **shape,
         )
-    if k > 1:  # several labels a row: their edges are added to what the kernel has written
+    if k > 1:
         edges = layout.path_edges(paths)
-        grads = torch.where(edges >= 0, score_grads[..., None], 0).to(out.dtype)
-        out.scatter_add_(1, edges.clamp(min=0).flatten(1), grads.flatten(1))
+        steps = torch.where(edges >= 0, grads[..., None], 0).to(out.dtype)
+        out.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), steps.flatten(1))
     return out
 
 
@@ -199,7 +202,8 @@ def _exit_scores(base, table, i, s, here, REAL: tl.constexpr):  # type: ignore[n
 
 @triton.jit
 def _forward(  # type: ignore[no-untyped-def]
-    h, paths, table, scores, totals, values, n_rows, n_paths, n_classes, n_edges, n_slices, n_last,
+    h, paths, table, log_probs, totals, values,
+    n_rows, n_paths, n_classes, n_edges, n_slices, n_last,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -232,7 +236,8 @@ def _forward(  # type: ignore[no-untyped-def]
         total = total * tl.exp(highest - _finite(higher))
         total += tl.sum(tl.exp(leaving - _finite(higher)[:, None]), 1)
         highest = higher
-    tl.store(totals + row, _finite(highest) + tl.log(total), mask=here)
+    total = _finite(highest) + tl.log(total)
+    tl.store(totals + row, total, mask=here)
 
     for k in range(n_paths):
         path = tl.load(paths + row * n_paths + k, mask=here, other=-1)
@@ -252,8 +257,9 @@ def _forward(  # type: ignore[no-untyped-def]
             state = tl.where(on, following, state)
         leave = tl.load(table + 4 * last + 1, mask=given, other=0) + state
         score += tl.load(base + leave, mask=given, other=0.0).to(REAL)
-        score = tl.where(path < n_classes, score, float("nan"))
-        tl.store(scores + row * n_paths + k, score, mask=here)
+        log_prob = tl.where(path < n_classes, score - total, float("nan"))
+        log_prob = tl.where(path < 0, 0.0, log_prob)
+        tl.store(log_probs + row * n_paths + k, log_prob, mask=here)
 
 
 @triton.jit
@@ -270,7 +276,7 @@ def _exit_of(path, table, n_slices):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward(  # type: ignore[no-untyped-def]
-    h, paths, table, totals, values, score_grads, total_grads, out,
+    h, paths, table, totals, values, grads, total_grads, out,
     n_rows, n_classes, n_edges, n_slices, n_last, HAS_PATH: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
@@ -297,7 +303,8 @@ def _backward(  # type: ignore[no-untyped-def]
         rest = tl.maximum(path, 0) - first
         state = rest // power
         rest -= state * power
-        gain = tl.load(score_grads + row, mask=here, other=0.0).to(REAL)
+        gain = tl.load(grads + row, mask=last >= 0, other=0.0).to(REAL)
+        scale -= gain
 
     value = tl.load(kept + n_slices * B, mask=in_slice, other=float("-inf"))
     through = tl.zeros_like(value)  # the probability that goes on from each state
