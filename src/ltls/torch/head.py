@@ -331,16 +331,16 @@ class TrellisSoftmax(nn.Module):
         k = target.shape[-1] if target.dim() > len(batch) else 1
         rows = target.to(torch.int64).reshape(batch.numel(), k)
         counted = rows != self.ignore_index
-        if target.device.type == "cpu" and not torch.compiler.is_compiling():
-            wrong = rows[counted & ((rows < 0) | (rows >= self.n_classes))]
-            if len(wrong):
-                raise ValueError(
-                    f"target must hold labels from 0 to {self.n_classes - 1} or ignore_index "
-                    f"({self.ignore_index}), got {wrong[0].item()}"
-                )
-        # A wrong label on a GPU must not pass for an ignored one.
-        labels = torch.where(rows < 0, self.n_classes, rows)
-        return torch.where(counted, labels, -1), counted
+        # A wrong label must not pass for an ignored one: it becomes too large, and so NaN on a GPU.
+        labels = torch.where(counted, torch.where(rows < 0, self.n_classes, rows), -1)
+        checked = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+        if checked and labels.numel() and labels.max() >= self.n_classes:
+            wrong = rows.flatten()[labels.flatten().argmax()].item()
+            raise ValueError(
+                f"target must hold labels from 0 to {self.n_classes - 1} or ignore_index "
+                f"({self.ignore_index}), got {wrong}"
+            )
+        return labels, counted
 
     def _log_probs(self, h: Tensor, gate: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the labels' log-probabilities, (rows, k), and every trellis' log-partition.

@@ -91,7 +91,7 @@ def log_probs_backward(
     totals: Tensor,
     values: Tensor,
     grads: Tensor,
-    total_grads: Tensor,
+    total_grads: Tensor | None,
     n_classes: int,
     width: int,
 ) -> Tensor:
@@ -106,7 +106,8 @@ def log_probs_backward(
     trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
     result = torch.from_numpy(trellis.marginals(rows, n_jobs))
     grads = torch.where(paths >= 0, grads, 0)
-    result *= (total_grads - grads.sum(1))[:, None]
+    rest = -grads.sum(1)
+    result *= (rest if total_grads is None else rest + total_grads)[:, None]
     if paths.shape[1]:
         edges = torch.from_numpy(trellis.path_edges_batch(paths.clamp(min=0).flatten().numpy()))
         edges = edges.reshape(*paths.shape, -1)
@@ -122,7 +123,7 @@ def _(
     totals: Tensor,
     values: Tensor,
     grads: Tensor,
-    total_grads: Tensor,
+    total_grads: Tensor | None,
     n_classes: int,
     width: int,
 ) -> Tensor:
@@ -134,12 +135,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     _, totals, values = output
     ctx.save_for_backward(h, paths, totals, values)
     ctx.mark_non_differentiable(values)
+    ctx.set_materialize_grads(False)
 
 
 def _differentiate(
-    ctx: Any, grads: Tensor, total_grads: Tensor, _: Tensor
+    ctx: Any, grads: Tensor | None, total_grads: Tensor | None, _: None
 ) -> tuple[Tensor, None, None, None]:
     h, paths, totals, values = ctx.saved_tensors
+    if grads is None:
+        grads = torch.zeros_like(paths, dtype=totals.dtype)
     grad = torch.ops.ltls.log_probs_backward(
         h, paths, totals, values, grads, total_grads, ctx.n_classes, ctx.width
     )

@@ -88,7 +88,7 @@ def backward(
     totals: Tensor,
     values: Tensor,
     grads: Tensor,
-    total_grads: Tensor,
+    total_grads: Tensor | None,
     layout: Layout,
 ) -> Tensor:
     """Return the gradient in h: `grads` on the edges of paths, and the rest on the marginals."""
@@ -96,7 +96,8 @@ def backward(
     out = torch.empty_like(h)
     if k > 1:  # several labels a row: the kernel does the marginals
         grads = torch.where((paths >= 0) & (paths < layout.n_classes), grads, 0)
-        total_grads = total_grads - grads.sum(1)
+        rest = -grads.sum(1)
+        total_grads = rest if total_grads is None else rest + total_grads
     if n:
         shape = _shape(layout, h.dtype)
         _backward[(triton.cdiv(n, shape["ROWS"]),)](
@@ -106,7 +107,7 @@ def backward(
             totals,
             values,
             grads.contiguous(),
-            total_grads.contiguous(),
+            totals if total_grads is None else total_grads.contiguous(),
             out,
             n,
             layout.n_classes,
@@ -114,6 +115,7 @@ def backward(
             layout.n_slices,
             layout.digits[-1],
             HAS_PATH=k == 1,
+            HAS_TOTAL=total_grads is not None,
             **shape,
         )
     if k > 1:
@@ -277,7 +279,7 @@ def _exit_of(path, table, n_slices):  # type: ignore[no-untyped-def]
 @triton.jit
 def _backward(  # type: ignore[no-untyped-def]
     h, paths, table, totals, values, grads, total_grads, out,
-    n_rows, n_classes, n_edges, n_slices, n_last, HAS_PATH: tl.constexpr,
+    n_rows, n_classes, n_edges, n_slices, n_last, HAS_PATH: tl.constexpr, HAS_TOTAL: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -288,7 +290,9 @@ def _backward(  # type: ignore[no-untyped-def]
     in_slice = here[:, None] & (s < B)[None, :]
     kept = values + (row * (n_slices + 1) * B)[:, None] + s[None, :]
     total = _finite(tl.load(totals + row, mask=here, other=0.0))
-    scale = tl.load(total_grads + row, mask=here, other=0.0).to(REAL)
+    scale = tl.zeros_like(total)  # of the marginals
+    if HAS_TOTAL:
+        scale += tl.load(total_grads + row, mask=here, other=0.0).to(REAL)
 
     # The path's states, last one first: its number in base B from the highest digit down.
     last = tl.zeros_like(row) - 1
