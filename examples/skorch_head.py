@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from skorch import NeuralNetClassifier
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+from skorch import NeuralNetClassifier
 from torch import Tensor, nn
 
 from ltls.torch import TrellisSoftmax
