@@ -25,7 +25,7 @@ def rows(n=200):
         {"width": 2},
         {"width": 4, "n_trellises": 3},
         {"width": 3, "assignment": "frequency", "fit_intercept": False},
-        {"width": 2, "assignment": "ranking", "n_trellises": 2},
+        {"width": 2, "assignment": "ranking", "n_trellises": 2, "normalize": True},
     ],
     ids=str,
 )

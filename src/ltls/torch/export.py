@@ -55,6 +55,7 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
         len(model.codebooks),
         model.codebooks,
         bias=model.linear.intercept,
+        unit_length=model.linear.unit_length,
         **options,
     )
     with torch.no_grad():
@@ -103,7 +104,11 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
     weights = aligned_zeros((len(edges), r * padded(n)), np.float32)
     weights.reshape(len(edges), r, -1)[:, :, :n] = edges.reshape(len(edges), r, n)
     classifier = LTLSClassifier(
-        width=max(trellis.width, 2), n_trellises=r, loss="softmax", fit_intercept=intercept
+        width=max(trellis.width, 2),
+        n_trellises=r,
+        loss="softmax",
+        normalize=head.unit_length,
+        fit_intercept=intercept,
     )
     classifier._learned = Model(
         labels,
@@ -113,7 +118,7 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
         l1=0.0,
         multilabel=False,
         form="single",
-        scoring=LinearModel(weights, None, n, r, intercept),
+        scoring=LinearModel(weights, None, n, r, intercept, head.unit_length),
     )
     classifier.n_features_in_ = head.in_features
     return classifier

@@ -60,6 +60,8 @@ class TrellisSoftmax(nn.Module):
     label_smoothing : float, default=0.0
         The part of the target's probability that is spread over all classes, exactly. For one
         trellis without free paths.
+    unit_length : bool, default=False
+        Whether to scale inputs to length 1 first.
     fused : bool, default=True
         Whether to use the compiled engine and GPU kernels. Otherwise plain torch operations are
         used, which are slower and can be differentiated more than once.
@@ -102,6 +104,7 @@ class TrellisSoftmax(nn.Module):
         reduction: str = "mean",
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
+        unit_length: bool = False,
         fused: bool = True,
         device: Any = None,
         dtype: Any = None,
@@ -122,6 +125,7 @@ class TrellisSoftmax(nn.Module):
         self.reduction = reduction
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
+        self.unit_length = unit_length
         self.fused = fused
         self.codebooks = nn.ModuleList(books).to(device)
         self.layout = make_layout(books[0].n_paths, width)
@@ -195,6 +199,8 @@ class TrellisSoftmax(nn.Module):
 
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the scores of all edges, shape (…, n_trellises, n_edges)."""
+        if self.unit_length:
+            input = nn.functional.normalize(input, dim=-1)  # noqa: A001
         return self.edges(input).unflatten(-1, (self.n_trellises, self.layout.n_edges))
 
     def log_prob(self, input: Tensor, target: Tensor | None = None) -> Tensor:  # noqa: A002
