@@ -60,8 +60,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
 
 # The API reference, from the docstrings, into build/docs.
-DOCUMENTED := baselines classifier codebook metrics model_file plot predicting predictor presets readers trellis
-DOCUMENTED := baselines classifier codebook metrics model_file plot predicting presets readers trellis \
+DOCUMENTED := baselines classifier codebook metrics model_file plot predicting predictor presets readers trellis \
   $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
