@@ -62,9 +62,8 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
 
 # The API reference, from the docstrings, into build/docs.
-DOCUMENTED := baselines classifier codebook metrics model_file plot predicting predictor presets readers trellis
-DOCUMENTED := baselines checkpoint classifier codebook evaluation metrics model_file plot predicting presets readers \
-  tables text trellis
+DOCUMENTED := baselines checkpoint classifier codebook defaults evaluation metrics model_file plot predicting predictor \
+  presets readers tables text trellis $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
 

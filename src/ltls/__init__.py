@@ -8,6 +8,7 @@ Jasinska and Karampatziakis, *Log-time and Log-space Extreme Classification*, 20
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from .text import TextClassifier
     from .trellis import Trellis
 
-__version__ = _version("ltls")
+try:
+    __version__ = _version("ltls")
+except _NotInstalled:  # run from its sources, as far as they go without the engine
+    __version__ = "0+source"
 __all__ = [
     "Checkpoint",
     "LTLSClassifier",
@@ -54,7 +58,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    if name in __all__:
+    if name in __all__ or name == "torch":  # not for `import *`, which needs no torch
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -625,20 +625,21 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
             self.__dict__.update(before)
             raise
 
-    def save(self, path: str | os.PathLike[str], dtype: str = "float32") -> None:
+    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         """Write the fitted model to a file that `ltls.load` reads.
 
         Parameters
         ----------
         path : path
             Written under another name first, and renamed when complete.
-        dtype : {"float32", "float16", "int8"}, default="float32"
-            How weights are stored; int8 has one scale per feature.
+        dtype : {"float32", "float16", "int8"}, optional
+            How weights are stored; int8 has one scale per feature. The default is float32, or int8
+            under a `size_budget`.
         """
         from .model_file import save
 
         check_is_fitted(self)
-        save(self, path, dtype)
+        save(self, path, dtype or ("float32" if self.size_budget is None else "int8"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,8 +13,6 @@ from .classifier import LTLSClassifier
 from .labels import Targets
 from .vectoriser import Settings, Vectoriser
 
-# Chosen by cross-validation on banking77's training texts and on Debian's package descriptions.
-_FOR_TEXT = {"width": 8, "n_trellises": 3, "assignment": "similarity"}
 _TEXT_PARAMETERS = tuple(Settings.__dataclass_fields__)
 
 
@@ -88,7 +86,7 @@ class TextClassifier(LTLSClassifier):
         lowercase: bool = True,
         **classifier: Any,
     ) -> None:
-        super().__init__(**{**_FOR_TEXT, **classifier})
+        super().__init__(**classifier)
         self.ngram_range = ngram_range
         self.char_ngram_range = char_ngram_range
         self.min_df = min_df

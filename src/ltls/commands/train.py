@@ -124,7 +124,7 @@ def train(
     random_state: Annotated[
         int | None, option("none", "Seed, for the same result again.", min=0, max=2**32 - 1)
     ] = None,
-    dtype: Annotated[Dtype | None, option("float32", "Of the weights in the model file.")] = None,
+    dtype: Annotated[Dtype | None, option("float32; int8 under a size budget", "Of the weights in the file.")] = None,
     stream: Annotated[
         bool | None,
         option(
@@ -150,8 +150,8 @@ def train(
     columns --text or --features and --label name, or fastText's __label__ lines. One label in
     every row makes a model that gives one label; any other file makes a multi-label model.
 
-    Options that are not given keep the default shown, or the preset's; models of texts have
-    --width 8 --n-trellises 3 --assignment similarity. Ctrl-C ends the training early and saves
+    Options that are not given keep the default shown, or the preset's; what auto is depends on the
+    size of the data. Ctrl-C ends the training early and saves
     what was learned; --resume goes on, with the result of a training that was never stopped.
     """
     from rich.filesize import decimal
@@ -181,7 +181,7 @@ def train(
     ended = _fit(classifier, data, state)
     seconds = time.perf_counter() - start
     with naming(output):
-        classifier.save(output, plain(dtype) or "float32")
+        classifier.save(output, plain(dtype))
     if ended:
         place.unlink(missing_ok=True)
     elif place.exists():

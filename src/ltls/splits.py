@@ -1,0 +1,66 @@
+"""Shared-axis splits: paths for labels such that similar labels share edges."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+class Shape(Protocol):
+    """What a split has to know of a trellis; it needs no engine."""
+
+    @property
+    def width(self) -> int: ...  # noqa: D102
+    @property
+    def n_slices(self) -> int: ...  # noqa: D102
+    @property
+    def digits(self) -> tuple[int, ...]: ...  # noqa: D102
+
+
+def split_along_axes(trellis: Shape, axes: npt.NDArray[np.float64]) -> Ints:
+    """Return a path for every label such that labels close on the axes share prefixes.
+
+    The labels are split among the states of slice 0 by quantiles of axis 0, each part among the
+    states of slice 1 by axis 1, and so on: all parts of a slice use the same axis, so that an edge
+    means the same wherever it is used. Every state takes as many labels as paths go through it.
+    """
+    paths = np.empty(len(axes), np.int64)
+    left = np.arange(len(axes))  # labels whose path goes on
+    part = np.zeros(len(axes), np.int64)  # which labels came the same way
+    states_so_far = np.zeros(len(axes), np.int64)  # Σ state · width**slice
+    first_path = 0
+    for slice_, exits in enumerate(trellis.digits):
+        sizes = _paths_through_states(trellis, slice_)
+        order = np.lexsort((axes[left, slice_], part))
+        left, part, states_so_far = left[order], part[order], states_so_far[order]
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        counts = np.diff(np.append(starts, len(part)))
+        rank = np.arange(len(part)) - np.repeat(starts, counts)
+        # Where there are fewer labels than paths, the labels spread over all of them.
+        spread = np.repeat(sizes.sum() / counts, counts)
+        place = np.minimum((rank * spread).astype(np.int64), sizes.sum() - 1)
+        state = np.searchsorted(np.cumsum(sizes), place, side="right")
+        within = place - (np.cumsum(sizes) - sizes)[state]
+        states_so_far += state * trellis.width**slice_
+        leaves = (within == 0) & (state < exits)
+        paths[left[leaves]] = first_path + states_so_far[leaves]
+        first_path += exits * trellis.width**slice_
+        goes_on = ~leaves
+        left, states_so_far = left[goes_on], states_so_far[goes_on]
+        part = np.unique(part[goes_on] * trellis.width + state[goes_on], return_inverse=True)[1]
+    return paths
+
+
+def _paths_through_states(trellis: Shape, slice_: int) -> Ints:
+    """Count the ways from each state of a slice to the sink."""
+    onward = 0
+    for i in range(trellis.n_slices, slice_ - 1, -1):
+        exits = trellis.digits[i]
+        states = trellis.width if i < trellis.n_slices else exits
+        sizes = onward + (np.arange(states) < exits).astype(np.int64)
+        onward = int(sizes.sum())
+    return sizes

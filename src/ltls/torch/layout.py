@@ -1,0 +1,128 @@
+"""Where the edges of a trellis lie, and which edges a path has, as tensor operations.
+
+The compiled engine knows the same; here it is in the form that a training step on a GPU needs, and
+it works where the engine is not installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ..trellis import Trellis
+
+AnyTrellis: TypeAlias = "Trellis | Layout"  # what says which trellis is meant
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The edge blocks of the trellis of `n_classes` paths over slices of `width` states.
+
+    Slice `n_slices` stands for the auxiliary vertices: it has `digits[-1]` states, and all of them
+    leave. Made by `layout_of`.
+    """
+
+    n_classes: int
+    width: int
+    digits: tuple[int, ...]  # of n_classes in base width: how many states of a slice leave
+    first_path: tuple[int, ...]  # the smallest path that leaves each slice
+    exit_edge: tuple[int, ...]  # the first edge from each slice to the sink
+    n_edges: int
+
+    @property
+    def n_slices(self) -> int:
+        """The number of slices, without the auxiliary vertices."""
+        return len(self.digits) - 1
+
+    @property
+    def longest_path(self) -> int:
+        """The number of edges of the longest path."""
+        return self.n_slices + 2 if self.n_slices else 0
+
+    def states(self, i: int) -> int:
+        """Return the number of states of slice i."""
+        return self.width if i < self.n_slices else self.digits[-1]
+
+    def transition(self, i: int) -> int:
+        """Return the first edge from slice i − 1 to slice i."""
+        return self.width + (i - 1) * self.width**2
+
+    def block(self, h: Tensor, i: int) -> Tensor:
+        """Return the scores of the edges from slice i − 1 to slice i: (rows, from, to)."""
+        first, columns = self.transition(i), self.states(i)
+        return h[:, first : first + self.width * columns].unflatten(1, (self.width, columns))
+
+    def exits(self, h: Tensor, i: int) -> Tensor:
+        """Return the scores of the edges from slice i to the sink: (rows, states that leave)."""
+        return h[:, self.exit_edge[i] : self.exit_edge[i] + self.digits[i]]
+
+    def path_edges(self, paths: Tensor) -> Tensor:
+        """Return the edges of paths, from source to sink, on a new last axis, padded with −1.
+
+        There is nothing in it that a GPU would have to wait for. A negative path has no edges.
+        """
+        last = torch.zeros_like(paths)
+        first = torch.zeros_like(paths)
+        for i in range(1, self.n_slices + 1):
+            later = paths >= self.first_path[i]
+            last = torch.where(later, i, last)
+            first = torch.where(later, self.first_path[i], first)
+        rest = paths - first
+        last = torch.where(paths >= 0, last, -2)
+        columns, leaving, state = [], torch.full_like(paths, -1), rest
+        for i in range(self.n_slices + 1):
+            previous, state = state, rest % self.width
+            rest = torch.div(rest, self.width, rounding_mode="floor")
+            edge = state if i == 0 else self.transition(i) + previous * self.states(i) + state
+            columns.append(torch.where(i <= last, edge, leaving))
+            leaving = torch.where(i == last, self.exit_edge[i] + state, -1)
+        return torch.stack([*columns, leaving], -1) if columns[1:] else paths[..., None][..., :0]
+
+
+def layout_of(trellis: AnyTrellis) -> Layout:
+    """Return the layout of a trellis.
+
+    Examples
+    --------
+    >>> from ltls import Trellis
+    >>> from ltls.torch.layout import layout_of
+    >>> layout_of(Trellis(22)).exit_edge
+    (17, 17, 18, 19, 16)
+    """
+    return trellis if isinstance(trellis, Layout) else make_layout(trellis.n_classes, trellis.width)
+
+
+@lru_cache(maxsize=256)
+def make_layout(n_classes: int, width: int) -> Layout:
+    """Return the layout of the trellis of this size."""
+    if not 1 <= n_classes <= 2**62:
+        raise ValueError(f"n_classes must be between 1 and 2**62, got {n_classes}")
+    if width < 2 and n_classes > 1:
+        raise ValueError(f"width must be at least 2, got {width}")
+    if n_classes == 1:
+        return Layout(1, 1, (1,), (0,), (0,), 0)
+    width = min(width, n_classes)
+    digits, rest = [], n_classes
+    while rest:
+        rest, digit = divmod(rest, width)
+        digits.append(digit)
+    n = len(digits) - 1
+    edge = width + (n - 1) * width**2 + width * digits[n]
+    exit_edge, first_path, path = [0] * (n + 1), [], 0
+    for i in [n, *range(n)]:
+        exit_edge[i] = edge
+        edge += digits[i]
+    for i, digit in enumerate(digits):
+        first_path.append(path)
+        path += digit * width**i
+    if edge >= 2**31:
+        raise ValueError(
+            f"width {width} with n_classes {n_classes} needs more than 2**31-1 edges; use a "
+            "smaller width"
+        )
+    return Layout(n_classes, width, tuple(digits), tuple(first_path), tuple(exit_edge), edge)

@@ -1,0 +1,201 @@
+"""The dynamic programs as operators of torch, on the compiled engine or on Triton.
+
+Two operators do all the training: the log-probabilities of given paths together with the
+log-partition, and their gradient. Registered with torch they are opaque to its compiler and have
+shapes that it can infer, so that `torch.compile` traces through them without a break.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .layout import AnyTrellis, make_layout
+
+WIDEST_FUSED = 64
+_WORTH_THREADS = 1 << 16  # edge scores; for fewer, starting threads takes longer than the work
+HAS_ENGINE = importlib.util.find_spec("ltls._engine") is not None
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
+    """Whether the operators serve this tensor; plain torch operations have to, if not."""
+    if trellis.n_slices == 0:
+        return False
+    if h.device.type == "cpu":
+        return HAS_ENGINE
+    return h.device.type == "cuda" and HAS_TRITON and trellis.width <= WIDEST_FUSED
+
+
+def real_of(h: Tensor) -> torch.dtype:
+    """Return the type that sums are kept in."""
+    return torch.float64 if h.dtype == torch.float64 else torch.float32
+
+
+@lru_cache(maxsize=256)
+def _engine_trellis(n_classes: int, width: int) -> Any:
+    from ltls import Trellis
+
+    return Trellis(n_classes, width)
+
+
+def _on_cpu(h: Tensor, n_classes: int, width: int) -> tuple[Any, Any, int]:
+    """Return the engine's trellis, h as an array that shares its memory, and how many threads."""
+    array = h.detach().to(real_of(h)).contiguous().numpy()
+    n_jobs = torch.get_num_threads() if array.size >= _WORTH_THREADS else 1
+    return _engine_trellis(n_classes, width), array, n_jobs
+
+
+@torch.library.custom_op("ltls::log_probs", mutates_args=())
+def log_probs(
+    h: Tensor, paths: Tensor, n_classes: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities of some paths of every row, its log-partition, and states' values.
+
+    A path of −1 has 0, and no gradient. The values are what the way back needs, on a GPU; the
+    engine finds them again, and they are empty.
+    """
+    if h.is_cuda:
+        from . import triton_kernels
+
+        layout = make_layout(n_classes, width)
+        return triton_kernels.forward(h.contiguous(), paths.contiguous(), layout)
+    trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
+    totals = torch.from_numpy(trellis.log_partition(rows, n_jobs))
+    result = totals.new_empty(paths.shape)
+    if paths.shape[1]:
+        scores = torch.from_numpy(trellis.score(rows, paths.clamp(min=0).numpy(), n_jobs))
+        result = torch.where(paths >= 0, scores - totals[:, None], 0)
+    return result, totals, totals.new_empty(0)
+
+
+@log_probs.register_fake
+def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    layout, real = make_layout(n_classes, width), real_of(h)
+    shape = (h.shape[0], layout.n_slices + 1, layout.width) if h.is_cuda else (0,)
+    return (
+        h.new_empty(paths.shape, dtype=real),
+        h.new_empty(h.shape[:1], dtype=real),
+        h.new_empty(shape, dtype=real),
+    )
+
+
+@torch.library.custom_op("ltls::log_probs_backward", mutates_args=())
+def log_probs_backward(
+    h: Tensor,
+    paths: Tensor,
+    totals: Tensor,
+    values: Tensor,
+    grads: Tensor,
+    total_grads: Tensor | None,
+    n_classes: int,
+    width: int,
+) -> Tensor:
+    """Return the gradient in h: `grads` on the edges of paths, and the rest on the marginals."""
+    if h.is_cuda:
+        from . import triton_kernels
+
+        layout = make_layout(n_classes, width)
+        return triton_kernels.backward(
+            h.contiguous(), paths.contiguous(), totals, values, grads, total_grads, layout
+        )
+    trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
+    result = torch.from_numpy(trellis.marginals(rows, n_jobs))
+    grads = torch.where(paths >= 0, grads, 0)
+    rest = -grads.sum(1)
+    result *= (rest if total_grads is None else rest + total_grads)[:, None]
+    if paths.shape[1]:
+        edges = torch.from_numpy(trellis.path_edges_batch(paths.clamp(min=0).flatten().numpy()))
+        edges = edges.reshape(*paths.shape, -1)
+        steps = torch.where(edges >= 0, grads[..., None], 0)
+        result.scatter_add_(1, edges.clamp(min=0).flatten(1), steps.flatten(1))
+    return result.to(h.dtype)
+
+
+@log_probs_backward.register_fake
+def _(
+    h: Tensor,
+    paths: Tensor,
+    totals: Tensor,
+    values: Tensor,
+    grads: Tensor,
+    total_grads: Tensor | None,
+    n_classes: int,
+    width: int,
+) -> Tensor:
+    return torch.empty_like(h, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    h, paths, ctx.n_classes, ctx.width = inputs
+    _, totals, values = output
+    ctx.save_for_backward(h, paths, totals, values)
+    ctx.mark_non_differentiable(values)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(
+    ctx: Any, grads: Tensor | None, total_grads: Tensor | None, _: None
+) -> tuple[Tensor, None, None, None]:
+    h, paths, totals, values = ctx.saved_tensors
+    if grads is None:
+        grads = torch.zeros_like(paths, dtype=totals.dtype)
+    grad = torch.ops.ltls.log_probs_backward(
+        h, paths, totals, values, grads, total_grads, ctx.n_classes, ctx.width
+    )
+    return grad, None, None, None
+
+
+def _refuse(ctx: Any, grad: Tensor) -> None:
+    raise RuntimeError(
+        "the fused trellis operators can be differentiated once; for gradients of gradients use "
+        "plain torch operations: fused=False"
+    )
+
+
+log_probs.register_autograd(_differentiate, setup_context=_keep)
+log_probs_backward.register_autograd(_refuse)
+
+
+@torch.library.custom_op("ltls::topk", mutates_args=())
+def topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return the k best paths of every row and their scores."""
+    if h.is_cuda:
+        from . import triton_kernels
+
+        return triton_kernels.topk(h.contiguous(), make_layout(n_classes, width), k)
+    trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
+    paths, scores = trellis.topk(rows, k, n_jobs)
+    return torch.from_numpy(paths), torch.from_numpy(scores)
+
+
+@topk.register_fake
+def _(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    shape = (h.shape[0], k)
+    return h.new_empty(shape, dtype=torch.int64), h.new_empty(shape, dtype=real_of(h))
+
+
+@torch.library.custom_op("ltls::permute", mutates_args=())
+def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    """Map labels to paths, or back, as `RandomCodebook` does: −1 below its range, size above."""
+    if values.is_cuda and HAS_TRITON:
+        from . import triton_kernels
+
+        return triton_kernels.permute(values.contiguous(), seed, sizes, inverse)
+    from ltls import RandomCodebook
+
+    book = RandomCodebook(sizes[-1], int(seed) % 2**64, grown_from=sizes[:-1])
+    given = values.cpu()
+    within = given.clamp(0, sizes[-1] - 1).contiguous().numpy()
+    mapped = torch.from_numpy(book.label_of(within) if inverse else book.path_of(within))
+    mapped = torch.where(given < 0, -1, torch.where(given < sizes[-1], mapped, sizes[-1]))
+    return mapped.to(values.device)
+
+
+@permute.register_fake
+def _(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)

@@ -1,0 +1,245 @@
+"""The dynamic programs on tensors, against the enumeration of all paths."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference import Graph
+
+from ltls import Trellis
+
+torch = pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
+
+from ltls.torch import functional, make_layout, operators, unfused  # noqa: E402
+
+SIZES = [(1, 2), (2, 2), (3, 2), (22, 2), (64, 2), (7, 3), (100, 5), (64, 8), (300, 8), (40, 64)]
+HUGE = [(10**6, 8), (2**62, 2), (2**62 - 1, 64), (3**39, 3)]
+INFINITY = float("inf")
+
+
+def edge_scores(n_edges, *batch, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*batch, n_edges, generator=generator, dtype=torch.float64).to(dtype)
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda size: "{} classes, width {}".format(*size))
+def size(request):
+    """(trellis, oracle) of a few dozen paths."""
+    return Trellis(*request.param), Graph(*request.param)
+
+
+@pytest.fixture(params=["fused", "plain operations"])
+def fused(request, monkeypatch):
+    """With the engine, and as it goes where there is none."""
+    if request.param != "fused":
+        monkeypatch.setattr(operators, "HAS_ENGINE", False)
+    return request.param == "fused"
+
+
+@pytest.mark.parametrize("n_classes_width", SIZES + HUGE, ids=str)
+def test_the_layout_is_that_of_the_engine(n_classes_width):
+    trellis, layout = Trellis(*n_classes_width), make_layout(*n_classes_width)
+    for name in ("n_classes", "width", "digits", "n_slices", "n_edges", "longest_path"):
+        assert getattr(layout, name) == getattr(trellis, name), name
+    rng = np.random.default_rng(0)
+    paths = np.append(rng.integers(layout.n_classes, size=200), [0, layout.n_classes - 1])
+    edges = layout.path_edges(torch.from_numpy(paths)).numpy()
+    np.testing.assert_array_equal(edges, trellis.path_edges_batch(paths))
+
+
+def test_a_negative_path_has_no_edges():
+    assert (make_layout(22, 2).path_edges(torch.tensor([-1, -100])) == -1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_agrees_with_the_enumeration_of_all_paths(size, fused, dtype):
+    trellis, graph = size
+    h = edge_scores(trellis.n_edges, 3, dtype=dtype)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    total = functional.log_partition(h, trellis)
+    assert total.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    marginals = functional.marginals(h, trellis)
+    paths, scores = functional.topk(h, trellis, 5)
+    best, best_score = functional.viterbi(h, trellis)
+    every = torch.arange(trellis.n_classes).expand(3, -1)
+    all_scores = functional.path_scores(h, every, trellis)
+    log_probs = functional.log_prob(h, every, trellis)
+    for row, numbers in enumerate(h.double().tolist()):
+        assert total[row].item() == pytest.approx(graph.log_partition(numbers), rel=tolerance)
+        expected = graph.marginals(numbers)
+        np.testing.assert_allclose(marginals[row], expected, rtol=tolerance, atol=1e-7)
+        top = graph.topk(numbers, 5)
+        np.testing.assert_allclose(scores[row], [s for _, s in top], rtol=tolerance, atol=1e-6)
+        np.testing.assert_allclose(
+            all_scores[row], graph.scores(numbers), rtol=tolerance, atol=1e-6
+        )
+        if dtype == torch.float64:
+            assert paths[row].tolist() == [p for p, _ in top]
+    np.testing.assert_array_equal(best, paths[:, 0])
+    np.testing.assert_array_equal(best_score, scores[:, 0])
+    np.testing.assert_allclose(log_probs.exp().sum(1), 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_classes_width", HUGE, ids=str)
+def test_plain_operations_agree_with_the_engine_where_there_are_many_paths(n_classes_width):
+    trellis = Trellis(*n_classes_width)
+    h = edge_scores(trellis.n_edges, 2)
+    layout = make_layout(*n_classes_width)
+    np.testing.assert_allclose(unfused.log_partition(h, layout), trellis.log_partition(h.numpy()))
+    paths, scores = unfused.topk(h, layout, 4)
+    expected_paths, expected_scores = trellis.topk(h.numpy(), 4)
+    np.testing.assert_array_equal(paths, expected_paths)
+    np.testing.assert_allclose(scores, expected_scores)
+    np.testing.assert_allclose(
+        unfused.marginals(h, layout), trellis.marginals(h.numpy()), atol=1e-9
+    )
+
+
+def test_ties_go_to_the_smaller_path(fused):
+    paths, _ = functional.topk(torch.zeros(2, 19), Trellis(22), 22)
+    assert paths.tolist() == [[*range(22)]] * 2
+
+
+def test_forbidden_edges_and_rows_without_a_path(fused):
+    trellis = Trellis(22)
+    h = torch.full((2, trellis.n_edges), -INFINITY)
+    h[1, trellis.path_edges(13)] = 0.5
+    score = 0.5 * len(trellis.path_edges(13))
+    paths, scores = functional.topk(h, trellis, 2)
+    assert paths.tolist() == [[-1, -1], [13, -1]]
+    assert scores.tolist() == [[-INFINITY, -INFINITY], [score, -INFINITY]]
+    assert functional.log_partition(h, trellis).tolist() == pytest.approx([-INFINITY, score])
+    marginals = functional.marginals(h, trellis)
+    assert not marginals[0].any()
+    np.testing.assert_allclose(marginals[1] > 0.5, h[1] > -INFINITY)
+    assert functional.path_scores(h, torch.tensor([13, 13]), trellis).tolist() == [-INFINITY, score]
+
+
+@pytest.mark.parametrize("n_classes_width", [(2, 2), (22, 2), (30, 3), (70, 8)], ids=str)
+def test_gradients_are_right(n_classes_width, fused):
+    layout = make_layout(*n_classes_width)
+    h = edge_scores(layout.n_edges, 3).requires_grad_()
+    paths = torch.tensor([[0, 1], [-1, layout.n_classes - 1], [1, 1]])
+    assert torch.autograd.gradcheck(lambda h: functional.log_partition(h, layout), h)
+    assert torch.autograd.gradcheck(lambda h: functional.path_scores(h, paths, layout), h)
+    assert torch.autograd.gradcheck(lambda h: functional.log_prob(h, paths, layout), h)
+
+
+def test_the_gradient_is_the_marginals_in_the_type_of_the_scores():
+    trellis = Trellis(1000, 4)
+    h = edge_scores(trellis.n_edges, 5, dtype=torch.bfloat16).requires_grad_()
+    functional.log_partition(h, trellis).sum().backward()
+    assert h.grad.dtype == torch.bfloat16
+    expected = trellis.marginals(h.detach().float().numpy())
+    np.testing.assert_allclose(h.grad.float(), expected, rtol=2**-7, atol=1e-6)
+
+
+def test_a_second_derivative_is_refused_with_a_way_out():
+    layout = make_layout(22, 2)
+    h = edge_scores(layout.n_edges, 1).requires_grad_()
+    (grad,) = torch.autograd.grad(functional.log_partition(h, layout).sum(), h, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"differentiated once.*fused=False"):
+        grad.square().sum().backward()
+    assert torch.autograd.gradgradcheck(lambda h: unfused.log_partition(h, layout), h)
+
+
+def test_batches_have_any_shape(fused):
+    trellis = Trellis(22)
+    h = edge_scores(trellis.n_edges, 2, 3)
+    one = functional.log_partition(h[1, 2], trellis)
+    assert one.shape == ()
+    assert functional.log_partition(h, trellis)[1, 2] == one
+    assert functional.log_partition(h[:, :0], trellis).shape == (2, 0)
+    paths, _ = functional.topk(h, trellis, 4)
+    assert paths.shape == (2, 3, 4)
+    assert functional.path_scores(h, paths, trellis).shape == (2, 3, 4)
+    assert functional.path_scores(h, paths[..., 0], trellis).shape == (2, 3)
+    assert functional.sample(h, trellis, 6).shape == (2, 3, 6)
+    turned = h.transpose(0, 1)
+    np.testing.assert_array_equal(
+        functional.log_partition(turned, trellis), functional.log_partition(h, trellis).T
+    )
+
+
+@pytest.mark.parametrize(("n_classes", "width", "temperature"), [(22, 2, 1.0), (50, 5, 2.5)])
+def test_samples_follow_the_distribution(n_classes, width, temperature):
+    from scipy import stats
+
+    layout = make_layout(n_classes, width)
+    h = edge_scores(layout.n_edges, 2)
+    n = 20_000
+    generator = torch.Generator().manual_seed(0)
+    paths = functional.sample(h, layout, n, temperature, generator)
+    every = torch.arange(n_classes).expand(2, -1)
+    expected = functional.log_prob(h / temperature, every, layout).exp()
+    for row in range(2):
+        found = np.bincount(paths[row], minlength=n_classes)
+        frequencies = expected[row].numpy() * n
+        common = frequencies >= 5
+        rest = [frequencies[~common].sum()] if (~common).any() else []
+        found_rest = [found[~common].sum()] if (~common).any() else []
+        test = stats.chisquare([*found[common], *found_rest], [*frequencies[common], *rest])
+        assert test.pvalue > 1e-4
+
+
+def test_samples_of_huge_trellises_are_paths():
+    layout = make_layout(2**62 - 1, 64)
+    paths = functional.sample(edge_scores(layout.n_edges, 2), layout, 5)
+    assert ((paths >= 0) & (paths < layout.n_classes)).all()
+    assert len(paths.unique()) == 10
+    assert functional.sample(torch.zeros(3, 0), make_layout(1, 2), 2).tolist() == [[0, 0]] * 3
+
+
+def test_compiles_without_a_graph_break():
+    trellis = Trellis(1000, 4)
+    h = edge_scores(trellis.n_edges, 5).requires_grad_()
+
+    def loss(h, paths):
+        best, scores = functional.topk(h, trellis, 3)
+        total = functional.log_prob(h, paths, trellis).sum()
+        return total, best, scores
+
+    paths = torch.tensor([0, 1, 500, -1, 999])
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for found, expected in zip(compiled(h, paths), loss(h, paths), strict=True):
+        torch.testing.assert_close(found, expected)
+    (grad,) = torch.autograd.grad(compiled(h, paths)[0], h)
+    (expected,) = torch.autograd.grad(loss(h, paths)[0], h)
+    torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize("operator", ["log_probs", "topk", "permute"])
+def test_operators_keep_the_contract_of_torch(operator):
+    h = edge_scores(19, 3, dtype=torch.float32).requires_grad_()
+    arguments = {
+        "log_probs": (h, torch.tensor([[0], [3], [-1]]), 22, 2),
+        "topk": (h.detach(), 3, 22, 2),
+        "permute": (torch.arange(22), torch.tensor([5]), [10, 22], False),
+    }
+    torch.library.opcheck(getattr(torch.ops.ltls, operator).default, arguments[operator])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda h: functional.log_partition(h[:, 1:], Trellis(22)), r"h must have shape \(…, 19\)"),
+        (lambda h: functional.log_partition(h.long(), Trellis(22)), "floating-point"),
+        (lambda h: functional.topk(h, Trellis(22), 0), "k must be at least 1, got 0"),
+        (lambda h: functional.sample(h, Trellis(22), 0), "n must be at least 1, got 0"),
+        (lambda h: functional.sample(h, Trellis(22), 1, 0.0), "temperature must be above 0"),
+        (lambda h: functional.path_scores(h, torch.zeros(2).long(), Trellis(22)), "paths must"),
+        (lambda h: functional.log_prob(h, torch.full((3,), 22), Trellis(22)), "paths must be"),
+        (lambda h: functional.log_partition(h * INFINITY, Trellis(22)), "below [+]inf"),
+        (lambda h: make_layout(0, 2), "n_classes must be between"),
+        (lambda h: make_layout(10, 1), "width must be at least 2"),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(edge_scores(19, 3))
+
+
+def test_importing_ltls_does_not_import_torch():
+    check = "import sys, ltls; from ltls import *; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True)
