@@ -38,8 +38,7 @@ class TextClassifier(LTLSClassifier):
     lowercase : bool, default=True
         Take upper-case letters for lower-case ones.
     **classifier
-        Parameters of `LTLSClassifier`; by default width=8, n_trellises=3 and
-        assignment="similarity".
+        Parameters of `LTLSClassifier`.
 
     Attributes
     ----------
