@@ -21,7 +21,8 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     Parameters
     ----------
     classifier : LTLSClassifier
-        Fitted, with loss="softmax". Label i of the module is ``classifier.classes_[i]``.
+        Fitted, with loss="softmax" and rescore=0. Label i of the module is
+        ``classifier.classes_[i]``.
     **options
         `reduction`, `ignore_index`, `device` and such of `TrellisSoftmax`.
 
@@ -38,7 +39,7 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     >>> from ltls import LTLSClassifier
     >>> from ltls.torch import from_classifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(width=4, random_state=0).fit(X / 16, y)
+    >>> classifier = LTLSClassifier(4, 1, rescore=0, random_state=0).fit(X / 16, y)
     >>> head = from_classifier(classifier)
     >>> labels = head.predict(torch.tensor(X[:100] / 16, dtype=torch.float32))
     >>> bool((classifier.classes_[labels] == classifier.predict(X[:100] / 16)).all())
@@ -47,6 +48,8 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     model = classifier._fitted()
     if model.loss != "softmax":
         raise ValueError(f"classifier must have loss='softmax', its loss is {model.loss!r}")
+    if model.embedding is not None:
+        raise ValueError("classifier must rank by its trellises alone: fit it with rescore=0")
     coefficients, intercept = classifier.coef_, classifier.intercept_
     head = TrellisSoftmax(
         coefficients.shape[1],
@@ -107,6 +110,7 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
         width=max(trellis.width, 2),
         n_trellises=r,
         loss="softmax",
+        rescore=0,
         normalize=head.unit_length,
         fit_intercept=intercept,
     )
