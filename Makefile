@@ -46,9 +46,11 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
 	  $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
 
+# The last takes hours from nothing, but runs only what docs/benchmarks/accuracy does not hold yet.
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/dynamic_programs.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
+	$(if $(LTLS_DATA),$(BIN)/python benchmarks/accuracy.py,@echo "LTLS_DATA is not set: the peers are left out")
 
 # The API reference, from the docstrings, into build/docs.
 DOCUMENTED := baselines classifier codebook metrics model_file plot predicting presets readers trellis
