@@ -28,6 +28,8 @@ import results
 import sets
 from methods import METHODS, PEERS, Method
 
+from ltls.atomic import replacing
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "accuracy"
 BUILD = ROOT / "build"
@@ -77,7 +79,7 @@ def settings(method: Method, name: str, seed: int) -> dict[str, Any]:
     if not method.is_peer:
         told["random_state"] = seed
     if method.as_small_as:
-        size = results.mean(results.read(RESULTS, name, method.as_small_as), "model_bytes")
+        size = results.summary(results.read(RESULTS, name, method.as_small_as), "model_bytes")
         if size is None:
             raise RunError(f"no model of {method.as_small_as} to be as small as")
         told["size_budget"] = f"{size / 1e6:.6f}MB"
@@ -110,7 +112,8 @@ def run_missing(
     known = {} if fresh else results.read(RESULTS, name, method.name)
     if any(known.get(key) != value for key, value in as_now.items()):
         known = {}
-    for seed in range(min(seeds, method.seeds)):
+    n_rows = sets.labels(folder)[0].shape[0]
+    for seed in range(min(seeds, method.runs(n_rows))):
         if str(seed) in known.get("runs", {}) or "not_run" in known:
             continue
         try:
@@ -134,7 +137,7 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", default=list(METHODS), metavar="METHOD", choices=[*METHODS, "peers"]
     )
-    parser.add_argument("--seeds", type=int, default=5, help="at most so many runs of ours")
+    parser.add_argument("--seeds", type=int, default=5, help="at most so many runs of a method")
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a run may take")
     parser.add_argument("--fresh", action="store_true", help="run what is known again")
     args = parser.parse_args()
@@ -147,10 +150,12 @@ def main() -> None:
         if folder is None:
             say(f"{name}: no such data set in {os.environ['LTLS_DATA']}")
             continue
+        results.write(RESULTS, name, "set", sets.describe(folder))
         for method in chosen:
             if method.is_for(single_label=name in sets.SINGLE_LABEL):
                 run_missing(method, name, folder, args.seeds, args.limit, args.fresh)
-    (RESULTS.parent / "accuracy.md").write_text(accuracy_report.report(RESULTS, every))
+    with replacing(RESULTS.parent / "accuracy.md") as path:
+        path.write_text(accuracy_report.report(RESULTS, every))
 
 
 if __name__ == "__main__":

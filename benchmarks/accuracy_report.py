@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import results
-from methods import METHODS, MOST_ROWS_TIMES_LABELS, OURS, PEERS, Method
+from methods import LARGE, METHODS, MOST_ROWS_TIMES_LABELS, OURS, PEERS, Method
 from numpy.typing import NDArray
 from results import Result
 
@@ -19,11 +19,13 @@ HARD, SHARE = "amazon_video_next", 0.95  # where P@1 is so low that points mean 
 SHORT = 5.0  # seconds of training that are always allowed
 
 NOTES = f"""
-- P@k, PSP@1: `ltls.metrics`; propensities are those of the training labels. Ours are means over the
-  seeds 0–4, which also order the training rows for `presets.paper()`; peers run once.
+- P@k, PSP@1: `ltls.metrics`; propensities are those of the training labels. They
+  are means over the runs, and times are those of the fastest run. Ours have the seeds 0–4, which also order the training rows for
+  `presets.paper()`. omikuji and napkinXC draw other random numbers each time: they run five times
+  too, and once on sets of more than {LARGE:,} rows; the others give the same each time.
 - *Against the best peer*: difference in P@1, in points, from the peer with the highest P@1 on that
   set, and its 95 % interval by a paired bootstrap of {RESAMPLES:,} resamples of the test rows (a
-  row counts with the share of the seeds that had it right). Several test sets are small.
+  row counts with the share of the runs that had it right). Several test sets are small.
 - Training is wall time from the matrices in memory to a model that can predict. omikuji and
   LOMtree can only learn from a text file, so that reading it is included. Prediction is the wall
   time for the five best labels (LOMtree: the best one) of all test rows, divided by their number,
@@ -63,7 +65,7 @@ def interval(difference: NDArray[np.float64], seed: int = 0) -> tuple[float, flo
 
 
 def figure(of: Mapping[str, Result], method: str, name: str = "p1") -> float | None:
-    return results.mean(of.get(method, {}), name)
+    return results.summary(of.get(method, {}), name)
 
 
 def best_peer(of: Mapping[str, Result]) -> str | None:
@@ -136,24 +138,32 @@ def size_targets(known: Known) -> list[list[str]]:
     return rows
 
 
-def time_limit(of: Mapping[str, Result]) -> float | None:
+def time_limit(of: Mapping[str, Result], clock: str = "train_seconds") -> float | None:
     """Return the training time of the fastest of the best peers, or 5 s if that is more."""
     scores = {peer.name: figure(of, peer.name) for peer in PEERS}
     ran = {name: score for name, score in scores.items() if score is not None}
     best = [name for name, score in ran.items() if score >= max(ran.values()) - CLOSE]
-    times = [figure(of, name, "train_seconds") for name in best]
+    times = [figure(of, name, clock) for name in best]
     return max(SHORT, min(time for time in times if time is not None)) if ran else None
 
 
-def time_target(known: Known) -> list[str]:
-    fast, ran = [], 0
-    for name, of in known.items():
-        limit, ours = time_limit(of), figure(of, "default", "train_seconds")
-        if limit is not None and ours is not None:
-            ran += 1
-            fast += [name] if ours <= limit else []
+def time_targets(known: Known) -> list[list[str]]:
+    """Judge training by wall time and, as other work disturbs that, by processor time."""
     words = "training within 5 s, or the time of the fastest peer whose P@1 is within 0.5 points of"
-    return verdict(f"{words} the best, on at least 9 sets", fast, ran, 9)
+    rows = {
+        "train_seconds": f"{words} the best, on at least 9 sets",
+        "train_cpu_seconds": "the same in processor time",
+    }
+    result = []
+    for clock, target in rows.items():
+        fast, ran = [], 0
+        for name, of in known.items():
+            limit, ours = time_limit(of, clock), figure(of, "default", clock)
+            if limit is not None and ours is not None:
+                ran += 1
+                fast += [name] if ours <= limit else []
+        result.append(verdict(target, fast, ran, 9))
+    return result
 
 
 # Tables
@@ -188,12 +198,11 @@ def against_best(of: Mapping[str, Result], method: str) -> str:
 def row(of: Mapping[str, Result], method: Method) -> list[str]:
     result = of[method.name]
     if "runs" not in result:
-        return [method.title, *["–"] * 7, f"not run: {result['not_run']}"]
+        return [method.title, *["–"] * 8, f"not run: {result['not_run']}"]
     n_rows = figure(of, method.name, "test_rows") or 1
-    title = method.title if method.is_peer else f"**{method.title}**"
-    seeds = len(result["runs"])
     return [
-        title if seeds == method.seeds else f"{title}, {seeds} of {method.seeds} seeds",
+        method.title if method.is_peer else f"**{method.title}**",
+        str(len(result["runs"])),
         *(number(figure(of, method.name, name), ".4f") for name in ("p1", "p3", "p5", "psp1")),
         significant(figure(of, method.name, "train_seconds")),
         significant(figure(of, method.name, "predict_seconds"), 1e6 / n_rows),
@@ -203,9 +212,20 @@ def row(of: Mapping[str, Result], method: Method) -> list[str]:
 
 
 def set_table(of: Mapping[str, Result]) -> list[str]:
-    heads = ["method", "P@1", "P@3", "P@5", "PSP@1", "training [s]", "prediction [µs]"]
+    heads = ["method", "runs", "P@1", "P@3", "P@5", "PSP@1", "training [s]", "prediction [µs]"]
     heads += ["size [MB]", "P@1 against the best peer [points]"]
     return table(heads, [row(of, method) for method in (*OURS, *PEERS) if of.get(method.name)])
+
+
+def counts(of: Mapping[str, float]) -> list[str]:
+    """Say how large a set is."""
+    if not of:
+        return []
+    words = (
+        f"{of['rows']:,} training and {of['test_rows']:,} test rows, {of['features']:,} features, "
+    )
+    words += f"{of['labels']:,} labels, {of['labels_per_row']:.1f} a row; "
+    return [f"{words}{of['labels_with_one_row']:,} labels have one training row.", ""]
 
 
 def glance(known: Known) -> list[str]:
@@ -237,11 +257,11 @@ def report(folder: Path, names: Iterable[str]) -> str:
     known = read_all(folder, names)
     if not any("runs" in result for of in known.values() for result in of.values()):
         return "# Accuracy beside peers\n\nNothing has been run.\n"
-    targets = [*accuracy_targets(known), *size_targets(known), time_target(known)]
+    targets = [*accuracy_targets(known), *size_targets(known), *time_targets(known)]
     lines = ["# Accuracy beside peers", "", *measured_on(known), ""]
     lines += ["## Targets", "", "Of `LTLSClassifier()` with its defaults, nothing tuned.", ""]
     lines += [*table(["target", "sets where it holds", ""], targets, 3), ""]
     lines += ["## At a glance", "", *glance(known), ""]
     for name, of in known.items():
-        lines += [f"## {name}", "", *set_table(of), ""]
+        lines += [f"## {name}", "", *counts(results.read(folder, name, "set")), *set_table(of), ""]
     return "\n".join([*lines, "## Notes", "", NOTES, ""])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SEEDS = 5
+LARGE = 100_000  # rows of a set on which a peer runs once: hours are saved, and runs differ little
 # One-vs-all takes time with rows × labels, and 8 bytes for every feature of every label.
 MOST_ROWS_TIMES_LABELS = 3 * 10**8
 
@@ -23,7 +24,8 @@ class Method:
     settings : dict
         Handed to the contender.
     seeds : int
-        How many runs, each with another `random_state`; peers have none to set and run once.
+        How many runs: of ours each with another `random_state`, of peers whose own random numbers
+        differ each time, and once for those that always give the same.
     labels : {"any", "single", "multi"}
         The sets it is for: those of one label a row, those of several.
     as_small_as : str
@@ -47,6 +49,10 @@ class Method:
         """Say whether the method learns one label a row, or several."""
         return self.labels in ("any", "single" if single_label else "multi")
 
+    def runs(self, n_rows: int) -> int:
+        """Return how many runs a set of so many training rows gets."""
+        return 1 if self.is_peer and n_rows > LARGE else self.seeds
+
     def refuses(self, n_rows: int, n_labels: int) -> str:
         """Say why a data set is too large for this method, or nothing."""
         if self.contender == "linearsvc" and n_rows * n_labels > MOST_ROWS_TIMES_LABELS:
@@ -55,8 +61,8 @@ class Method:
 
 
 PEERS = (
-    Method("omikuji", "omikuji", "omikuji"),
-    Method("napkinxc", "napkinXC PLT", "napkinxc"),
+    Method("omikuji", "omikuji", "omikuji", seeds=SEEDS),
+    Method("napkinxc", "napkinXC PLT", "napkinxc", seeds=SEEDS),
     Method("pecos", "PECOS XR-Linear", "pecos"),
     Method("linearsvc", "one-vs-all LinearSVC", "linearsvc"),
     Method("lomtree", "LOMtree", "vowpalwabbit", {"arguments": []}, labels="single"),
@@ -70,7 +76,7 @@ PEERS = (
     Method("fastxml", "FastXML", "fastxml", labels="multi"),
 )
 OURS = (
-    Method("paper", "`presets.paper()`", "ltls", {"preset": "paper"}, SEEDS),
+    Method("paper", "`presets.paper()`", "ltls", {"preset": "paper", "epochs": 5}, SEEDS),
     Method("default", "`LTLSClassifier()`", "ltls", {}, SEEDS),
     Method("no_rescoring", "`LTLSClassifier(rescore=0)`", "ltls", {"rescore": 0}, SEEDS),
     *(

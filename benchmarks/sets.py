@@ -74,3 +74,19 @@ def prepare(source: Path, name: str, target: Path) -> Path | None:
 def labels(folder: Path) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Return the labels of the training and of the test rows of a prepared set."""
     return sp.load_npz(folder / "Y.npz"), sp.load_npz(folder / "Y_test.npz")
+
+
+def describe(folder: Path) -> dict[str, float]:
+    """Count what a prepared set holds."""
+    Y, Y_test = labels(folder)
+    per_label = np.bincount(Y.indices, minlength=Y.shape[1])
+    with np.load(folder / "X.npz") as X:  # its header is enough
+        n_features = int(X["shape"][1])
+    return {
+        "rows": Y.shape[0],
+        "test_rows": Y_test.shape[0],
+        "features": n_features,
+        "labels": Y.shape[1],
+        "labels_per_row": Y.nnz / Y.shape[0],
+        "labels_with_one_row": int((per_label == 1).sum()),
+    }
