@@ -19,10 +19,11 @@ HARD, SHARE = "amazon_video_next", 0.95  # where P@1 is so low that points mean 
 SHORT = 5.0  # seconds of training that are always allowed
 
 NOTES = f"""
-- P@k, PSP@1: `ltls.metrics`; propensities are those of the training labels. They
-  are means over the runs, and times are those of the fastest run. Ours have the seeds 0–4, which also order the training rows for
-  `presets.paper()`. omikuji and napkinXC draw other random numbers each time: they run five times
-  too, and once on sets of more than {LARGE:,} rows; the others give the same each time.
+- P@k, PSP@1: `ltls.metrics`; propensities are those of the training labels. They are means over the
+  runs, and times are those of the fastest run. Ours have the seeds 0–4, which also order the
+  training rows for `presets.paper()`. omikuji and napkinXC draw other random numbers each time:
+  they run five times too, and once on sets of more than {LARGE:,} rows; the others give the same
+  each time.
 - *Against the best peer*: difference in P@1, in points, from the peer with the highest P@1 on that
   set, and its 95 % interval by a paired bootstrap of {RESAMPLES:,} resamples of the test rows (a
   row counts with the share of the runs that had it right). Several test sets are small.
