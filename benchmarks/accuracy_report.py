@@ -37,10 +37,12 @@ NOTES = f"""
   time is in the JSON files too, with peak memory, versions, settings and command.
 - Size is that of all files of the saved model; MB are 10⁶ bytes. LTLS answers from the file that it
   saved.
-- Peers run with their authors' defaults on the same matrices, none of them rescaled: PECOS as in
-  its README; napkinXC's `PLT`; FastXML with the defaults of its command (50 trees). LOMtree is
-  vowpalwabbit's `--log_multi`; its defaults are one pass and 2¹⁸ weights, so a second row gives it
-  more of both. One-vs-all runs where rows × labels ≤ {MOST_ROWS_TIMES_LABELS / 1e8:.0f}·10⁸.
+- Peers run with their authors' defaults on the same matrices, of which bibtex, delicious and
+  stackex_cs have rows of very different lengths: omikuji and napkinXC bring them to unit length by
+  themselves, the others do not. PECOS runs as in its README, FastXML with the defaults of its
+  command (50 trees), napkinXC is its `PLT`. LOMtree is vowpalwabbit's
+  `--log_multi`; its defaults are one pass and 2¹⁸ weights, so a second row gives it more of both.
+  One-vs-all runs where rows × labels ≤ {MOST_ROWS_TIMES_LABELS / 1e8:.0f}·10⁸.
 - FastXML's package is written for Python 2.7 and needs it. omikuji refuses rows without features:
   stackex_cs and makupalat are given to it without theirs (3 and 68).
 """.strip()
