@@ -33,8 +33,9 @@ NOTES = f"""
   median of up to three passes. omikuji predicts row by row through Python, LOMtree from a text
   file, with the start of its process.
 - All use the threads that they use by default; LTLS has `n_jobs=-1`, which does not change its
-  result. Where other work runs on the machine wall times are longer than they need be: processor
-  time is in the JSON files too, with peak memory, versions, settings and command.
+  result. Where other work runs on the machine wall times are longer than they need be: *processor*
+  is the time that training took of it, over all threads. The JSON files also have that of
+  predicting, peak memory, versions, settings and command.
 - Size is that of all files of the saved model; MB are 10⁶ bytes. LTLS answers from the file that it
   saved.
 - Peers run with their authors' defaults on the same matrices, of which bibtex, delicious and
@@ -201,13 +202,14 @@ def against_best(of: Mapping[str, Result], method: str) -> str:
 def row(of: Mapping[str, Result], method: Method) -> list[str]:
     result = of[method.name]
     if "runs" not in result:
-        return [method.title, *["–"] * 8, f"not run: {result['not_run']}"]
+        return [method.title, *["–"] * 9, f"not run: {result['not_run']}"]
     n_rows = figure(of, method.name, "test_rows") or 1
     return [
         method.title if method.is_peer else f"**{method.title}**",
         str(len(result["runs"])),
         *(number(figure(of, method.name, name), ".4f") for name in ("p1", "p3", "p5", "psp1")),
         significant(figure(of, method.name, "train_seconds")),
+        significant(figure(of, method.name, "train_cpu_seconds")),
         significant(figure(of, method.name, "predict_seconds"), 1e6 / n_rows),
         significant(figure(of, method.name, "model_bytes"), 1e-6),
         against_best(of, method.name),
@@ -215,8 +217,8 @@ def row(of: Mapping[str, Result], method: Method) -> list[str]:
 
 
 def set_table(of: Mapping[str, Result]) -> list[str]:
-    heads = ["method", "runs", "P@1", "P@3", "P@5", "PSP@1", "training [s]", "prediction [µs]"]
-    heads += ["size [MB]", "P@1 against the best peer [points]"]
+    heads = ["method", "runs", "P@1", "P@3", "P@5", "PSP@1", "training [s]", "processor [s]"]
+    heads += ["prediction [µs]", "size [MB]", "P@1 against the best peer [points]"]
     return table(heads, [row(of, method) for method in (*OURS, *PEERS) if of.get(method.name)])
 
 
