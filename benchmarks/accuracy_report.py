@@ -42,7 +42,8 @@ NOTES = f"""
   stackex_cs have rows of very different lengths: omikuji and napkinXC bring them to unit length by
   themselves, the others do not. PECOS runs as in its README, FastXML with the defaults of its
   command (50 trees), napkinXC is its `PLT`. LOMtree is vowpalwabbit's
-  `--log_multi`; its defaults are one pass and 2¹⁸ weights, so a second row gives it more of both.
+  `--log_multi`; its defaults are one pass and 2¹⁸ weights, so a second row gives it more of both;
+  its training rows are mixed, as it takes them in their order.
   One-vs-all runs where rows × labels ≤ {MOST_ROWS_TIMES_LABELS / 1e8:.0f}·10⁸.
 - FastXML's package is written for Python 2.7 and needs it. omikuji refuses rows without features:
   stackex_cs and makupalat are given to it without theirs (3 and 68).

@@ -172,22 +172,29 @@ class LinearSVC:
 
 
 class VowpalWabbit:
-    """LOMtree; learns from and predicts for text files, one label a row."""
+    """LOMtree; learns from and predicts for text files, one label a row.
+
+    It takes the training rows as they come, and some sets are sorted by label, so they are mixed.
+    """
 
     def __init__(self, data, folder, settings):
         self.arguments = ["--log_multi", str(data.n_labels)] + settings["arguments"]
         self.model = os.path.join(folder, "model")
         self.work = os.path.dirname(folder)
-        for name in (data.train_file, data.test_file):
-            with open(name) as lines, open(self.own(name), "w") as out:
-                next(lines)
-                for line in lines:
-                    label, _, features = line.partition(" ")
-                    out.write(str(int(label) + 1) + " | " + features)
-        self.train_file, self.test_file = self.own(data.train_file), self.own(data.test_file)
+        mixed = np.random.RandomState(0).permutation(data.X.shape[0])
+        self.train_file = self.rewritten(data.train_file, mixed)
+        self.test_file = self.rewritten(data.test_file, range(data.X_test.shape[0]))
 
-    def own(self, name):
-        return os.path.join(self.work, os.path.basename(name) + ".vw")
+    def rewritten(self, name, order):
+        """Write a file in the tool's own format, labels counted from 1; return its name."""
+        target = os.path.join(self.work, os.path.basename(name) + ".vw")
+        with open(name) as stream:
+            lines = stream.readlines()[1:]
+        with open(target, "w") as out:
+            for at in order:
+                label, _, features = lines[at].partition(" ")
+                out.write(str(int(label) + 1) + " | " + features)
+        return target
 
     def run(self, *arguments):
         command = [sys.executable, "-S", "-m", "vowpalwabbit", "--quiet"]
