@@ -112,22 +112,25 @@ def run_missing(
     known = {} if fresh else results.read(RESULTS, name, method.name)
     if any(known.get(key) != value for key, value in as_now.items()):
         known = {}
+    runs = known.get("runs", {})
     n_rows = sets.labels(folder)[0].shape[0]
     for seed in range(min(seeds, method.runs(n_rows))):
-        if str(seed) in known.get("runs", {}) or "not_run" in known:
+        if str(seed) in runs:
             continue
         try:
             found = run(method, name, folder, seed, limit)
         except (RunError, environments.SetupError) as error:
-            known = {**as_now, "not_run": str(error)}
             say(f"{name}, {method.name}: not run: {error}")
-        else:
-            known = {**as_now, "runs": {**known.get("runs", {}), str(seed): found}}
-            words = f"{name}, {method.name}, seed {seed}: P@1 {found['p1']:.4f}, "
-            words += f"trained in {found['train_seconds']:.1f} s, {found['model_bytes']:,} bytes"
-            say(words)
-        known["about"] = machine.description()
+            if not runs:
+                failed = {**as_now, "not_run": str(error), "about": machine.description()}
+                results.write(RESULTS, name, method.name, failed)
+            return
+        runs[str(seed)] = found
+        known = {**as_now, "runs": runs, "about": machine.description()}
         results.write(RESULTS, name, method.name, known)
+        words = f"{name}, {method.name}, seed {seed}: P@1 {found['p1']:.4f}, "
+        words += f"trained in {found['train_seconds']:.1f} s, {found['model_bytes']:,} bytes"
+        say(words)
 
 
 def main() -> None:

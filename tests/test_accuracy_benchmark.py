@@ -237,13 +237,23 @@ def test_a_peer_runs_in_its_environment(prepared, tmp_path, monkeypatch):
     assert found["versions"]["omikuji"]
 
 
-def test_a_failure_is_a_result(prepared, tmp_path, monkeypatch):
-    script = tmp_path / "broken.py"
-    script.write_text("raise SystemExit('it cannot')")
+def test_a_failure_is_shown_and_tried_again(prepared, tmp_path, monkeypatch):
+    script = tmp_path / "sometimes_broken.py"
     monkeypatch.setattr(accuracy, "CONTENDER", script)
-    accuracy.run_missing(METHODS["default"], "tiny", prepared, 5, 60, fresh=False)
-    found = results.read(accuracy.RESULTS, "tiny", "default")
-    assert found["not_run"] == "exit status 1: it cannot"
+    monkeypatch.setattr(environments, "command", lambda *_: ([sys.executable], dict(os.environ)))
+    method = Method("fake", "fake", "omikuji", {"train_seconds": 2.0, "model_bytes": 7}, seeds=2)
+
+    def found(content, seeds):
+        script.write_text(content)
+        accuracy.run_missing(method, "tiny", prepared, seeds, 60, fresh=False)
+        return results.read(accuracy.RESULTS, "tiny", "fake")
+
+    broken = "raise SystemExit('it cannot')"
+    assert found(broken, 2)["not_run"] == "exit status 1: it cannot"
+    one = found(FAKE_PEER, 1)
+    assert list(one["runs"]) == ["0"]
+    assert found(broken, 2) == one  # what is known stays
+    assert list(found(FAKE_PEER, 2)["runs"]) == ["0", "1"]
 
 
 def test_a_run_that_takes_too_long_ends_with_all_that_it_started(tmp_path):
