@@ -52,6 +52,7 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/scaling.py --quick
 
+# benchmarks/accuracy.py takes hours from nothing, but runs only what docs/benchmarks/accuracy does not hold yet.
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/instructions.py
 	$(BIN)/python benchmarks/dynamic_programs.py
@@ -59,6 +60,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/readers.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
+	$(if $(LTLS_DATA),$(BIN)/python benchmarks/accuracy.py,@echo "LTLS_DATA is not set: the peers are left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
 
 # The API reference, from the docstrings, into build/docs.

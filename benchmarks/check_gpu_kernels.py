@@ -9,6 +9,7 @@ GPU; `--quick` then suits a test.
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import sys
 import traceback
@@ -260,29 +261,29 @@ def check_head(device: str, n_trellises: int, assignment: str) -> dict[str, floa
 def captured(head: TrellisSoftmax, x: torch.Tensor, y: torch.Tensor) -> float:
     """Return the difference of gradients between a plain step and one in a CUDA graph."""
 
-    def step() -> torch.Tensor:
-        for parameter in head.parameters():
-            parameter.grad.zero_()
-        loss = head(x, y).loss
-        loss.backward()
-        return loss
-
-    head(x, y).loss.backward()
-    expected = step().item()
-    gradient = head.edges.weight.grad.cpu().numpy().copy()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    plain, graphed = copy.deepcopy(head), copy.deepcopy(head)
+    plain.zero_grad()
+    graphed.zero_grad()
+    expected = plain(x, y).loss
+    expected.backward()
+    # All that the graph holds must have been used on the stream that it captures, and on no other.
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
         for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
+            graphed.zero_grad()
+            graphed(x, y).loss.backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    graphed.zero_grad()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
+    with torch.cuda.graph(graph, stream=stream):
+        loss = graphed(x, y).loss
+        loss.backward()
     graph.replay()
     torch.cuda.synchronize()
     return max(
-        error(loss.detach(), np.array(expected)), error(head.edges.weight.grad, gradient, 1e-3)
+        error(loss.detach(), expected.detach().cpu().numpy()),
+        error(graphed.edges.weight.grad, plain.edges.weight.grad.cpu().numpy(), 1e-3),
     )
 
 

@@ -1,7 +1,7 @@
 """Tables 1, 2 and 3 of the paper beside ours, learned with the paper's settings.
 
 The data sets are looked for in the folder that the argument or the environment variable LTLS_DATA
-names; `find` says under which names. Writes docs/benchmarks/paper_tables.{json,md}.
+names; `sets.find` says under which names. Writes docs/benchmarks/paper_tables.{json,md}.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -20,8 +19,9 @@ from typing import Any
 import machine
 import numpy as np
 import scipy.sparse as sp
+from sets import find, load
 
-from ltls import LTLSClassifier, Trellis, presets, readers
+from ltls import LTLSClassifier, Trellis, presets
 from ltls.baselines import TopLabelsLR, oracle
 from ltls.metrics import precision_at_k
 
@@ -113,41 +113,6 @@ def paper_rows(number: int) -> list[tuple[str, list[int], dict[str, list[str]]]]
 def cuts(name: str) -> list[str]:
     """Return a data set's name and those of its stand-ins."""
     return [name, *STAND_INS.get(name, {})]
-
-
-def find(folder: Path, name: str) -> list[Path] | None:
-    """Find the files with a data set's training and test rows, or None.
-
-    Both lie in the folder or one folder below. A file is called NAME, one of ._-, then train or tr
-    (test or te), perhaps .txt or .svm, perhaps .gz, .xz or .bz2. In NAME, case and ._- do not
-    matter. Of several, the first is taken.
-    """
-
-    def plain(word: str) -> str:
-        return re.sub("[._-]", "", word).lower()
-
-    paths = sorted(path for path in (*folder.glob("*"), *folder.glob("*/*")) if path.is_file())
-    found = []
-    for part in ("train|tr", "test|te"):
-        form = re.compile(rf"(.+)[._-]({part})(\.txt|\.svm)?(\.gz|\.xz|\.bz2)?", re.IGNORECASE)
-        matches = ((path, form.fullmatch(path.name)) for path in paths)
-        found += [path for path, match in matches if match and plain(match[1]) == plain(name)][:1]
-    return found if len(found) == 2 else None
-
-
-def load(files: list[Path]) -> list[sp.csr_matrix]:
-    """Read X and Y of the training rows and of the test rows, with the same columns in both."""
-    train = readers.read(files[0])
-    parts = [train, readers.read(files[1], zero_based=train.zero_based)]
-    names = [np.arange(p.n_labels) if p.classes is None else p.classes for p in parts]
-    labels = np.union1d(*names)
-    result = []
-    for part, own in zip(parts, names, strict=True):
-        part.X.resize(part.X.shape[0], max(p.X.shape[1] for p in parts))
-        columns = np.searchsorted(labels, own)[part.Y.indices]
-        shape = (part.Y.shape[0], labels.size)
-        result += [part.X, sp.csr_matrix((part.Y.data, columns, part.Y.indptr), shape=shape)]
-    return result
 
 
 def say(words: str) -> None:

@@ -64,7 +64,8 @@ def as_target(labels, multilabel):
 
 
 def classifier(X, labels, *, multilabel=False, sample_weight=None, **parameters):
-    model = LTLSClassifier(**{"shuffle": False, "epochs": EPOCHS, **parameters})
+    plain = {"width": 2, "n_trellises": 1, "normalize": False, "learning_rate": 0.3}
+    model = LTLSClassifier(**{**plain, "shuffle": False, "epochs": EPOCHS, **parameters})
     return model.fit(X, as_target(labels, multilabel), sample_weight=sample_weight)
 
 
