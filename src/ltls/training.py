@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,7 +24,28 @@ from .trellis import Trellis
 
 Ints = npt.NDArray[np.int64]
 
-_CHUNK_SECONDS = 0.1  # between looks at the keyboard and updates of the progress bar
+_CHUNK_SECONDS = 0.1  # between looks at keyboard and clock, and updates of the progress bar
+_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+class OutOfTimeError(Exception):
+    """Learning went on for longer than `time_limit` allows."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Let what learns in this block, in this thread, end by `OutOfTimeError` when time is up."""
+    token = _deadline.set(time.perf_counter() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def check_time() -> None:
+    """Raise `OutOfTimeError` if the `time_limit` is over."""
+    if time.perf_counter() > _deadline.get():
+        raise OutOfTimeError
 
 
 @dataclass
@@ -120,7 +143,8 @@ class Training:
         """Pass over the rows, which `parts` gives anew for every epoch, or until Ctrl-C.
 
         With `precision`, stop when the model's has not risen for `patience` epochs, and return the
-        best model; labels have the paths that they had then. `standing` is where to go on; `after_epoch` is told where the training stands.
+        best model; labels have the paths that they had then. `standing` is where to go on;
+        `after_epoch` is told where the training stands.
         """
         at = Standing() if standing is None else standing
         self.losses, done = at.losses, len(at.losses)
@@ -160,6 +184,7 @@ class Training:
                 first = 0
                 while first < len(order):
                     chunk = order[first : first + size]
+                    check_time()
                     start = time.perf_counter()
                     result.add(*self._learn(examples, features, chunk, paths))
                     first += len(chunk)
