@@ -65,7 +65,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 
 # The API reference, from the docstrings, into build/docs.
 DOCUMENTED := baselines checkpoint classifier codebook defaults evaluation metrics model_file plot predicting predictor \
-  presets readers tables text trellis $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
+  presets readers tables text trellis tuning $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
 docs: $(VENV)/.ltls $(VENV)/.docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
 

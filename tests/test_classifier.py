@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook, presets
 
 LOSSES = ["separation", "softmax", "logistic"]
-POLICIES = ["ranking", "random", "similarity", "frequency"]
+POLICIES = ["ranking", "random", "similarity", "frequency", "learned"]
 
 ORDER = "rows are learned one after another, so a repeated row is not a row of double weight"
 

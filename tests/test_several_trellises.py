@@ -7,7 +7,7 @@ import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook
 
 LOSSES = ["separation", "softmax", "logistic"]
-POLICIES = ["ranking", "random", "similarity", "frequency"]
+POLICIES = ["ranking", "random", "similarity", "frequency", "learned"]
 
 
 @pytest.fixture(scope="module")

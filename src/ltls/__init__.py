@@ -13,7 +13,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import baselines, metrics, plot, presets, readers
+    from . import baselines, metrics, plot, presets, readers, tuning
     from .checkpoint import Checkpoint
     from .classifier import LTLSClassifier
     from .codebook import RandomCodebook, TableCodebook
@@ -40,6 +40,7 @@ __all__ = [
     "plot",
     "presets",
     "readers",
+    "tuning",
 ]
 
 # Public names load when they are first used, so that importing ltls stays fast (PEP 562).

@@ -13,7 +13,7 @@ from .trellis import Trellis
 
 Codebook: TypeAlias = RandomCodebook | TableCodebook
 Ints: TypeAlias = npt.NDArray[np.int64]
-POLICIES = ("ranking", "random", "similarity", "frequency")
+POLICIES = ("ranking", "random", "similarity", "frequency", "learned")
 
 
 def assign(
@@ -30,7 +30,8 @@ def assign(
 
     `random` is a keyed permutation without memory. `frequency` gives the most frequent label the
     smallest path: short paths are used most. `similarity` lets similar labels share edges.
-    `ranking`, the paper's, leaves all paths free: labels take theirs while learning.
+    `ranking`, the paper's, leaves all paths free: labels take theirs while learning. `learned`
+    begins as `similarity`; see `relocation`.
 
     The codebooks of several trellises differ: by their seed, by the order of labels that leave a
     slice together, or by a rotation of the axes along which labels are similar.

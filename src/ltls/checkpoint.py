@@ -107,6 +107,8 @@ class Checkpoint:
         tensors.update(_tensors(learner))
         if standing.best is not None:
             tensors["best"] = standing.best.weights
+        if standing.best_paths is not None:
+            tensors["best_paths"] = standing.best_paths
         _, keys, *position = rng.get_state()
         tensors |= {"held_out": held_out, "random": keys.astype(np.int64)}
         description = {
@@ -151,7 +153,8 @@ class Checkpoint:
                 best = LinearModel(weights, None, *shape, learner.intercept, learner.unit_length)
             rng = np.random.RandomState()
             rng.set_state(("MT19937", file.tensor("random").astype(np.uint32), *state["random"]))
-            standing = Standing(state["losses"], state["highest"], state["waited"], best)
+            paths = np.array(file.tensor("best_paths")) if "best_paths" in file.tensors else None
+            standing = Standing(state["losses"], state["highest"], state["waited"], best, paths)
             self._standing = standing
             return standing, np.array(file.tensor("held_out")), rng
 

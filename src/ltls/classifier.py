@@ -26,6 +26,7 @@ from .labels import Labels, Targets, as_targets
 from .linear import Learner, LinearModel
 from .model import Model
 from .predicting import Answers
+from .relocation import move_labels
 from .rescoring import learn_embedding
 from .streaming import fit_in_batches
 from .training import Examples, Part, Standing, Training, interruptible
@@ -63,10 +64,13 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         "softmax" normalises over all classes and has probabilities; best for one label per row.
         "separation" is the paper's ranking loss. "logistic" learns every edge by itself; best for
         several labels per row. "auto" is softmax for one label a row and logistic for several.
-    assignment : {"random", "ranking", "similarity", "frequency"} or a codebook, default="random"
+    assignment : {"random", "ranking", "similarity", "frequency", "learned"} or a codebook, \
+default="random"
         Which path each label gets. "ranking" is the paper's: the best free path when the label is
         first seen. "random" needs no memory. "similarity" lets labels with similar examples share
-        edges. "frequency" gives frequent labels short paths. A `TableCodebook` or `RandomCodebook`
+        edges. "frequency" gives frequent labels short paths. "learned" begins as "similarity", and
+        between the epochs of `fit` labels move to paths that the model itself scores higher for
+        their examples; it helps narrow trellises. A `TableCodebook` or `RandomCodebook`
         is used for the labels in the order of `classes_`; several trellises take a list of them.
     epochs : int or "auto", default="auto"
         Passes over the rows.
@@ -530,6 +534,8 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         rows = np.setdiff1d(np.arange(len(examples)), held_out)
 
         def parts() -> Iterator[Part]:
+            if self.assignment == "learned" and len(standing.losses) > 1:  # between two epochs
+                move_labels(self._learned, examples, rows, self._learned.linear, self.n_jobs)
             yield examples, rng.permutation(rows) if self.shuffle else rows
 
         def after_epoch(standing: Standing) -> None:

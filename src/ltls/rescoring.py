@@ -16,7 +16,7 @@ import numpy.typing as npt
 from . import _engine
 from .arrays import threads
 from .linear import LinearModel, aligned_zeros, engine_features, padded
-from .training import Examples, Training, interruptible
+from .training import Examples, Training, check_time, interruptible
 
 if TYPE_CHECKING:
     from .model import Model
@@ -123,6 +123,7 @@ class EmbeddingLearner:
         features = engine_features(examples.X, False, self.unit_length)
         negatives = np.ascontiguousarray(candidates[:, :_NEGATIVES])
         for first in range(0, len(order), _ROWS_AT_A_TIME):
+            check_time()
             _engine.train_embedding(
                 features,
                 self.features,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,7 +24,28 @@ from .trellis import Trellis
 
 Ints = npt.NDArray[np.int64]
 
-_CHUNK_SECONDS = 0.1  # between looks at the keyboard and updates of the progress bar
+_CHUNK_SECONDS = 0.1  # between looks at keyboard and clock, and updates of the progress bar
+_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+class OutOfTimeError(Exception):
+    """Learning went on for longer than `time_limit` allows."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Let what learns in this block, in this thread, end by `OutOfTimeError` when time is up."""
+    token = _deadline.set(time.perf_counter() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def check_time() -> None:
+    """Raise `OutOfTimeError` if the `time_limit` is over."""
+    if time.perf_counter() > _deadline.get():
+        raise OutOfTimeError
 
 
 @dataclass
@@ -85,6 +108,7 @@ class Standing:
     highest: float = -1.0  # precision on the held-out rows
     waited: int = 0  # epochs since then
     best: LinearModel | None = None
+    best_paths: Ints | None = None  # of all labels at that time, where codebooks are tables
     ended: bool = False  # and was not interrupted
 
 
@@ -119,7 +143,8 @@ class Training:
         """Pass over the rows, which `parts` gives anew for every epoch, or until Ctrl-C.
 
         With `precision`, stop when the model's has not risen for `patience` epochs, and return the
-        best model. `standing` is where to go on; `after_epoch` is told where the training stands.
+        best model; labels have the paths that they had then. `standing` is where to go on;
+        `after_epoch` is told where the training stands.
         """
         at = Standing() if standing is None else standing
         self.losses, done = at.losses, len(at.losses)
@@ -132,11 +157,14 @@ class Training:
                     model = self.learner.model(self.l1)
                     if (reached := precision(model)) > at.highest:
                         at.highest, at.waited, at.best = reached, 0, model.copy()
+                        at.best_paths = self._table_paths()
                     else:
                         at.waited += 1
                 if after_epoch is not None:
                     after_epoch(at)
             at.ended = True
+        if at.best_paths is not None:
+            self._take_paths(at.best_paths)
         return at.best
 
     def pass_over(
@@ -156,6 +184,7 @@ class Training:
                 first = 0
                 while first < len(order):
                     chunk = order[first : first + size]
+                    check_time()
                     start = time.perf_counter()
                     result.add(*self._learn(examples, features, chunk, paths))
                     first += len(chunk)
@@ -203,6 +232,15 @@ class Training:
     @property
     def _tables(self) -> list[TableCodebook]:
         return [book for book in self.codebooks if isinstance(book, TableCodebook)]
+
+    def _table_paths(self) -> Ints | None:
+        """Return the paths of all labels, a row for every trellis, if there are tables of them."""
+        return np.stack([book.paths for book in self._tables]) if self._tables else None
+
+    def _take_paths(self, paths: Ints) -> None:
+        for number, (book, row) in enumerate(zip(self._tables, paths, strict=True)):
+            if not np.array_equal(book.paths, row):
+                self.codebooks[number] = TableCodebook(book.n_paths, row)
 
     def _assign_the_rest(self) -> None:
         """Give free paths to the labels that no row has had."""

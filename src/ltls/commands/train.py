@@ -53,6 +53,7 @@ Assignment = Enum(
         "ranking": "ranking",
         "similarity": "similarity",
         "frequency": "frequency",
+        "learned": "learned",
     },
 )
 Optimizer = Enum("Optimizer", {"adagrad": "adagrad", "sgd": "sgd"})
