@@ -260,7 +260,6 @@ def check_head(device: str, n_trellises: int, assignment: str) -> dict[str, floa
 
 def captured(head: TrellisSoftmax, x: torch.Tensor, y: torch.Tensor) -> float:
     """Return the difference of gradients between a plain step and one in a CUDA graph."""
-
     plain, graphed = copy.deepcopy(head), copy.deepcopy(head)
     plain.zero_grad()
     graphed.zero_grad()

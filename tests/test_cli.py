@@ -60,7 +60,7 @@ def folder(tmp_path_factory):
     model = LTLSClassifier(loss="logistic", epochs=50, random_state=0)
     model.fit(several.X, several.Y).save(folder / "several.ltls")
     whole = (folder / "single.ltls").read_bytes()
-    newer = whole.replace(b'"format_version":"1"', b'"format_version":"9"')
+    newer = whole.replace(b'"format_version":"2"', b'"format_version":"9"')
     assert newer != whole
     (folder / "newer.ltls").write_bytes(newer)
     (folder / "cut.ltls").write_bytes(whole[:-10])
@@ -143,7 +143,7 @@ def test_train_shows_progress_and_a_summary(run):
         "features": "3",
         "labels": "3",
         "multilabel": "False",
-        "edges": "6",
+        "edges": "7",
         "epochs": "3",
     }
 
@@ -214,10 +214,10 @@ def test_train_shows_the_defaults_of_the_estimator():
         if hasattr(part, "__metadata__")
     }
     del shown["verbose"]  # of the command, not of the estimator
-    assert len(shown) == 20
+    assert len(shown) == 22
     words = {True: "{}", False: "no-{}"}
     other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
-    other["normalize"] = "where they are sparse"
+    other |= {"normalize": "where they are sparse", "size_budget": "none"}
     for name, text in shown.items():
         value = defaults[name]
         if isinstance(value, bool):
@@ -312,7 +312,7 @@ def test_info(run):
     facts = json.loads(run("info", "single.ltls", "--json").out)
     assert facts == model_file.describe("single.ltls")
     table = run("info", "single.ltls").out
-    assert all(word in table for word in ("edges", "softmax", "learning_rate=0.3"))
+    assert all(word in table for word in ("edges", "softmax", "learning_rate=0.7"))
 
 
 def test_info_checks_the_weights_unless_told_not_to(run):

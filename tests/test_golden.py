@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
     (folder / "wide.txt").write_text("1 1:1\n2 9:1\n")
     LTLSClassifier(epochs=1).fit([[1, 0], [0, 1]], [1, 2]).save(folder / "features.ltls")
     content = (folder / "features.ltls").read_bytes()
-    newer = content.replace(b'"format_version":"1"', b'"format_version":"9"')
+    newer = content.replace(b'"format_version":"2"', b'"format_version":"9"')
     (folder / "newer.ltls").write_bytes(newer)
     return folder
 

@@ -499,8 +499,8 @@ def test_forms_of_several_labels_teach_the_same(loss):
 
 def test_the_names_of_classes_change_nothing(plain):
     X, labels, expected = plain
-    y = np.array([f"class {label:02}" for (label,) in labels])
-    model = LTLSClassifier(shuffle=False, epochs=EPOCHS, random_state=0).fit(X, y)
+    named = [[f"class {label:02}"] for (label,) in labels]
+    model = classifier(X, named, random_state=0)
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     assert list(model.predict(X)) == [f"class {label:02}" for label in expected.predict(X)]
 
@@ -649,6 +649,7 @@ def test_figure_2_of_the_paper(multilabel):
             epochs=1,
             shuffle=False,
             fit_intercept=False,
+            width=2,
             assignment=TableCodebook(22, range(22)),
         )
         learned = (np.arange(22) < n_examples).astype(float)
@@ -687,6 +688,7 @@ def test_several_labels_move_the_worst_of_them():
         epochs=1,
         shuffle=False,
         fit_intercept=False,
+        width=2,
         assignment=TableCodebook(22, range(22)),
     )
     model.fit([[1], [0]], [[9, 4, 0], list(range(22))])

@@ -263,7 +263,7 @@ def test_a_missing_file_is_the_systems_error(path):
 
 def test_a_newer_file_says_so(model, path):
     model.save(path)
-    newer = path.read_bytes().replace(b'"format_version":"1"', b'"format_version":"9"')
+    newer = path.read_bytes().replace(b'"format_version":"2"', b'"format_version":"9"')
     path.write_bytes(newer)
     with pytest.raises(ModelFileError, match=r"format version 9, .* upgrade ltls"):
         ltls.load(path)

@@ -278,9 +278,10 @@ def test_mapped_features_are_used_where_they_lie(many_rows, tmp_path, dtype, for
     else:
         held = X.astype(dtype)
         lying = mapped_csr(X, tmp_path, dtype, form)
-    model = LTLSClassifier(epochs=1, random_state=0)
+    small = {"width": 2, "n_trellises": 1, "rescore": 0, "epochs": 1, "random_state": 0}
+    model = LTLSClassifier(**small)
     assert memory_of(lambda: model.fit(lying, y)) < size_of(lying) / 4
-    expected = LTLSClassifier(epochs=1, random_state=0).fit(held, y)
+    expected = LTLSClassifier(**small).fit(held, y)
     assert_same_model(model, expected)
     assert memory_of(lambda: model.predict_topk(lying, 1)) < size_of(lying) / 4
     assert np.array_equal(model.predict_topk(lying, 3)[0], expected.predict_topk(held, 3)[0])

@@ -67,8 +67,8 @@ def test_the_number_of_threads_changes_nothing(digits, loss, assignment):
 
 def test_several_trellises_are_better_than_one(digits):
     X, y = digits
-    one = LTLSClassifier(random_state=0).fit(X[::2], y[::2])
-    five = LTLSClassifier(n_trellises=5, random_state=0).fit(X[::2], y[::2])
+    one = LTLSClassifier(width=2, n_trellises=1, random_state=0).fit(X[::2], y[::2])
+    five = LTLSClassifier(width=2, n_trellises=5, random_state=0).fit(X[::2], y[::2])
     assert five.score(X[1::2], y[1::2]) > one.score(X[1::2], y[1::2]) + 0.02
 
 

@@ -20,6 +20,11 @@ with_each_policy = pytest.mark.parametrize("assignment", POLICIES)
 with_each_width = pytest.mark.parametrize("width", WIDTHS)
 
 
+def one_trellis(**parameters):
+    plain = {"width": 2, "n_trellises": 1, "learning_rate": 0.3}
+    return LTLSClassifier(**{**plain, **parameters})
+
+
 def paths_of_labels(model):
     return np.asarray(model.codebook_.path_of(np.arange(len(model.classes_))))
 
@@ -47,7 +52,7 @@ def full_model(**parameters):
     Its examples have features 0 to 7 only, and there is no intercept, so that whoever learns from
     the other features changes no score of theirs.
     """
-    model = LTLSClassifier(**parameters, fit_intercept=False, random_state=0)
+    model = one_trellis(**parameters, fit_intercept=False, random_state=0)
     rng = np.random.default_rng(0)
     X = np.zeros((6, N_FEATURES), np.float32)
     for label in range(1000):
@@ -62,7 +67,7 @@ def full_model(**parameters):
 
 
 def test_classes_are_in_order_of_arrival():
-    model = LTLSClassifier(random_state=0)
+    model = one_trellis(random_state=0)
     model.partial_fit(np.eye(4), ["pear", "apple", "pear", "fig"])
     assert list(model.classes_) == ["pear", "apple", "fig"]
     model.partial_fit(np.eye(4), ["banana", "fig", "a long name that must not be cut", "apple"])
@@ -72,7 +77,7 @@ def test_classes_are_in_order_of_arrival():
 
 
 def test_classes_are_in_order_of_arrival_after_those_of_fit():
-    model = LTLSClassifier(random_state=0).fit(np.eye(4), [7, 3, 5, 3])
+    model = one_trellis(random_state=0).fit(np.eye(4), [7, 3, 5, 3])
     assert list(model.classes_) == [3, 5, 7]
     model.partial_fit(np.eye(4)[:3], [6, 4, 7])
     assert list(model.classes_) == [3, 5, 7, 6, 4]
@@ -80,9 +85,9 @@ def test_classes_are_in_order_of_arrival_after_those_of_fit():
 
 
 def test_fit_forgets_what_came_before():
-    model = LTLSClassifier(random_state=0, shuffle=False)
+    model = one_trellis(random_state=0, shuffle=False)
     model.partial_fit(np.eye(4), list("dcba")).fit(np.eye(4)[:3], list("xzy"))
-    fresh = LTLSClassifier(random_state=0, shuffle=False).fit(np.eye(4)[:3], list("xzy"))
+    fresh = one_trellis(random_state=0, shuffle=False).fit(np.eye(4)[:3], list("xzy"))
     assert list(model.classes_) == ["x", "y", "z"]
     np.testing.assert_array_equal(model.coef_, fresh.coef_)
 
@@ -91,7 +96,7 @@ def test_fit_forgets_what_came_before():
 @with_each_loss
 @with_each_width
 def test_the_first_batch_may_hold_a_single_class(width, loss, assignment):
-    model = LTLSClassifier(width=width, loss=loss, assignment=assignment, random_state=0)
+    model = one_trellis(width=width, loss=loss, assignment=assignment, random_state=0)
     model.partial_fit(np.eye(3), ["only"] * 3)
     assert list(model.classes_) == ["only"]
     assert list(model.predict(-np.eye(3))) == ["only"] * 3
@@ -102,7 +107,7 @@ def test_the_first_batch_may_hold_a_single_class(width, loss, assignment):
 
 @with_each_width
 def test_a_stream_starts_with_room_for_as_many_labels_as_the_width(width):
-    model = LTLSClassifier(width=width, random_state=0).partial_fit(np.eye(2), [1, 1])
+    model = one_trellis(width=width, random_state=0).partial_fit(np.eye(2), [1, 1])
     assert model.trellis_.n_classes >= width
     for label in range(100):
         model.partial_fit(np.eye(2), [label] * 2)
@@ -110,7 +115,7 @@ def test_a_stream_starts_with_room_for_as_many_labels_as_the_width(width):
 
 
 def test_several_labels_arrive_late():
-    model = LTLSClassifier(loss="logistic", random_state=0)
+    model = one_trellis(loss="logistic", random_state=0)
     model.partial_fit(np.eye(3), [["b"], [], ["b"]])
     assert list(model.classes_) == ["b"]
     assert model.multilabel_
@@ -133,7 +138,7 @@ def test_several_labels_arrive_late():
 @with_each_loss
 @with_each_width
 def test_labels_take_free_paths_and_then_the_trellis_grows(width, loss, assignment):
-    model = LTLSClassifier(width=width, loss=loss, assignment=assignment, random_state=0)
+    model = one_trellis(width=width, loss=loss, assignment=assignment, random_state=0)
     rng = np.random.default_rng(1)
     sizes, old_paths = [], np.zeros(0, int)
     for label in range(70):
@@ -197,7 +202,7 @@ def test_a_new_label_moves_no_weight_of_a_feature_that_it_does_not_have(width, l
 def half_full(request):
     """A model with many free paths, and rows for which free paths score best."""
     width, loss = request.param
-    model = LTLSClassifier(width=width, loss=loss, random_state=0)
+    model = one_trellis(width=width, loss=loss, random_state=0)
     rng = np.random.default_rng(2)
     n_labels = {2: 18, 3: 30, 8: 65}[width]  # soon after a slice was added
     for label in range(n_labels):
@@ -248,7 +253,7 @@ def test_scores_of_labels_are_those_of_their_paths(half_full):
 
 
 def test_free_paths_keep_their_share_of_the_probability():
-    model = LTLSClassifier(loss="softmax", random_state=0)
+    model = one_trellis(loss="softmax", random_state=0)
     X = np.random.default_rng(3).normal(size=(20, 4))
     for label in range(5):
         model.partial_fit(X, [label] * 20)
@@ -273,7 +278,7 @@ def test_free_paths_keep_their_share_of_the_probability():
 @with_each_loss
 def test_batches_are_learned_one_after_the_other(loss, optimizer, average):
     parameters = {"loss": loss, "optimizer": optimizer, "average": average, "learning_rate": 0.5}
-    model = LTLSClassifier(width=3, shuffle=False, random_state=0, **parameters)
+    model = one_trellis(width=3, shuffle=False, random_state=0, **parameters)
     rng = np.random.default_rng(4)
     X = rng.normal(size=(60, 6)).astype(np.float32)
     y = np.r_[np.arange(11), rng.integers(0, 11, 49)]
@@ -294,7 +299,7 @@ def test_batches_are_learned_one_after_the_other(loss, optimizer, average):
 def test_learns_a_stream(loss):
     rng = np.random.default_rng(5)
     centers = rng.normal(size=(30, N_FEATURES))
-    model = LTLSClassifier(loss=loss, width=3, random_state=0)
+    model = one_trellis(loss=loss, width=3, random_state=0)
     for n_seen in range(1, 31):
         for _ in range(3):
             y = np.r_[n_seen - 1, rng.integers(0, n_seen, 20)]
@@ -313,7 +318,7 @@ def test_ten_thousand_classes_one_by_one(width, loss, assignment):
     n_classes = 10_000
     X = csr_matrix(np.random.default_rng(6).normal(size=(500, 8)).astype(np.float32))
     rows = [X[i] for i in range(500)]
-    model = LTLSClassifier(width=width, loss=loss, assignment=assignment, random_state=0)
+    model = one_trellis(width=width, loss=loss, assignment=assignment, random_state=0)
     model.partial_fit(X[:2], ["class 0", "class 1"])
     start = time.perf_counter()
     for label in range(2, n_classes):

@@ -56,7 +56,7 @@ class Source:
             named = self.text or self.label or self.features
             with reading(self.path) as stream:
                 line = first_line(stream)
-            if b'{"' in line[6:10]:  # a length of 8 bytes, then JSON
+            if _is_tensor_file(self.path):
                 raise ValueError(f"{called(self.path)} is a model file, and holds no rows")
             self.format = _guess(line, bool(named), self.tabular)
             note(f"{called(self.path)}: read as {self.format}")
@@ -116,6 +116,14 @@ class Source:
             self.bad_rows = bad_rows
             rows = "1 bad row was" if bad_rows == 1 else f"{bad_rows:,} bad rows were"
             warn(f"{rows} skipped; the first is {first}")
+
+
+def _is_tensor_file(path: Path) -> bool:
+    """Whether a file begins as a model does: a length of 8 bytes, then JSON."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(10)[8:] == b'{"'
 
 
 def _guess(line: bytes, named: bool, tabular: bool) -> str:

@@ -125,7 +125,9 @@ def train(
     random_state: Annotated[
         int | None, option("none", "Seed, for the same result again.", min=0, max=2**32 - 1)
     ] = None,
-    dtype: Annotated[Dtype | None, option("float32; int8 under a size budget", "Of the weights in the file.")] = None,
+    dtype: Annotated[
+        Dtype | None, option("float32; int8 under a size budget", "Of the weights in the file.")
+    ] = None,
     stream: Annotated[
         bool | None,
         option(
