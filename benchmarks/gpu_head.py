@@ -1,4 +1,4 @@
-"""One training step of an output layer alone, on a GPU: time and memory of TrellisSoftmax and peers.
+"""One training step of an output layer alone, on a GPU: time and memory beside its peers.
 
 A step is forward, backward (into the weights and the input) and AdamW; memory is the peak above
 what the input needs: weights, gradients, the optimizer's state and everything in between. Targets
@@ -25,95 +25,31 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import machine
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
-
-from ltls.torch import TrellisSoftmax
+from heads import TOP, Adaptive, CutCrossEntropy, Full, Trellis
+from torch import Tensor
 
 BATCH, IN_FEATURES, CLASSES = 4096, (512, 1024), (10**4, 10**5, 10**6, 10**7)
 WIDTHS = (2, 8, 32)
-TOP = 5
 # Of each, those below half of the classes; the faster of the two is reported.
 CUTOFFS = ((2_000, 20_000, 200_000, 2_000_000), (10_000, 100_000, 1_000_000))
 SECONDS_PER_TIMING = 0.3
 # How often weights pass through memory in a step: read by two products, their gradient written
 # and read, weight and both moments of AdamW read and written.
 PASSES_OF_WEIGHTS = 10
-# Edge scores: written, read forward and back, gradient written, read by two products.
-PASSES_OF_EDGES = 6
-# Logits: written, log-softmax (2), gradient of the loss (1), of log-softmax (3), two products.
-PASSES_OF_LOGITS = 9
-
-
-class Full(nn.Module):
-    """`nn.Linear` and cross-entropy."""
-
-    def __init__(self, in_features: int, n_classes: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(in_features, n_classes)
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(self.linear(x), y)
-
-    def top(self, x: Tensor) -> Tensor:
-        return self.linear(x).topk(TOP).indices
-
-    def score_bytes(self, y: Tensor) -> float:
-        return PASSES_OF_LOGITS * 4.0 * len(y) * self.linear.out_features
-
-
-class CutCrossEntropy(Full):
-    """The same without ever storing logits, by Apple's kernels; they take bf16 only."""
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        from cut_cross_entropy import linear_cross_entropy
-
-        return linear_cross_entropy(x.bfloat16(), self.linear.weight.bfloat16(), y)
-
-    def score_bytes(self, y: Tensor) -> float:
-        return 0.0
-
-
-class Adaptive(nn.AdaptiveLogSoftmaxWithLoss):
-    """torch's own answer to many classes."""
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return self(x, y).loss
-
-    def top(self, x: Tensor) -> Tensor:
-        return self.log_prob(x).topk(TOP).indices
-
-    def score_bytes(self, y: Tensor) -> float:
-        """Count the logits that these targets need: every row's head, and some rows' tails."""
-        logits = len(y) * (self.shortlist_size + self.n_clusters)
-        for first, end in zip(self.cutoffs, self.cutoffs[1:], strict=False):
-            logits += int(((y >= first) & (y < end)).sum()) * (end - first)
-        return PASSES_OF_LOGITS * 4.0 * logits
-
-
-class Trellis(TrellisSoftmax):
-    """Ours."""
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return self(x, y).loss
-
-    def top(self, x: Tensor) -> Tensor:
-        return self.topk(x, TOP)[0]
-
-    def score_bytes(self, y: Tensor) -> float:
-        return PASSES_OF_EDGES * 4.0 * len(y) * self.layout.n_edges
 
 
 class Device:
     """Clock and memory of a GPU, or the clock of a CPU."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, patience: float) -> None:
         self.name = name
+        self.patience = patience  # seconds for one timing
         self.is_gpu = name.startswith("cuda")
 
     def settle(self) -> None:
@@ -125,10 +61,12 @@ class Device:
             torch.cuda.reset_peak_memory_stats()
 
     def used(self) -> int:
+        """Return the bytes in use."""
         return torch.cuda.memory_allocated() if self.is_gpu else 0
 
-    def peak(self) -> int | None:
-        return torch.cuda.max_memory_allocated() if self.is_gpu else None
+    def peak(self) -> int:
+        """Return the most bytes that were in use since it settled."""
+        return torch.cuda.max_memory_allocated() if self.is_gpu else 0
 
     def times(self, work: Callable[[], object], n: int) -> list[float]:
         """Return milliseconds of n calls that follow each other."""
@@ -137,19 +75,20 @@ class Device:
             for _ in range(n):
                 work()
                 marks.append(time.perf_counter())
-            return [1e3 * (b - a) for a, b in zip(marks, marks[1:], strict=False)]
+            return [1e3 * (b - a) for a, b in pairwise(marks)]
         events = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
         events[0].record()
         for event in events[1:]:
             work()
             event.record()
         torch.cuda.synchronize()
-        return [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+        return [a.elapsed_time(b) for a, b in pairwise(events)]
 
     def median(self, work: Callable[[], object]) -> float:
+        """Return milliseconds of a call."""
         self.times(work, 2)
         first = max(self.times(work, 1)[0], 1e-3)
-        n = int(min(100, max(5, 1e3 * SECONDS_PER_TIMING / first)))
+        n = int(min(100, max(5, 1e3 * self.patience / first)))
         return statistics.median(self.times(work, n))
 
     def bandwidth(self) -> float:
@@ -172,6 +111,11 @@ def zipf(n: int, n_classes: int, device: str) -> Tensor:
 def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, Any]]:
     """Name what is compared and how each is made."""
     where = {"device": device}
+
+    def there(kind: Callable[..., Any], *arguments: Any) -> Any:
+        with torch.device(device):  # random numbers for 10**10 weights take minutes elsewhere
+            return kind(*arguments)
+
     for width in WIDTHS:
         for fused in (True, False):
             yield {
@@ -190,13 +134,13 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
             yield {
                 "head": "AdaptiveLogSoftmaxWithLoss",
                 "cutoffs": below,
-                "make": lambda c=below: Adaptive(in_features, n_classes, c).to(device),
+                "make": lambda c=below: there(Adaptive, in_features, n_classes, c),
             }
-    full = {"make": lambda: Full(in_features, n_classes).to(device)}
+    full = {"make": lambda: there(Full, in_features, n_classes)}
     if importlib.util.find_spec("cut_cross_entropy") and device.startswith("cuda"):
         yield {
             "head": "cut-cross-entropy, bf16",
-            "make": lambda: CutCrossEntropy(in_features, n_classes).to(device),
+            "make": lambda: there(CutCrossEntropy, in_features, n_classes),
             "training only": True,
         }
     yield {"head": "nn.Linear + cross_entropy", **full}
@@ -225,7 +169,7 @@ def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[
         optimizer.step()
 
     work = captured(step) if graph else step
-    row: dict[str, Any] = {"parameters": sum(p.numel() for p in head.parameters())}
+    row: dict[str, Any] = {"parameters": head.size}
     row["step ms"] = device.median(work)
     if device.is_gpu:
         row["memory"] = device.peak() - before
@@ -314,10 +258,11 @@ def goals(rows: list[dict[str, Any]]) -> list[list[Any]]:
 def report(result: dict[str, Any]) -> str:
     lines = ["# One training step of an output layer", ""]
     lines += [
-        f"Forward, backward and AdamW of the head alone, batch {result['batch']:,}, Zipf-distributed "
-        "targets, float32 weights; medians. *memory* is the peak above the input. *of bandwidth* is "
-        "the time that the bytes which a step has to move take at the measured bandwidth, as a "
-        "fraction of the step's time. Rows with *bf16* run under autocast.",
+        f"Forward, backward and AdamW of the head alone, batch {result['batch']:,}, "
+        "Zipf-distributed targets, float32 weights; medians. *memory* is the peak above the "
+        "input. *of bandwidth* is the time that the bytes which a step has to move take at the "
+        "measured bandwidth, as a fraction of the step's time. Rows with *bf16* run under "
+        "autocast.",
         "",
     ]
     lines += [f"- {key}: {value}" for key, value in result["about"].items()]
@@ -360,7 +305,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.manual_seed(0)
-    device, start = Device(options.device), time.perf_counter()
+    start = time.perf_counter()
+    device = Device(options.device, 0.02 if options.quick else SECONDS_PER_TIMING)
     batch, sizes, classes = BATCH, IN_FEATURES, CLASSES
     if options.quick:
         batch, sizes, classes = 64, (16,), (1_000, 10_000)
