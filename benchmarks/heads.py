@@ -47,13 +47,13 @@ class Full(Head):
         super().__init__()
         self.linear = nn.Linear(in_features, n_classes, bias)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: D102
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.linear(x), y)
 
-    def top(self, x: Tensor) -> Tensor:  # noqa: D102
+    def top(self, x: Tensor) -> Tensor:
         return self.linear(x).topk(TOP).indices
 
-    def score_bytes(self, y: Tensor) -> float:  # noqa: D102
+    def score_bytes(self, y: Tensor) -> float:
         return PASSES_OF_LOGITS * 4.0 * len(y) * self.linear.out_features
 
 
@@ -63,12 +63,12 @@ class CutCrossEntropy(Full):
     def __init__(self, in_features: int, n_classes: int) -> None:
         super().__init__(in_features, n_classes, bias=False)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: D102
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
         from cut_cross_entropy import linear_cross_entropy
 
         return linear_cross_entropy(x.bfloat16(), self.linear.weight.bfloat16(), y)
 
-    def score_bytes(self, y: Tensor) -> float:  # noqa: D102
+    def score_bytes(self, y: Tensor) -> float:
         return 0.0
 
 
@@ -79,10 +79,10 @@ class Adaptive(Head):
         super().__init__()
         self.softmax = nn.AdaptiveLogSoftmaxWithLoss(in_features, n_classes, cutoffs)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: D102
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return self.softmax(x, y).loss
 
-    def top(self, x: Tensor) -> Tensor:  # noqa: D102
+    def top(self, x: Tensor) -> Tensor:
         return self.softmax.log_prob(x).topk(TOP).indices
 
     def score_bytes(self, y: Tensor) -> float:
@@ -104,13 +104,13 @@ class Trellis(Head):
         self.narrow = nn.Linear(in_features, rank, bias=False) if rank else nn.Identity()
         self.softmax = TrellisSoftmax(rank or in_features, n_classes, width, **options)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: D102
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return self.softmax(self.narrow(x), y).loss
 
-    def top(self, x: Tensor) -> Tensor:  # noqa: D102
+    def top(self, x: Tensor) -> Tensor:
         return self.softmax.topk(self.narrow(x), TOP)[0]
 
-    def score_bytes(self, y: Tensor) -> float:  # noqa: D102
+    def score_bytes(self, y: Tensor) -> float:
         return PASSES_OF_EDGES * 4.0 * len(y) * self.softmax.layout.n_edges
 
     @torch.no_grad()

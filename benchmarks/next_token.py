@@ -32,7 +32,7 @@ from typing import Any
 import machine
 import stdlib_tokens
 import torch
-from codebooks import Centroids, cooccurrence, frequency_and_similarity
+from label_paths import Centroids, cooccurrence, frequency_and_similarity
 from heads import TOP, Adaptive, Full, Head, Trellis
 from stdlib_tokens import CONTEXT, Corpus
 from torch import Tensor, nn

@@ -32,7 +32,7 @@ from typing import Any
 import machine
 import numpy as np
 import torch
-from codebooks import Centroids, frequency_and_similarity
+from label_paths import Centroids, frequency_and_similarity
 from heads import TOP, Full, Head, Trellis
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -68,7 +68,9 @@ def bent(images: Tensor) -> Tensor:
     return F.grid_sample(images, grid, align_corners=False)
 
 
-def convolutional() -> nn.Module:
+def convolutional(n: int) -> nn.Module:
+    """Return three blocks of n, 2n and 4n channels and a layer of 512 units."""
+
     def block(before: int, after: int) -> list[nn.Module]:
         return [
             nn.Conv2d(before, after, 3, padding=1, bias=False),
@@ -81,8 +83,8 @@ def convolutional() -> nn.Module:
         ]
 
     return nn.Sequential(
-        *block(1, 64), *block(64, 128), *block(128, 256), nn.Flatten(), nn.Dropout(0.3),
-        nn.Linear(256 * (SIDE // 8) ** 2, 512), nn.BatchNorm1d(512), nn.ReLU(),
+        *block(1, n), *block(n, 2 * n), *block(2 * n, 4 * n), nn.Flatten(), nn.Dropout(0.3),
+        nn.Linear(4 * n * (SIDE // 8) ** 2, 512), nn.BatchNorm1d(512), nn.ReLU(),
     )  # fmt: skip
 
 
@@ -92,18 +94,18 @@ def dense() -> nn.Module:
     )
 
 
-BODIES: dict[str, tuple[Callable[[], nn.Module], int]] = {
-    "linear": (nn.Flatten, SIDE**2),
-    "2×500 ReLU": (dense, 500),
-    "convolutional": (convolutional, 512),
-}
-
-
 class Experiment:
     """The images, and what every network goes through."""
 
-    def __init__(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], device: str):
+    def __init__(
+        self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], device: str, n: int
+    ):
         self.device = device
+        self.bodies: dict[str, tuple[Callable[[], nn.Module], int]] = {
+            "linear": (nn.Flatten, SIDE**2),
+            "2×500 ReLU": (dense, 500),
+            "convolutional": (lambda: convolutional(n), 512),
+        }
         self.train = tuple(part.to(device) for part in train)
         self.test = tuple(part.to(device) for part in test)
         self.n_classes = int(max(train[1].max(), test[1].max())) + 1
@@ -117,7 +119,7 @@ class Experiment:
     ) -> tuple[nn.Module, Head]:
         """Train a network with a new head."""
         torch.manual_seed(0)
-        make, size = BODIES[name]
+        make, size = self.bodies[name]
         body, head = make().to(self.device), case["make"](size, self.n_classes).to(self.device)
         images, labels = rows
         per_epoch = math.ceil(len(labels) / BATCH)
@@ -253,7 +255,7 @@ def main() -> None:
     start = time.perf_counter()
     n_rows = 128 if options.small else None
     parts = [read(options.data / f"omniglot_{part}.txt.xz", n_rows) for part in ("train", "test")]
-    of = Experiment(*parts, options.device)
+    of = Experiment(*parts, options.device, 4 if options.small else 64)
     about = machine.description("torch", "numpy")
     if options.device != "cpu":
         about["gpu"] = torch.cuda.get_device_name()
