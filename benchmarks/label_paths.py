@@ -12,7 +12,7 @@ from ltls.torch.assignment import label_axes
 
 
 def frequency_and_similarity(
-    n_classes: int, width: int, counts: Tensor, features: Tensor, by_frequency: int = 1
+    n_classes: int, width: int, counts: Tensor, features: Tensor, by_frequency: int = 0
 ) -> Tensor:
     """Return a path for every label: frequent ones short, similar ones on shared edges.
 

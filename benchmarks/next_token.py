@@ -5,8 +5,10 @@ before the layer is the same for all: embeddings of the previous 8 tokens, two l
 units. Each head's learning rate is the best of a grid in short runs, by the likelihood of
 validation files; the network's own is fixed. Then it is trained, and tested on the test files.
 
-*learned* codebooks are re-assigned once, after a quarter of the training: labels whose mean hidden
-vectors are similar then share edges, and the edges are fitted to what the labels weighed before.
+*frequency + similarity* gives frequent tokens short paths; among the tokens of one exit, those that
+come after the same tokens share edges. *learned* codebooks are re-assigned once, after a quarter of
+the training: tokens whose mean hidden vectors are similar then share edges, and the edges are
+fitted to what the tokens weighed before.
 
 Writes next_token.{json,md}, in under nine minutes on an H200; torch, triton and numpy are all it
 needs. Some Pythons come without the library's own tests; a corpus can be brought along:
@@ -32,8 +34,8 @@ from typing import Any
 import machine
 import stdlib_tokens
 import torch
-from label_paths import Centroids, cooccurrence, frequency_and_similarity
 from heads import TOP, Adaptive, Full, Head, Trellis
+from label_paths import Centroids, cooccurrence, frequency_and_similarity
 from stdlib_tokens import CONTEXT, Corpus
 from torch import Tensor, nn
 
@@ -209,44 +211,51 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
     def trellis(width: int, **options: Any) -> Callable[[], Trellis]:
         return lambda: Trellis(d, n, width, counts=counts, **options)
 
-    def mixed(width: int, by: int) -> Callable[[Tensor], Tensor]:
+    def mixed(width: int, by: int = 0) -> Callable[[Tensor], Tensor]:
         return lambda features: frequency_and_similarity(n, width, counts, features, by)
 
     yield {"head": "full softmax", "make": lambda: Full(d, n)}
     cutoffs = [cutoff for cutoff in (2_000, 10_000) if cutoff < n]
     yield {"head": f"adaptive softmax, cutoffs {cutoffs}", "make": lambda: Adaptive(d, n, cutoffs)}
-    narrow = {"rank": of.sizes.rank}
     shapes = [
         ("width 8", 8, {}),
         ("width 32", 32, {}),
-        (f"width 32 after {of.sizes.rank} linear units", 32, narrow),
+        (f"width 32 after {of.sizes.rank} linear units", 32, {"rank": of.sizes.rank}),
         ("width 13", 13, {}),
     ]
     for name, width, options in shapes:
+        paths = mixed(width)
+        found = paths(similar)
         yield {"head": f"{name}, frequency", "make": trellis(width, **options)}
         yield {
-            "head": f"{name}, frequency, then learned",
-            "make": trellis(width, **options),
-            "learned": mixed(width, 1),
+            "head": f"{name}, frequency + similarity",
+            "make": trellis(width, assignment=found, **options),
         }
-    for width in (8, 32):
-        for by in (0, 1, 2) if width == 8 else (0, 1):
-            paths = mixed(width, by)(similar)
-            yield {
-                "head": f"width {width}, similarity, {by} slices by frequency",
-                "make": trellis(width, assignment=paths),
-            }
         yield {
-            "head": f"width {width}, similarity with counts, as the library has it",
-            "make": trellis(width, assignment="similarity", label_features=similar),
+            "head": f"{name}, frequency + similarity, then learned",
+            "make": trellis(width, assignment=found, **options),
+            "learned": paths,
         }
-    for by in (0, 2):
-        yield {
-            "head": f"width 8, frequency, then learned, {by} slices by frequency",
-            "make": trellis(8),
-            "learned": mixed(8, by),
-        }
+    several = {"assignment": "similarity", "label_features": similar}
+    yield {
+        "head": "two trellises of width 7, frequency + similarity",
+        "make": trellis(7, n_trellises=2, **several),
+    }
+    yield {
+        "head": "three trellises of width 5, frequency + similarity",
+        "make": trellis(5, n_trellises=3, **several),
+    }
     yield {"head": "two trellises of width 7, frequency", "make": trellis(7, n_trellises=2)}
+    yield {
+        "head": "width 8, frequency, then learned",
+        "make": trellis(8),
+        "learned": mixed(8),
+    }
+    yield {
+        "head": "width 8, frequency + similarity, a slice more by frequency",
+        "make": trellis(8, assignment=mixed(8, 1)(similar)),
+    }
+    yield {"head": "width 8, similarity with counts", "make": trellis(8, **several)}
 
 
 def report(result: dict[str, Any]) -> str:

@@ -32,8 +32,8 @@ from typing import Any
 import machine
 import numpy as np
 import torch
-from label_paths import Centroids, frequency_and_similarity
 from heads import TOP, Full, Head, Trellis
+from label_paths import Centroids, frequency_and_similarity
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -246,6 +246,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("LTLS_DATA"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="does it work at all?")
+    parser.add_argument("--only", nargs="+", choices=EPOCHS, default=list(EPOCHS), help="networks")
     parser.add_argument("--seconds", type=float, default=165, help="after which nothing is begun")
     options = parser.parse_args()
     if options.data is None:
@@ -263,7 +264,9 @@ def main() -> None:
     about["training"] = f"AdamW, batches of {BATCH}, epochs {EPOCHS}, bf16 products on a GPU"
     result: dict[str, Any] = {"about": about, "rows": []}
     longest = 0.0
-    for name in reversed(EPOCHS):  # what is asked for is asked of the convolutional network
+    for name in reversed(
+        [name for name in EPOCHS if name in options.only]
+    ):  # what is asked for is asked of the convolutional network
         for case in cases():
             row, begun = {"network": name, "head": case["head"]}, time.perf_counter()
             if begun - start + longest > options.seconds:
