@@ -75,6 +75,9 @@ def read(n_files: int | None = None) -> Corpus:
         name = next(name for name, numbers in PARTS.items() if sums[path] % 20 in numbers)
         if found := tokens_of(path):
             parts[name].append(found)
+    if not all(parts.values()):
+        empty = [name for name, texts in parts.items() if not texts]
+        raise ValueError(f"n_files must be larger: {n_files} leave nothing for {empty}")
     counts = Counter(token for text in parts["train"] for token in text)
     counts["<rare>"] = sum(n for n in counts.values() if n < LEAST)
     known = [token for token, n in counts.most_common() if n >= LEAST or token == "<rare>"]
