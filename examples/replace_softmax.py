@@ -31,8 +31,9 @@ def train(
     weights: list[nn.Parameter],
     data: tuple[Tensor, Tensor],
     steps: int,
+    rate: float,
 ) -> None:
-    optimizer = torch.optim.Adam(weights, lr=2e-3)
+    optimizer = torch.optim.Adam(weights, lr=rate)
     for _ in range(steps):
         some = torch.randint(len(data[0]), (256,))
         optimizer.zero_grad()
@@ -58,7 +59,7 @@ def main() -> None:
     def full(x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(linear(body(x)), y)
 
-    train(full, [*body.parameters(), *linear.parameters()], known, options.steps)
+    train(full, [*body.parameters(), *linear.parameters()], known, options.steps, 2e-3)
 
     head = TrellisSoftmax.from_linear(linear, width=8, counts=counts)
 
@@ -72,7 +73,8 @@ def main() -> None:
 
     say("nn.Linear", linear, full)
     say("TrellisSoftmax, fitted", head, trellis)
-    train(trellis, [*body.parameters(), *head.parameters()], known, options.steps)
+    # A trained network needs small steps, and fewer of them.
+    train(trellis, [*body.parameters(), *head.parameters()], known, options.steps // 2, 5e-4)
     say("TrellisSoftmax, trained", head, trellis)
 
 
