@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import statistics
@@ -11,6 +12,9 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
 def processor() -> str:
@@ -21,16 +25,35 @@ def processor() -> str:
 
 
 def description(*packages: str) -> dict[str, str]:
-    """Say where and how a figure was measured."""
-    from ltls import _engine
+    """Say where and how a figure was measured; where there is no engine, without it."""
+    import ltls
 
+    machine = f"{processor()}, {os.cpu_count()} cores"
+    try:
+        from ltls import _engine
+    except ImportError:
+        machine += ", no compiled engine"
+    else:
+        machine += f", {_engine.instruction_sets()[-1]}"
     return {
-        "machine": f"{processor()}, {os.cpu_count()} cores, {_engine.instruction_sets()[-1]}",
+        "machine": machine,
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
-        **{package: version(package) for package in ("ltls", *packages)},
+        "ltls": ltls.__version__,
+        **{package: version(package) for package in packages},
         "command": "python " + " ".join(sys.argv),
     }
+
+
+def write(folder: Path, name: str, result: dict[str, Any], text: str) -> None:
+    """Write what was measured, as JSON and for people."""
+    from ltls.atomic import replacing
+
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"json": json.dumps(result, indent=1) + "\n", "md": text}
+    for suffix, content in contents.items():
+        with replacing(folder / f"{name}.{suffix}") as path:
+            path.write_text(content)
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, at_least: float = 0.02) -> float:

@@ -34,3 +34,10 @@ def test_a_network_becomes_an_estimator():
     pytest.importorskip("skorch", reason="needs skorch, which `make test-all` installs")
     accuracy = output_of("skorch_head.py").split()[-1]
     assert float(accuracy) > 0.9
+
+
+def test_the_softmax_of_a_trained_network_is_replaced():
+    lines = output_of("replace_softmax.py", "--steps", "100", "--files", "12").splitlines()
+    before, fitted, trained = (float(line.split()[-1]) for line in lines)
+    assert trained < fitted
+    assert trained < before + 0.1

@@ -1,0 +1,346 @@
+"""One training step of an output layer alone, on a GPU: time and memory beside its peers.
+
+A step is forward, backward (into the weights and the input) and AdamW; memory is the peak above
+what the input needs: weights, gradients, the optimizer's state and everything in between. Targets
+are Zipf-distributed. Times are medians between CUDA events of steps that follow each other. What
+fails, or does not fit into memory, says so and the rest goes on.
+
+Writes gpu_head.{json,md}, in under four minutes on an H200; torch, triton and numpy are all it
+needs (and cut-cross-entropy, if it is to be measured; PYTHONPATH may name a folder that has it):
+
+    PYTHONPATH=src python benchmarks/gpu_head.py --output docs/benchmarks
+    PYTHONPATH=src:FOLDER python benchmarks/gpu_head.py --output docs/benchmarks
+
+To see that it works at all, in seconds and without a GPU:
+
+    python benchmarks/gpu_head.py --quick --device cpu --output /tmp/somewhere
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import machine
+import torch
+from heads import TOP, Adaptive, CutCrossEntropy, Full, Trellis
+from torch import Tensor
+
+BATCH, IN_FEATURES, CLASSES = 4096, (512, 1024), (10**4, 10**5, 10**6, 10**7)
+WIDTHS = (2, 8, 32)
+# Of each, those below half of the classes; the faster of the two is reported.
+CUTOFFS = ((2_000, 20_000, 200_000, 2_000_000), (10_000, 100_000, 1_000_000))
+SECONDS_PER_TIMING = 0.3
+# How often weights pass through memory in a step: read by two products, their gradient written
+# and read, weight and both moments of AdamW read and written.
+PASSES_OF_WEIGHTS = 10
+
+
+class Device:
+    """Clock and memory of a GPU, or the clock of a CPU."""
+
+    def __init__(self, name: str, patience: float) -> None:
+        self.name = name
+        self.patience = patience  # seconds for one timing
+        self.is_gpu = name.startswith("cuda")
+
+    def settle(self) -> None:
+        """Wait for what was begun, and give back what is no longer used."""
+        gc.collect()
+        if self.is_gpu:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def used(self) -> int:
+        """Return the bytes in use."""
+        return torch.cuda.memory_allocated() if self.is_gpu else 0
+
+    def peak(self) -> int:
+        """Return the most bytes that were in use since it settled."""
+        return torch.cuda.max_memory_allocated() if self.is_gpu else 0
+
+    def times(self, work: Callable[[], object], n: int) -> list[float]:
+        """Return milliseconds of n calls that follow each other."""
+        if not self.is_gpu:
+            marks = [time.perf_counter()]
+            for _ in range(n):
+                work()
+                marks.append(time.perf_counter())
+            return [1e3 * (b - a) for a, b in pairwise(marks)]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
+        events[0].record()
+        for event in events[1:]:
+            work()
+            event.record()
+        torch.cuda.synchronize()
+        return [a.elapsed_time(b) for a, b in pairwise(events)]
+
+    def median(self, work: Callable[[], object]) -> float:
+        """Return milliseconds of a call."""
+        self.times(work, 2)
+        first = max(self.times(work, 1)[0], 1e-3)
+        n = int(min(100, max(5, 1e3 * self.patience / first)))
+        return statistics.median(self.times(work, n))
+
+    def bandwidth(self) -> float:
+        """Return bytes per second of a large copy, read and written."""
+        source = torch.ones((1 << 29) if self.is_gpu else (1 << 23), device=self.name)
+        target = torch.empty_like(source)
+        milliseconds = self.median(lambda: target.copy_(source))
+        return 2 * source.numel() * 4 / milliseconds * 1e3
+
+
+def zipf(n: int, n_classes: int, device: str) -> Tensor:
+    """Draw labels with probability proportional to 1 / (label + 1)."""
+    generator = torch.Generator(device).manual_seed(0)
+    ranks = torch.arange(1, n_classes + 1, device=device, dtype=torch.float64)
+    upto = (1 / ranks).cumsum(0)
+    drawn = torch.rand(n, generator=generator, device=device, dtype=torch.float64) * upto[-1]
+    return torch.searchsorted(upto, drawn).clamp(max=n_classes - 1)
+
+
+def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, Any]]:
+    """Name what is compared and how each is made."""
+    where = {"device": device}
+
+    def there(kind: Callable[..., Any], *arguments: Any) -> Any:
+        with torch.device(device):  # random numbers for 10**10 weights take minutes elsewhere
+            return kind(*arguments)
+
+    for width in WIDTHS:
+        for fused in (True, False):
+            yield {
+                "head": f"TrellisSoftmax, width {width}" + ("" if fused else ", not fused"),
+                "make": lambda w=width, f=fused: Trellis(
+                    in_features, n_classes, w, fused=f, **where
+                ),
+            }
+    extra = {"make": lambda: Trellis(in_features, n_classes, 8, **where)}
+    if device.startswith("cuda"):
+        yield {"head": "TrellisSoftmax, width 8, CUDA graph", "graph": True, **extra}
+    yield {"head": "TrellisSoftmax, width 8, bf16", "bf16": True, **extra}
+    for cutoffs in CUTOFFS:
+        below = [cutoff for cutoff in cutoffs if cutoff <= n_classes // 2]
+        if below:
+            yield {
+                "head": "AdaptiveLogSoftmaxWithLoss",
+                "cutoffs": below,
+                "make": lambda c=below: there(Adaptive, in_features, n_classes, c),
+            }
+    full = {"make": lambda: there(Full, in_features, n_classes)}
+    if importlib.util.find_spec("cut_cross_entropy") and device.startswith("cuda"):
+        yield {
+            "head": "cut-cross-entropy, bf16",
+            "make": lambda: there(CutCrossEntropy, in_features, n_classes),
+            "training only": True,
+        }
+    yield {"head": "nn.Linear + cross_entropy", **full}
+    yield {"head": "nn.Linear + cross_entropy, bf16", "bf16": True, **full}
+
+
+def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[str, Any]:
+    """Return time, memory and size of one head."""
+    device.settle()
+    before = device.used()
+    head = case["make"]()
+    graph = case.get("graph", False)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3, fused=device.is_gpu, capturable=graph)
+    kind = "cuda" if device.is_gpu else "cpu"
+
+    def cast() -> contextlib.AbstractContextManager[None]:
+        on = case.get("bf16", False)
+        return torch.autocast(kind, torch.bfloat16) if on else contextlib.nullcontext()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x.grad = None
+        with cast():
+            loss = head.loss(x, y)
+        loss.backward()
+        optimizer.step()
+
+    work = captured(step) if graph else step
+    row: dict[str, Any] = {"parameters": head.size}
+    row["step ms"] = device.median(work)
+    if device.is_gpu:
+        row["memory"] = device.peak() - before
+    moved = 4.0 * (PASSES_OF_WEIGHTS * row["parameters"] + 3 * x.numel()) + head.score_bytes(y)
+    row["bytes"] = moved
+    del work
+    optimizer.zero_grad()
+    x.grad = None
+    if not case.get("training only"):
+
+        @torch.no_grad()
+        def top() -> object:
+            with cast():
+                return head.top(x)
+
+        try:
+            row[f"top-{TOP} ms"] = device.median(top)
+        except torch.OutOfMemoryError:
+            row[f"top-{TOP} ms"] = "out of memory"
+    return row
+
+
+def captured(step: Callable[[], None]) -> Callable[[], None]:
+    """Record a step once; then it is launched as a whole."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def attempt(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[str, Any]:
+    try:
+        return measure(case, x, y, device)
+    except torch.OutOfMemoryError:
+        return {"error": "out of memory"}
+    except Exception as error:
+        first = (str(error).strip() or "?").splitlines()[0]
+        return {"error": f"{type(error).__name__}: {first[:200]}"}
+
+
+def faster(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the faster of the adaptive heads of one size."""
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        other = best.get(row["head"])
+        if other is None or row.get("step ms", 1e99) < other.get("step ms", 1e99):
+            best[row["head"]] = row
+    return list(best.values())
+
+
+def goals(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """Say what is asked for at a million classes, and what was found."""
+    found = []
+    for size in sorted({row["in_features"] for row in rows}):
+        at = {r["head"]: r for r in rows if r["C"] == 10**6 and r["in_features"] == size}
+
+        def ratio(
+            other: str, key: str, at: dict[str, Any] = at, ours: str = "TrellisSoftmax, width 8"
+        ) -> float | None:
+            top, below = at.get(other, {}).get(key), at.get(ours, {}).get(key)
+            return top / below if top and below else None
+
+        full, adaptive = "nn.Linear + cross_entropy", "AdaptiveLogSoftmaxWithLoss"
+        top = at.get("TrellisSoftmax, width 8", {}).get(f"top-{TOP} ms")
+        found += [
+            [size, "times faster than nn.Linear", 50, ratio(full, "step ms")],
+            [size, "times less memory than nn.Linear", 100, ratio(full, "memory")],
+            [size, "times faster than adaptive softmax", 5, ratio(adaptive, "step ms")],
+            [
+                size,
+                "fused, times faster than not fused",
+                4,
+                ratio("TrellisSoftmax, width 8, not fused", "step ms"),
+            ],
+            [size, f"top-{TOP} of {BATCH:,} rows, milliseconds (at most)", 1, top],
+        ]
+    return found
+
+
+def report(result: dict[str, Any]) -> str:
+    lines = ["# One training step of an output layer", ""]
+    lines += [
+        f"Forward, backward and AdamW of the head alone, batch {result['batch']:,}, "
+        "Zipf-distributed targets, float32 weights; medians. *memory* is the peak above the "
+        "input. *of bandwidth* is the time that the bytes which a step has to move take at the "
+        "measured bandwidth, as a fraction of the step's time. Rows with *bf16* run under "
+        "autocast.",
+        "",
+    ]
+    lines += [f"- {key}: {value}" for key, value in result["about"].items()]
+    lines += [f"- measured bandwidth: {result['bandwidth'] / 1e12:.3f} TB/s, read and written"]
+    found = [goal for goal in result.get("goals", []) if goal[3] is not None]
+    if found:
+        lines += ["", "At a million classes, width 8:", ""]
+        lines += ["| in_features | | wanted | found |", "|---:|---|---:|---:|"]
+        lines += [f"| {size} | {what} | {want} | {got:.3g} |" for size, what, want, got in found]
+    keys = sorted({(row["in_features"], row["C"]) for row in result["rows"]})
+    for size, n_classes in keys:
+        lines += ["", f"## in_features {size}, {n_classes:,} classes", ""]
+        lines += [f"| head | parameters | step, ms | memory, MB | of bandwidth | top-{TOP}, ms |"]
+        lines += ["|---|---:|---:|---:|---:|---:|"]
+        rows = [r for r in result["rows"] if (r["in_features"], r["C"]) == (size, n_classes)]
+        lines += [table_row(row, result["bandwidth"]) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def table_row(row: dict[str, Any], bandwidth: float) -> str:
+    name = row["head"]
+    if "cutoffs" in row:
+        name += f", cutoffs {', '.join(f'{c:,}' for c in row['cutoffs'])}"
+    if "error" in row:
+        return f"| {name} | | {row['error']} | | | |"
+    memory = f"{row['memory'] / 1e6:,.1f}" if "memory" in row else ""
+    fraction = row["bytes"] / bandwidth / row["step ms"] * 1e3
+    top = row.get(f"top-{TOP} ms", "")
+    top = f"{top:.3f}" if isinstance(top, float) else top
+    size = f"{row['parameters']:,}"
+    return f"| {name} | {size} | {row['step ms']:.3f} | {memory} | {fraction:.2f} | {top} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=machine.RESULTS)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: does it work at all?")
+    parser.add_argument("--seconds", type=float, default=220, help="after which nothing is begun")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.manual_seed(0)
+    start = time.perf_counter()
+    device = Device(options.device, 0.02 if options.quick else SECONDS_PER_TIMING)
+    batch, sizes, classes = BATCH, IN_FEATURES, CLASSES
+    if options.quick:
+        batch, sizes, classes = 64, (16,), (1_000, 10_000)
+    about = machine.description("torch", "numpy")
+    if device.is_gpu:
+        about["gpu"] = torch.cuda.get_device_name()
+        about["triton"] = machine.version("triton")
+    about["TF32 products"] = str(torch.backends.cuda.matmul.allow_tf32)
+    if not importlib.util.find_spec("cut_cross_entropy"):
+        about["cut-cross-entropy"] = "not installed, left out"
+    rows: list[dict[str, Any]] = []
+    result = {"about": about, "batch": batch, "bandwidth": device.bandwidth(), "rows": rows}
+    # A million classes first: what is asked for is asked for there.
+    points = [(size, c) for c in sorted(classes, key=lambda c: c != 10**6) for size in sizes]
+    for size, n_classes in points:
+        device.settle()
+        x = torch.randn(batch, size, device=options.device, requires_grad=True)
+        y = zipf(batch, n_classes, options.device)
+        here = []
+        for case in heads(size, n_classes, options.device):
+            kept = {key: case[key] for key in ("head", "cutoffs") if key in case}
+            row = {"in_features": size, "C": n_classes, **kept}
+            if time.perf_counter() - start > options.seconds:
+                row["error"] = f"not run: {options.seconds:.0f} s were over"
+            else:
+                row |= attempt(case, x, y, device)
+            here.append(row)
+            print(f"{size} {n_classes:,} {table_row(row, result['bandwidth'])}", flush=True)
+        rows += faster(here)
+        result["goals"] = goals(rows)
+        about["took"] = f"{time.perf_counter() - start:.0f} s"
+        machine.write(options.output, "gpu_head", result, report(result))
+    print(report(result))
+
+
+if __name__ == "__main__":
+    main()
