@@ -15,7 +15,7 @@ endif
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
-	$(BIN)/python -m ltls.demo
+	$(BIN)/ltls demo
 
 test: $(VENV)/.ltls $(VENV)/.test
 	$(BIN)/python -m pytest tests --pyargs ltls
@@ -51,12 +51,14 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python benchmarks/instructions.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/scaling.py --quick
+	$(BIN)/python benchmarks/demo.py --quick
 
 # benchmarks/accuracy.py takes hours from nothing, but runs only what docs/benchmarks/accuracy does not hold yet.
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/instructions.py
 	$(BIN)/python benchmarks/dynamic_programs.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/demo.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/readers.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
