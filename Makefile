@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all lint format sanitize bench bench-quick docs clean
+.PHONY: demo test test-all lint format sanitize bench bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -65,11 +65,20 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/accuracy.py,@echo "LTLS_DATA is not set: the peers are left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
 
-# The API reference, from the docstrings, into build/docs.
-DOCUMENTED := baselines checkpoint classifier codebook defaults evaluation metrics model_file plot predicting predictor \
-  presets readers tables text trellis $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
+# The documentation, with the API reference from the docstrings, into build/docs. Warnings are errors.
 docs: $(VENV)/.ltls $(VENV)/.docs
-	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+
+# The wheel as users get it: built apart from everything, installed into a clean environment where no compiler can be
+# found, and tried there.
+WHEEL := build/wheel
+wheel-test: $(VENV)/.build
+	rm -rf $(WHEEL) && mkdir -p $(WHEEL)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL) .
+	$(PYTHON) -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(WHEEL)/*.whl
+	cd $(WHEEL) && env -i PATH=$(abspath $(WHEEL))/venv/bin HOME=$(abspath $(WHEEL)) LC_ALL=C.UTF-8 \
+	  python $(abspath tests/smoke.py)
 
 clean:
 	rm -rf $(VENV) build dist demo src/ltls/_engine.pyi
