@@ -213,11 +213,14 @@ def show_completions(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("code", *["next token"] * 5, title="What comes next?", pad_edge=False)
+    table = Table(title="What comes next?")
+    table.add_column("code", no_wrap=True, style="bold")
+    table.add_column("five next tokens with their probabilities")
     for code in prefixes:
-        found = completions(model, code)
-        cells = [Text.assemble((_short(t), "green"), (f" {p:.2f}", "dim")) for t, p in found]
-        table.add_row(Text(code, style="bold"), *cells)
+        answers = Text()
+        for token, probability in completions(model, code):
+            answers.append(_short(token), "green").append(f"\N{NO-BREAK SPACE}{probability:.2f}  ")
+        table.add_row(Text(code), answers)
     console.print(table)
 
 
@@ -285,7 +288,7 @@ def complete(console: Console, model: LTLSClassifier) -> None:
             console.print(Text.assemble((line, "dim"), (_short(token, 40), "green")))
 
 
-def _short(token: str, longest: int = 16) -> str:
+def _short(token: str, longest: int = 12) -> str:
     return token if len(token) <= longest else token[: longest - 1] + "…"
 
 
