@@ -11,11 +11,11 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all lint format sanitize bench bench-quick docs clean
+.PHONY: demo test test-all lint format sanitize bench bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
-	$(BIN)/python -m ltls.demo
+	$(BIN)/ltls demo
 
 test: $(VENV)/.ltls $(VENV)/.test
 	$(BIN)/python -m pytest tests --pyargs ltls
@@ -51,23 +51,34 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python benchmarks/instructions.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/scaling.py --quick
+	$(BIN)/python benchmarks/demo.py --quick
 
 # benchmarks/accuracy.py takes hours from nothing, but runs only what docs/benchmarks/accuracy does not hold yet.
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/instructions.py
 	$(BIN)/python benchmarks/dynamic_programs.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/demo.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/readers.py
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/accuracy.py,@echo "LTLS_DATA is not set: the peers are left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
 
-# The API reference, from the docstrings, into build/docs.
-DOCUMENTED := baselines checkpoint classifier codebook defaults evaluation metrics model_file plot predicting predictor \
-  presets readers tables text trellis tuning $(if $(wildcard $(VENV)/.extras),torch torch.functional torch.head torch.export)
+# The documentation, with the API reference from the docstrings, into build/docs. Warnings are errors.
 docs: $(VENV)/.ltls $(VENV)/.docs
-	$(BIN)/pdoc --docformat numpy --output-directory build/docs $(addprefix ltls.,$(DOCUMENTED))
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+
+# The wheel as users get it: built apart from everything, installed into a clean environment where no compiler can be
+# found, and tried there.
+WHEEL := build/wheel
+wheel-test: $(VENV)/.build
+	rm -rf $(WHEEL) && mkdir -p $(WHEEL)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL) .
+	$(PYTHON) -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(WHEEL)/*.whl
+	cd $(WHEEL) && env -i PATH=$(abspath $(WHEEL))/venv/bin HOME=$(abspath $(WHEEL)) LC_ALL=C.UTF-8 \
+	  python $(abspath tests/smoke.py)
 
 clean:
 	rm -rf $(VENV) build dist demo src/ltls/_engine.pyi

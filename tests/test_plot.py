@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from ltls import Trellis
+from ltls import LTLSClassifier, RandomCodebook, Trellis
 
 matplotlib = pytest.importorskip(
     "matplotlib", reason="plots need matplotlib; `make test-all` runs these tests"
@@ -17,7 +17,15 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.colors import to_hex  # noqa: E402
 from matplotlib.patches import Circle, FancyArrowPatch  # noqa: E402
 
-from ltls.plot import figure1, figure2, paper_edge_order, plot_trellis  # noqa: E402
+from ltls.plot import (  # noqa: E402
+    figure1,
+    figure2,
+    paper_edge_order,
+    plot_codebook,
+    plot_learning_curves,
+    plot_prediction,
+    plot_trellis,
+)
 
 GREEN, RED = "#00cc00", "#ff0000"
 # Tail and head of e_0 … e_18, read off the paper's figure 1.
@@ -251,3 +259,71 @@ def test_says_how_to_install_matplotlib(monkeypatch):
         ImportError, match=r"ltls\.plot needs matplotlib: pip install 'ltls\[plot\]'"
     ):
         plot_trellis(Trellis(22))
+
+
+# What models do with a trellis.
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    X, y = np.eye(30, dtype=np.float32), np.arange(30)
+    model = LTLSClassifier(width=3, n_trellises=2, rescore=0, epochs=10, random_state=0)
+    return model.fit(X, [f"label {i}" for i in y])
+
+
+@pytest.mark.parametrize("trellis", [0, 1])
+def test_a_prediction_is_its_path_with_the_scores_of_its_edges(classifier, trellis):
+    x = np.eye(30, dtype=np.float32)[[7]]
+    ax = plot_prediction(classifier, x, trellis=trellis)
+    label = classifier.predict(x)[0]
+    number = classifier.classes_.tolist().index(label)
+    path = classifier.codebooks_[trellis].path_of(number)
+    edges = classifier.trellis_.path_edges(path)
+    gids = drawn(ax, FancyArrowPatch)
+    assert {gid for gid in gids if "path" in gid} == {f"edge-{e}-path-{path}" for e in edges}
+    n_edges = classifier.trellis_.n_edges
+    h = classifier.edge_scores(x)[0][trellis * n_edges :][:n_edges]
+    assert sorted(texts(ax)) == sorted(f"{h[e]:.2g}".replace("-", "−") for e in edges)
+    assert label in ax.get_title()
+
+
+def test_a_prediction_of_several_labels(classifier):
+    x = np.eye(30, dtype=np.float32)[[7]]
+    ax = plot_prediction(classifier, x, 2, title="{label}?")
+    labels = classifier.predict_topk(x, 2)[0][0]
+    assert ax.get_title() == f"{labels[0]}, {labels[1]}?"
+    assert len({gid.split("-")[-1] for gid in drawn(ax, FancyArrowPatch) if "path" in gid}) == 2
+
+
+def test_a_codebook_map_shows_the_states_of_every_path():
+    trellis, book = Trellis(100, 4), RandomCodebook(100, seed=3)
+    states = plot_codebook(trellis, book, [5, 99, 0]).images[0].get_array()
+    sink = trellis.edges.max()
+    for row, label in zip(states, (5, 99, 0), strict=True):
+        heads = trellis.edges[trellis.path_edges(book.path_of(label)), 1]
+        expected = [(head - 1) % 4 for head in heads if head != sink]
+        assert row.compressed().tolist() == expected
+        assert row[: len(expected)].mask.any() == False  # noqa: E712
+
+
+def test_a_large_codebook_is_thinned_out():
+    ax = plot_codebook(Trellis(10**6, 8), RandomCodebook(10**6))
+    assert ax.images[0].get_array().shape == (2000, 7)
+
+
+def test_learning_curves_of_models_and_numbers(classifier):
+    ax = plot_learning_curves({"model": classifier, "by hand": [3, 2, 1]}, title="loss")
+    assert ax.lines[0].get_ydata().tolist() == classifier.loss_curve_
+    assert ax.lines[1].get_xdata().tolist() == [1, 2, 3]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["model", "by hand"]
+
+
+def test_wrong_models_and_rows(classifier):
+    with pytest.raises(ValueError, match="x must be one row, got 2"):
+        plot_prediction(classifier, np.eye(30)[:2])
+    with pytest.raises(ValueError, match="trellis must be at most 1, got 2"):
+        plot_prediction(classifier, np.eye(30)[:1], trellis=2)
+    with pytest.raises(ValueError, match=r"codebook must fit .* 10 paths, got n_paths=11"):
+        plot_codebook(Trellis(10), RandomCodebook(11))
+    with pytest.raises(ValueError, match="curves must hold at least one"):
+        plot_learning_curves({})

@@ -115,6 +115,14 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
         -------
         TopLabelsLR
             The estimator itself.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls.baselines import TopLabelsLR
+        >>> X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat([7, 5, 5], 10)
+        >>> TopLabelsLR(n_labels=1, random_state=0).fit(X, y).labels_
+        array([5])
         """
         from sklearn.model_selection import train_test_split
 
@@ -165,6 +173,15 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
             Best first; -1 where there are fewer than k labels.
         scores : ndarray of float64, shape (n_rows, k)
             Log-odds of each label; -inf beside a -1.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls.baselines import TopLabelsLR
+        >>> X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat([7, 5, 5], 10)
+        >>> labels, _ = TopLabelsLR(n_labels=1, random_state=0).fit(X, y).predict_topk(X[:1], k=2)
+        >>> labels
+        array([[ 5, -1]])
         """
         from sklearn.utils.validation import check_is_fitted
 
@@ -187,6 +204,14 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
         -------
         float
             The share of rows whose best label is true.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls.baselines import TopLabelsLR
+        >>> X, y = np.repeat(np.eye(4), 10, axis=0), np.repeat([7, 5, 5, 5], 10)
+        >>> TopLabelsLR(n_labels=1, random_state=0).fit(X, y).score(X, y)
+        0.75
         """
         return precision_at_k(Y, self.predict_topk(X, 1)[0])
 

@@ -264,6 +264,17 @@ default="random"
         Notes
         -----
         Features should be of similar size: `sklearn.preprocessing.StandardScaler` for dense ones.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0)
+        >>> model.fit(X, ["ant", "bee", "cat", "dog"]).predict(X)
+        array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
+        >>> model.fit(X, [["ant"], ["bee", "ant"], ["cat"], []]).classes_  # several, or none
+        array(['ant', 'bee', 'cat'], dtype='<U3')
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
@@ -308,6 +319,19 @@ default="random"
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(random_state=0)
+        >>> for _ in range(20):
+        ...     model = model.partial_fit(X[:2], ["ant", "bee"])
+        >>> for _ in range(20):
+        ...     model = model.partial_fit(X, ["ant", "bee", "cat", "dog"])  # two that are new
+        >>> model.predict(X)
+        array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         with self._unchanged_if_it_fails():
             self._validate_params()
@@ -641,6 +665,20 @@ default="random"
         dtype : {"float32", "float16", "int8"}, optional
             How weights are stored; int8 has one scale per feature. The default is float32, or int8
             under a `size_budget`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> from ltls import load
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "model.ltls")
+        ...     model.save(path, dtype="int8")
+        ...     load(path, mmap=False).predict(X)
+        array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         from .model_file import save
 

@@ -1,4 +1,4 @@
-"""``ltls`` at the terminal: train, predict, evaluate, convert and info.
+"""``ltls`` at the terminal: train, predict, evaluate, convert, info and demo.
 
 Each command is a file in `ltls.commands`; here they are put together, with the examples that their
 help shows.
@@ -15,6 +15,7 @@ import typer
 
 from . import __version__
 from .commands.convert import convert
+from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.info import info
 from .commands.options import Command, examples
@@ -56,6 +57,11 @@ _COMMANDS: dict[Callable[..., None], str] = {
         "ltls convert tickets.csv tickets.jsonl --text text --label category",
     ),
     info: examples("ltls info model.ltls"),
+    demo: examples(
+        "ltls demo",
+        "ltls demo --interactive",
+        "ltls demo --source my_project/src --examples 200000",
+    ),
 }
 for _command, _epilog in _COMMANDS.items():
     app.command(cls=Command, epilog=_epilog)(_command)

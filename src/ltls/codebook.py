@@ -37,11 +37,27 @@ class _Codebook:
         return self._engine.n_labels
 
     def path_of(self, labels: npt.ArrayLike) -> Any:
-        """Return the paths of labels, −1 for a label without one."""
+        """Return the paths of labels, −1 for a label without one.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(5, [3, 0, -1]).path_of([[0, 1], [1, 2]])
+        array([[ 3,  0],
+               [ 0, -1]])
+        """
         return _lookup("labels", labels, self.n_labels, self._engine.path_of)
 
     def label_of(self, paths: npt.ArrayLike) -> Any:
-        """Return the labels of paths, −1 for a free path."""
+        """Return the labels of paths, −1 for a free path.
+
+        Examples
+        --------
+        >>> from ltls import RandomCodebook
+        >>> book = RandomCodebook(10**12, seed=1)
+        >>> book.label_of(book.path_of(123_456_789))
+        123456789
+        """
         return _lookup("paths", paths, self.n_paths, self._engine.label_of)
 
 
@@ -97,6 +113,13 @@ class RandomCodebook(_Codebook):
         """Return a codebook of `n_paths` paths in which every old label keeps its path.
 
         The new labels are permuted among the new paths.
+
+        Examples
+        --------
+        >>> from ltls import RandomCodebook
+        >>> book = RandomCodebook(100, seed=1)
+        >>> book.grow(164).path_of(42) == book.path_of(42)
+        True
         """
         n_paths = as_integer("n_paths", n_paths, at_least=self.n_paths, at_most=2**62)
         if n_paths == self.n_paths:
@@ -165,23 +188,62 @@ class TableCodebook(_Codebook):
         return paths
 
     def is_free(self, paths: npt.ArrayLike) -> Any:
-        """Return whether paths are free."""
+        """Return whether paths are free.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(4, [3, 0]).is_free([0, 1, 2, 3])
+        array([False,  True,  True, False])
+        """
         return np.equal(self.label_of(paths), -1)[()]
 
     def free_path(self) -> int:
-        """Return a free path."""
+        """Return a free path.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(3, [2, 0]).free_path()
+        1
+        """
         return self._engine.free_path()
 
     def assign(self, label: int, path: int) -> None:
-        """Give a free path to a label that has none; a label beyond the last extends the table."""
+        """Give a free path to a label that has none; a label beyond the last extends the table.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> book = TableCodebook(3, [2])
+        >>> book.assign(1, 0)
+        >>> book.paths
+        array([2, 0])
+        """
         self._engine.assign(as_integer("label", label), as_integer("path", path))
 
     def release(self, label: int) -> None:
-        """Take a label's path away; the path is free again."""
+        """Take a label's path away; the path is free again.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> book = TableCodebook(3, [2, 0])
+        >>> book.release(1)
+        >>> book.paths
+        array([ 2, -1])
+        """
         self._engine.release(as_integer("label", label))
 
     def grow(self, n_paths: int) -> TableCodebook:
-        """Return a copy with more paths: the new ones are free, no label has moved."""
+        """Return a copy with more paths: the new ones are free, no label has moved.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(3, [2, 0]).grow(7)
+        TableCodebook(n_labels=2, n_paths=7, n_free=5)
+        """
         grown = TableCodebook(self.n_paths, self.paths)
         grown._engine.grow(as_integer("n_paths", n_paths, at_least=self.n_paths, at_most=2**62))
         return grown

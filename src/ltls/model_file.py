@@ -102,6 +102,19 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     ------
     ModelFileError
         If the file is no model, is damaged, or comes from a newer version.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from ltls import LTLSClassifier
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> from ltls import load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.ltls")
+    ...     LTLSClassifier(epochs=20, random_state=0).fit(X, list("abcd")).save(path)
+    ...     load(path, mmap=False).predict(X)
+    array(['a', 'b', 'c', 'd'], dtype='<U1')
     """
     file = TensorFile(Path(path), MODEL)
     file.verify([name for name in file.tensors if verify or name not in _MAPPED])
@@ -133,7 +146,22 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
 
 
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
-    """Return facts about a model file, and check its tensors unless told not to."""
+    """Return facts about a model file, and check its tensors unless told not to.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from ltls import LTLSClassifier
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> from ltls.model_file import describe
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.ltls")
+    ...     LTLSClassifier(random_state=0).fit(X, list("abcd")).save(path)
+    ...     facts = describe(path)
+    >>> facts["classes"], facts["features"]
+    (4, 4)
+    """
     file = TensorFile(Path(path), MODEL)
     file.verify([name for name in file.tensors if verify])
     with damage_reported(file.path):

@@ -130,7 +130,18 @@ class Answers:
         return checked_features(self, X, reset=False)
 
     def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the scores of all edges, shape (n_rows, n_trellises · n_edges)."""
+        """Return the scores of all edges, shape (n_rows, n_trellises · n_edges).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> scores = model.edge_scores(X)
+        >>> scores.shape == (4, len(model.codebooks_) * model.trellis_.n_edges)
+        True
+        """
         X, linear = self._checked(X), self._learned.linear
         parts = [linear.without_padding(h) for _, h in self._learned.edge_scores(X, self.n_jobs)]
         return np.concatenate(parts)
@@ -145,6 +156,18 @@ class Answers:
         -------
         labels, scores : arrays of shape (n_rows, k)
             k is at most the number of classes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> labels, scores = model.predict_topk(X, k=2)
+        >>> labels[:, 0]
+        array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
+        >>> bool((scores[:, 0] > scores[:, 1]).all())
+        True
         """
         X = self._checked(X)
         ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
@@ -160,6 +183,17 @@ class Answers:
         Returns
         -------
         predictor : Predictor
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> predictor = model.predictor(k=2)
+        >>> labels, scores = predictor(np.array([2], np.int32), np.array([1], np.float32))
+        >>> labels.tolist()[0]
+        'cat'
         """
         check_is_fitted(self)
         return self._learned.predictor(as_integer("k", k, at_least=1))
@@ -170,6 +204,20 @@ class Answers:
         The matrix is dense if y was, else CSR, and has a column for each of `classes_`; a label is
         given where its score reaches `threshold_`. The labels of row i of a CSR result are
         ``classes_[result[[i]].indices]``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model.predict(X[:2])
+        array(['ant', 'bee'], dtype='<U3')
+        >>> tagger = LTLSClassifier(epochs=20, random_state=0)
+        >>> tagger = tagger.fit(X, np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1]]))
+        >>> tagger.predict(X[:2])
+        array([[1, 0, 0],
+               [1, 1, 0]])
         """
         X = self._checked(X)
         if not self.multilabel_:
@@ -188,7 +236,17 @@ class Answers:
         return matrix
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that `predict` gets right; with several labels, all of them."""
+        """Return the share of rows that `predict` gets right; with several labels, all of them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model.score(X, ["ant", "bee", "cat", "cow"])
+        0.75
+        """
         X = self._checked(X)
         targets = as_targets(y)
         if targets.n_rows != X.shape[0]:
@@ -215,6 +273,15 @@ class Answers:
 
         For two classes and one label a row: how far the second scores above the first, shape
         (n_rows,).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model.decision_function(X).argmax(axis=1)
+        array([0, 1, 2, 3])
         """
         scores = self._all_scores(self._checked(X), "decision_function")
         if not self.multilabel_ and scores.shape[1] == 2:
@@ -230,6 +297,15 @@ class Answers:
         the product of its edges' probabilities, the geometric mean over the trellises. Where
         candidates are rescored, one label a row has the geometric mean over trellises and
         embedding; several labels have the trellises' alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model.predict_proba(X).sum(axis=1).round(3)
+        array([1., 1., 1., 1.], dtype=float32)
         """
         X = self._checked(X)
         model = self._learned
@@ -248,7 +324,17 @@ class Answers:
 
     @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the logarithm of `predict_proba`."""
+        """Return the logarithm of `predict_proba`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> bool(np.allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X)))
+        True
+        """
         with np.errstate(divide="ignore"):
             logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
         return logarithms
@@ -266,6 +352,15 @@ class Answers:
         X : array or CSR matrix of shape (n_rows, n_features)
         y : one label a row
             A label that was never seen is an error.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> bool((np.exp(model.log_proba(X, ["ant", "bee", "cat", "dog"])) > 0.5).all())
+        True
         """
         X = self._checked(X)
         model, targets = self._learned, as_targets(y)

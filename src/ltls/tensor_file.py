@@ -34,7 +34,21 @@ _MOST_HEADER = 100_000_000  # safetensors' own limit
 
 
 class ModelFileError(ValueError):
-    """A file is no model or checkpoint, is damaged, or comes from a newer version."""
+    """A file is no model or checkpoint, is damaged, or comes from a newer version.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from ltls import ModelFileError, load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "note.txt")
+    ...     _ = path.write_text("not a model")
+    ...     try:
+    ...         model = load(path)
+    ...     except ModelFileError:
+    ...         print("no model")
+    no model
+    """
 
 
 @dataclass(frozen=True)

@@ -99,20 +99,43 @@ class Trellis:
         return edges
 
     def path_edges(self, path: int) -> npt.NDArray[np.int64]:
-        """Return the edges of a path, from source to sink."""
+        """Return the edges of a path, from source to sink.
+
+        Examples
+        --------
+        >>> from ltls import Trellis
+        >>> Trellis(22).path_edges(7).tolist()
+        [1, 4, 6, 10, 14, 16]
+        """
         edges = self.path_edges_batch(as_int64("path", [path]))[0]
         used: npt.NDArray[np.int64] = edges[edges >= 0]
         return used
 
     def path_edges_batch(self, paths: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the edges of several paths, one row each, padded with −1 at the end."""
+        """Return the edges of several paths, one row each, padded with −1 at the end.
+
+        Examples
+        --------
+        >>> from ltls import Trellis
+        >>> Trellis(22).path_edges_batch([0, 21])
+        array([[ 0,  2, 17, -1, -1, -1],
+               [ 1,  5,  9, 13, 15, 16]])
+        """
         ids = as_int64("paths", paths, ndim=1)
         edges = np.empty((len(ids), self.longest_path), np.int64)
         self._engine.path_edges(ids, edges)
         return edges
 
     def path_of(self, edges: Iterable[int]) -> int:
-        """Return the path that these edges make, in order from source to sink."""
+        """Return the path that these edges make, in order from source to sink.
+
+        Examples
+        --------
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> trellis.path_of(trellis.path_edges(7))
+        7
+        """
         sequence = as_int64("edges", [*edges], ndim=1)
         path = self._engine.path_of(sequence)
         if path < 0:
@@ -136,6 +159,15 @@ class Trellis:
         Returns
         -------
         scores : float or array, of the shape of `paths`
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> h = np.arange(trellis.n_edges) / 10
+        >>> trellis.score(h, [0, 7]).round(1)
+        array([1.9, 5.1])
         """
         rows = self._rows(h)
         ids = as_int64("paths", paths)
@@ -162,6 +194,16 @@ class Trellis:
         -------
         path, score : int and float, or arrays of shape (B,)
             Ties go to the smaller path. Where every path is forbidden: −1 and −inf.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> h = np.arange(trellis.n_edges) / 10
+        >>> path, score = trellis.viterbi(h)
+        >>> int(path), float(round(score, 1))
+        (21, 5.9)
         """
         rows = self._rows(h)
         paths, scores = np.empty(len(rows), np.int64), np.empty(len(rows), rows.dtype)
@@ -187,6 +229,16 @@ class Trellis:
         paths, scores : arrays of shape (k,) or (B, k)
             Ties go to the smaller path. Where fewer than k paths are allowed, the rest is −1 with
             −inf.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> h = np.arange(trellis.n_edges) / 10
+        >>> paths, scores = trellis.topk(h, k=3)
+        >>> paths, scores.round(1)
+        (array([21, 13, 17]), array([5.9, 5.7, 5.6]))
         """
         rows = self._rows(h)
         k = min(as_integer("k", k, at_least=1), self.n_classes)
@@ -207,6 +259,15 @@ class Trellis:
         Returns
         -------
         log_partition : float or array of shape (B,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> total = trellis.log_partition(np.zeros(trellis.n_edges))
+        >>> float(np.exp(total).round())  # 22 paths of score 0
+        22.0
         """
         rows = self._rows(h)
         totals = np.empty(len(rows), rows.dtype)
@@ -228,6 +289,15 @@ class Trellis:
         Returns
         -------
         marginals : array of the shape of h
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> marginals = trellis.marginals(np.zeros(trellis.n_edges))
+        >>> (22 * marginals[:2]).round()  # paths through each of the source's two edges
+        array([11., 11.])
         """
         rows = self._rows(h)
         marginals = np.empty_like(rows, order="C")
@@ -241,6 +311,14 @@ class Trellis:
         -------
         matrix : sparse array of shape (n_classes, n_edges), float32
             For up to a million classes; the dynamic programs need no such matrix.
+
+        Examples
+        --------
+        >>> from ltls import Trellis
+        >>> Trellis(3).matrix().toarray()
+        array([[1., 0., 0., 0., 0., 1.],
+               [1., 0., 1., 0., 1., 0.],
+               [0., 1., 0., 1., 1., 0.]], dtype=float32)
         """
         from scipy.sparse import csr_array
 
@@ -291,6 +369,14 @@ class Trellis:
         """Draw the trellis as in the paper, with some paths highlighted.
 
         The options are those of `ltls.plot.plot_trellis`. Needs matplotlib.
+
+        Examples
+        --------
+        >>> import matplotlib
+        >>> matplotlib.use("Agg")
+        >>> from ltls import Trellis
+        >>> Trellis(22).plot([7], title="path 7 of 22").get_title()
+        'path 7 of 22'
         """
         from .plot import plot_trellis
 

@@ -85,6 +85,16 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
     -------
     classifier : LTLSClassifier
         Fitted, with loss="softmax".
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls.torch import TrellisSoftmax, to_classifier
+    >>> head = TrellisSoftmax(8, 100, width=4)
+    >>> classifier = to_classifier(head)
+    >>> x = torch.randn(5, 8)
+    >>> bool((classifier.predict(x.numpy()) == head.predict(x).numpy()).all())
+    True
     """
     from ..classifier import LTLSClassifier
     from ..labels import Labels

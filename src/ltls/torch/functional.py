@@ -52,6 +52,15 @@ def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     Returns
     -------
     scores : tensor of the shape of `paths`
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch import path_scores
+    >>> h = torch.zeros(19)
+    >>> path_scores(h + 1, torch.tensor(21), Trellis(22)).item()  # its number of edges
+    6.0
     """
     rows, per_row = _rows(h, trellis), _paths_of_rows(paths, h)
     scores = unfused.path_scores(rows.to(real_of(rows)), per_row, layout_of(trellis))
@@ -71,6 +80,15 @@ def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     Returns
     -------
     log_prob : tensor of the shape of `paths`
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch import log_prob
+    >>> h = torch.zeros(19)
+    >>> round(1 / log_prob(h, torch.tensor(7), Trellis(22)).exp().item())
+    22
     """
     per_row = _paths_of_rows(paths, h)
     return log_probs_and_totals(_rows(h, trellis), per_row, trellis)[0].reshape(paths.shape)
@@ -80,6 +98,15 @@ def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
     """Return the probability that a path drawn by exp(score) uses each edge, in the shape of h.
 
     It has no gradient.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch import marginals
+    >>> h = torch.zeros(19)
+    >>> (22 * marginals(h, Trellis(22))[:2]).round().tolist()
+    [11.0, 11.0]
     """
     rows = _rows(h, trellis).detach()
     rows = rows.to(real_of(rows))
@@ -99,6 +126,16 @@ def viterbi(h: Tensor, trellis: AnyTrellis) -> tuple[Tensor, Tensor]:
 
     Ties go to the smaller path. Where every path is forbidden: −1 and −inf. The score has no
     gradient; that of `path_scores(h, path, trellis)` is the path's edges.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch import viterbi
+    >>> h = torch.zeros(19)
+    >>> path, score = viterbi(h, Trellis(22))
+    >>> path.item(), score.item()  # all are equal: the first
+    (0, 0.0)
     """
     paths, scores = topk(h, trellis, 1)
     return paths[..., 0], scores[..., 0]
@@ -156,6 +193,15 @@ def sample(
     Returns
     -------
     paths : int64 tensor of shape (…, n)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch import sample
+    >>> h = torch.zeros(19)
+    >>> sample(h, Trellis(22), n=4).shape
+    torch.Size([4])
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")

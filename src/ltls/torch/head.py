@@ -17,7 +17,18 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 class HeadOutput(NamedTuple):
-    """What `TrellisSoftmax` returns, as `nn.AdaptiveLogSoftmaxWithLoss` does."""
+    """What `TrellisSoftmax` returns, as `nn.AdaptiveLogSoftmaxWithLoss` does.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls.torch import TrellisSoftmax
+    >>> head = TrellisSoftmax(8, 1000, width=4)
+    >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+    >>> output, loss = head(x, target)
+    >>> bool(torch.isclose(loss, -output.mean()))
+    True
+    """
 
     output: Tensor
     loss: Tensor
@@ -172,6 +183,17 @@ class TrellisSoftmax(nn.Module):
         loss : tensor
             Its negative, with label smoothing if asked for; the mean over all rows that are not
             ignored, their sum, or of every row.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from ltls.torch import TrellisSoftmax
+        >>> head = TrellisSoftmax(8, 1000, width=4)
+        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> output, loss = head(x, target)
+        >>> loss.backward()
+        >>> head.edges.weight.grad.shape == head.edges.weight.shape
+        True
         """
         labels, counted = self._labels(input, target)
         h, gate = self._rows(input)
@@ -198,7 +220,17 @@ class TrellisSoftmax(nn.Module):
         return HeadOutput(output.reshape(input.shape[:-1]), loss)
 
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Return the scores of all edges, shape (…, n_trellises, n_edges)."""
+        """Return the scores of all edges, shape (…, n_trellises, n_edges).
+
+        Examples
+        --------
+        >>> import torch
+        >>> from ltls.torch import TrellisSoftmax
+        >>> head = TrellisSoftmax(8, 1000, width=4)
+        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> head.edge_scores(x).shape == (5, 1, head.layout.n_edges)
+        True
+        """
         if self.unit_length:
             input = nn.functional.normalize(input, dim=-1)  # noqa: A001
         return self.edges(input).unflatten(-1, (self.n_trellises, self.layout.n_edges))
@@ -216,6 +248,15 @@ class TrellisSoftmax(nn.Module):
         -------
         log_prob : tensor of the shape of `target`
             0 where the target is `ignore_index`.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from ltls.torch import TrellisSoftmax
+        >>> head = TrellisSoftmax(8, 1000, width=4)
+        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> bool(torch.isclose(head.log_prob(x).exp().sum(1), torch.ones(5), atol=1e-4).all())
+        True
         """
         if target is None:
             every = torch.arange(self.n_classes, device=input.device)
@@ -229,6 +270,16 @@ class TrellisSoftmax(nn.Module):
 
         Both have shape (…, k), with k at most n_classes; they are exact for mixtures too. The
         log-probabilities have no gradient; those of `log_prob(input, labels)` have.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from ltls.torch import TrellisSoftmax
+        >>> head = TrellisSoftmax(8, 1000, width=4)
+        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> labels, log_probabilities = head.topk(x, 3)
+        >>> bool(torch.allclose(log_probabilities, head.log_prob(x, labels), atol=1e-5))
+        True
         """
         k = min(as_integer("k", k, at_least=1), self.n_classes)
         with torch.no_grad():
@@ -237,7 +288,17 @@ class TrellisSoftmax(nn.Module):
         return labels.reshape(shape), log_probs.reshape(shape)
 
     def predict(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Return the most probable label of every row, shape (…)."""
+        """Return the most probable label of every row, shape (…).
+
+        Examples
+        --------
+        >>> import torch
+        >>> from ltls.torch import TrellisSoftmax
+        >>> head = TrellisSoftmax(8, 1000, width=4)
+        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> bool((head.predict(x) == head.log_prob(x).argmax(1)).all())
+        True
+        """
         return self.topk(input, 1)[0][..., 0]
 
     def sample(
@@ -262,6 +323,15 @@ class TrellisSoftmax(nn.Module):
         -------
         labels : int64 tensor of shape (…, n)
             −1 for a free path of a codebook that has some: a label not known yet.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from ltls.torch import TrellisSoftmax
+        >>> head = TrellisSoftmax(8, 1000, width=4)
+        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> head.sample(x, 3).shape
+        torch.Size([5, 3])
         """
         if temperature != 1 and self.n_trellises > 1:
             raise ValueError(
