@@ -6,7 +6,6 @@ As contender.py, which it measures with a finer clock: training, loading, batche
 two, single rows, memory. It runs in the contender's environment and imports nothing of ours.
 """
 
-
 from __future__ import annotations
 
 import json
