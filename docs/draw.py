@@ -40,9 +40,9 @@ def digits() -> None:
 
 
 def codebooks() -> None:
-    """Draw three codebooks of 256 labels in 16 groups, the first labels the most frequent."""
+    """Draw three codebooks of 240 labels in 16 groups, the first labels the most frequent."""
     rng = np.random.default_rng(0)
-    n_labels, n_groups = 256, 16
+    n_labels, n_groups = 240, 16
     centres = np.repeat(rng.normal(size=(n_groups, 30)), n_labels // n_groups, axis=0)
     centres += 0.3 * rng.normal(size=centres.shape)
     y = np.concatenate([np.arange(n_labels), rng.zipf(1.3, 4000) % n_labels])
@@ -50,7 +50,7 @@ def codebooks() -> None:
     axes = plt.figure(figsize=(12, 4), layout="constrained").subplots(1, 3)
     by_frequency = np.argsort(-np.bincount(y), kind="stable").tolist()
     orders = {"random": None, "frequency": by_frequency, "similarity": None}
-    named = {"frequency": ", the most frequent first", "similarity": ", 16 groups of 16"}
+    named = {"frequency": ", the most frequent first", "similarity": ", 16 groups of 15"}
     for ax, (policy, order) in zip(axes, orders.items(), strict=True):
         model = LTLSClassifier(4, 1, rescore=0, assignment=policy, epochs=1, random_state=0)
         model.fit(X, y)
@@ -66,9 +66,8 @@ def main() -> None:
     write(figure2(), "figure2.svg")
     digits()
     codebooks()
-    for name in ("path.png", "accuracy.png"):
-        if DEMO.joinpath(name).exists():
-            shutil.copyfile(DEMO / name, DOCS / f"demo_{name}")
+    if DEMO.joinpath("accuracy.png").exists():
+        shutil.copyfile(DEMO / "accuracy.png", DOCS / "demo_accuracy.png")
 
 
 if __name__ == "__main__":

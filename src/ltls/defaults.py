@@ -8,7 +8,8 @@
 | `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
 | `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
 
-With `size_budget` the largest model of this list whose weights fit, as int8:
+With `size_budget`: the largest model whose weights fit as int8, from one trellis of width 2 to
+eight of width 32; see `LADDER`.
 """
 
 from __future__ import annotations

@@ -107,9 +107,12 @@ def trained(
     model.fit(train.X, train.y)
     train_s = time.perf_counter() - start
     model.save(file, dtype="int8")
-    start = time.perf_counter()
-    answers = model.predict_topk(test.X, 5)[0]
-    predict_us = 1e6 * (time.perf_counter() - start) / len(test)
+    times = []
+    for _ in range(3):  # the shortest, since other work may share the machine
+        start = time.perf_counter()
+        answers = model.predict_topk(test.X, 5)[0]
+        times.append(time.perf_counter() - start)
+    predict_us = 1e6 * min(times) / len(test)
     n_bytes = file.stat().st_size
     return Trained(model, train_s, predict_us, n_bytes, Scores.of(answers, test.y))
 
