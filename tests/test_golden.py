@@ -13,7 +13,7 @@ import pytest
 from ltls import LTLSClassifier
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMANDS = ("train", "predict", "evaluate", "convert", "info", "demo")
+COMMANDS = ("train", "tune", "predict", "evaluate", "convert", "info", "demo")
 MISTAKES = [
     "train ticket.csv --text text --label kind -o m.ltls",
     "train nowhere/rows.csv --text text --label kind -o m.ltls",

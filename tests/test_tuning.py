@@ -1,3 +1,4 @@
+import json
 import math
 import time
 
@@ -12,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, HalvingRandomSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
+import ltls
 from ltls import LTLSClassifier, tuning
 from ltls.training import OutOfTimeError, time_limit
 from ltls.tuning import SEARCH_SPACE, precision_at_1, tune
@@ -284,3 +286,17 @@ def test_wrong_data_is_named(digits):
         tune(X[:1], y[:1], seconds=1, **FAST)
     with pytest.raises(ValueError, match="2 classes"):
         tune(X[:20], [1] * 20, seconds=1, **FAST)
+
+
+def test_the_terminal_tunes(command, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{label} {label + 1}:1 {rng.integers(6, 20)}:1" for label in rng.integers(0, 5, 300)]
+    (tmp_path / "train.svm").write_text("\n".join(rows) + "\n")
+    words = ["tune", tmp_path / "train.svm", "-o", tmp_path / "model.ltls", "--seconds", 3]
+    result = command(*map(str, words), "--random-state", "0", "--json", "-q")
+    assert (result.code, result.err) == (0, "")
+    tried = json.loads(result.out)["tried"]
+    assert len(tried) > 1
+    assert ltls.load(tmp_path / "model.ltls").predict_topk(np.eye(19)[:5], 1)[0][:, 0].tolist() == [
+        0, 1, 2, 3, 4,
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""``ltls`` at the terminal: train, predict, evaluate, convert, info and demo.
+"""``ltls`` at the terminal: train, tune, predict, evaluate, convert, info and demo.
 
 Each command is a file in `ltls.commands`; here they are put together, with the examples that their
 help shows.
@@ -21,6 +21,7 @@ from .commands.info import info
 from .commands.options import Command, examples
 from .commands.predict import predict
 from .commands.train import train
+from .commands.tune import tune
 from .terminal import run
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
         "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
         "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
     ),
+    tune: examples("ltls tune train.txt -o model.ltls --seconds 300"),
     predict: examples(
         "ltls predict model.ltls test.txt -k 3 -o answers.tsv",
         "ltls predict tickets.ltls new.csv --proba --json",
