@@ -22,7 +22,7 @@ def test_more_data_means_fewer_passes_and_trellises():
     assert [plan.epochs for plan in plans] == [5, 5, 3, 2]
     trellises = [plan.n_trellises for plan in plans]
     assert trellises == sorted(trellises, reverse=True)
-    assert (trellises[0], trellises[-1]) == (8, 3)
+    assert (trellises[0], trellises[-1]) == (12, 3)
     assert [plan.rank for plan in plans] == [128, 128, 128, 0]
     assert [plan.stops_early for plan in plans] == [False, True, True, True]
 

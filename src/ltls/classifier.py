@@ -570,7 +570,15 @@ default="random"
             if plan.rank:
                 training = None if plan.stops_early else self._training()
                 learn_embedding(
-                    self._learned, examples, rows, held_out, plan.rank, rng, self.n_jobs, training
+                    self._learned,
+                    examples,
+                    rows,
+                    held_out,
+                    plan.rank,
+                    rng,
+                    self.n_jobs,
+                    training,
+                    plan.epochs,
                 )
 
         judges = examples, held_out if plan.stops_early else rows

@@ -4,7 +4,7 @@
 |---|---|---|
 | `width` | any | 8 |
 | `epochs` | up to 100,000 rows / 500,000 / more | 5 / 3 / 2 |
-| `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 8 |
+| `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 12 |
 | `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
 | `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
 
@@ -26,7 +26,7 @@ from .trellis import Trellis
 _WIDTH = 8
 _RANK = 128
 _MULTIPLICATIONS = 2.5e9
-_FEWEST, _MOST = 3, 8  # trellises
+_FEWEST, _MOST = 3, 12  # trellises
 _WEIGHING_ROWS = 1000  # at most, to weigh an embedding
 # From small to large: width and trellises. Several narrow ones come before few wide ones.
 LADDER = (

@@ -74,6 +74,8 @@ class Embedding:
     ) -> Embedding:
         """Return the same with the weight that makes the best candidate right most often.
 
+        That is 0 unless it finds more than no weight does, by more than a standard error.
+
         Parameters
         ----------
         examples, rows
@@ -84,13 +86,16 @@ class Embedding:
         vectors = self.row_vectors(self.engine_features(examples.X[rows]), 0, len(rows), None)
         own = np.einsum("ij,ikj->ik", vectors, self.labels[ids])
         hits = examples.contains(rows, ids)
-        found = []
-        for weight in _WEIGHTS:
-            best = (scores + weight * n_trellises * own).argmax(axis=1)
-            found.append(hits[np.arange(len(rows)), best].mean())
+        best = [(scores + weight * n_trellises * own).argmax(axis=1) for weight in _WEIGHTS]
+        found = np.take_along_axis(hits, np.stack(best, axis=1), axis=1).astype(float)
         # Neighbours count too: one weight's luck is not theirs.
-        smooth = np.convolve(np.pad(found, 1, mode="edge"), [0.25, 0.5, 0.25], mode="valid")
-        return replace(self, weight=_WEIGHTS[int(np.argmax(smooth))] * n_trellises)
+        padded_found = np.pad(found.mean(axis=0), 1, mode="edge")
+        smooth = np.convolve(padded_found, [0.25, 0.5, 0.25], mode="valid")
+        chosen = int(np.argmax(smooth))
+        gain = found[:, chosen] - found[:, 0]
+        if gain.mean() <= gain.std() / np.sqrt(len(gain)):
+            chosen = 0
+        return replace(self, weight=_WEIGHTS[chosen] * n_trellises)
 
     def stored_as(self, dtype: str) -> Embedding:
         """Return the same with smaller numbers."""
@@ -158,11 +163,13 @@ def learn_embedding(
     rng: Any,
     n_jobs: int | None,
     training: Training | None,
+    epochs: int,
 ) -> None:
     """Give a model whose trellises have learned an embedding that rescores their candidates.
 
     The rows held out say what it counts beside the trellises; it is dropped if that is nothing.
-    With `training`, the trellises' own, both then learn from these rows too.
+    With `training`, the trellises' own, they then learn from these rows too, as often as from the
+    others, and so does the embedding, once.
     """
     linear = model.linear
     with interruptible():
@@ -175,7 +182,8 @@ def learn_embedding(
             examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
         )
         if training is not None:
-            training.pass_over([(examples, held_out)])
+            for _ in range(epochs):
+                training.pass_over([(examples, rng.permutation(held_out))])
             learner.learn(examples, held_out, ids, rng)
         if embedding.weight > 0:
             model.embedding = embedding
