@@ -19,7 +19,7 @@ def test_more_data_means_fewer_passes_and_trellises():
         plan_for(LTLSClassifier(), size(n_rows=n, n_values=20 * n))
         for n in (2000, 50_000, 200_000, 2_000_000)
     ]
-    assert [plan.epochs for plan in plans] == [5, 5, 3, 2]
+    assert [plan.epochs for plan in plans] == [5, 5, 3, 3]
     trellises = [plan.n_trellises for plan in plans]
     assert trellises == sorted(trellises, reverse=True)
     assert (trellises[0], trellises[-1]) == (12, 3)

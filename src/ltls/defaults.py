@@ -3,7 +3,7 @@
 | parameter | rows, labels and features | value |
 |---|---|---|
 | `width` | any | 8 |
-| `epochs` | up to 100,000 rows / 500,000 / more | 5 / 3 / 2 |
+| `epochs` | up to 100,000 rows / more | 5 / 3 |
 | `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 12 |
 | `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
 | `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
@@ -57,7 +57,7 @@ class Size:
     @property
     def epochs(self) -> int:
         """The passes over the rows."""
-        return 5 if self.n_rows <= 100_000 else 3 if self.n_rows <= 500_000 else 2
+        return 5 if self.n_rows <= 100_000 else 3
 
     def n_trellises(self, width: int, epochs: int) -> int:
         """Return as many trellises as learn in time."""
