@@ -245,7 +245,7 @@ class FastXML:
 
 
 class LTLS:
-    """Ours; settings are the estimator's, but for "preset" and "dtype", that of the saved file."""
+    """Ours; settings are the estimator's, and "preset", "tune_seconds" and the file's "dtype"."""
 
     def __init__(self, data, folder, settings):
         import ltls
@@ -253,6 +253,7 @@ class LTLS:
         self.X, self.X_test = data.X, data.X_test
         self.y = data.Y.indices if data.single_label else data.Y
         self.path, self.dtype = os.path.join(folder, "model.ltls"), settings.pop("dtype", "float32")
+        self.tune_seconds = settings.pop("tune_seconds", None)
         if settings.pop("preset", None) == "paper":  # it takes the rows as they come
             order = np.random.default_rng(settings["random_state"]).permutation(self.X.shape[0])
             self.X, self.y = self.X[order], self.y[order]
@@ -261,7 +262,15 @@ class LTLS:
             self.model = ltls.LTLSClassifier(n_jobs=-1, **settings)
 
     def train(self):
-        self.model.fit(self.X, self.y)
+        if self.tune_seconds is None:
+            self.model.fit(self.X, self.y)
+        else:
+            from ltls.tuning import tune
+
+            self.model, _ = tune(
+                self.X, self.y, self.tune_seconds, estimator=self.model,
+                random_state=self.model.random_state, verbose=0,
+            )  # fmt: skip
 
     def save(self):
         import ltls
