@@ -129,7 +129,9 @@ def test_n_jobs_are_threads(tmp_path):
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True, timeout=200
     )
-    assert [int(count) for count in done.stdout.split()] == [1, 1, 2, 3]
+    # Other packages that scikit-learn finds, such as pyarrow, may have a thread of their own.
+    counts = [int(count) for count in done.stdout.split()]
+    assert [count - counts[0] for count in counts] == [0, 0, 1, 2]
 
 
 def test_threadpoolctl_sees_and_limits_the_threads():
