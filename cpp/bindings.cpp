@@ -92,6 +92,20 @@ void marginals(const Trellis& trellis, InMatrix<T> h, OutMatrix<T> out, int n_jo
     });
 }
 
+template <class T>
+void sample(const Trellis& trellis, InMatrix<T> h, std::uint64_t seed, OutMatrix<Index> paths,
+            OutMatrix<T> log_probabilities, int n_jobs) {
+    const Index n = size(paths.shape(1));
+    same_size("paths", paths.size(), size(h.shape(0)) * n);
+    same_size("log_probabilities", log_probabilities.size(), size(paths.size()));
+    for_rows<T>(trellis, h, n_jobs, [&](Index first, Index count) {
+        return kernels().programs<T>().sample(trellis, h.data() + first * trellis.n_edges, count, n,
+                                              seed + static_cast<std::uint64_t>(first),
+                                              paths.data() + first * n,
+                                              log_probabilities.data() + first * n);
+    });
+}
+
 // The scores of given paths, several per row, added in the order in which the recursions add them.
 template <class T>
 void score(const Trellis& trellis, InMatrix<T> h, InMatrix<Index> paths, OutMatrix<T> scores,
@@ -121,7 +135,8 @@ void bind_dynamic_programs(nb::class_<Trellis>& trellis) {
         .def("viterbi", &viterbi<T>, "h"_a, "paths"_a, "scores"_a, "n_jobs"_a)
         .def("topk", &topk<T>, "h"_a, "paths"_a, "scores"_a, "n_jobs"_a)
         .def("log_partition", &log_partition<T>, "h"_a, "totals"_a, "n_jobs"_a)
-        .def("marginals", &marginals<T>, "h"_a, "out"_a, "n_jobs"_a);
+        .def("marginals", &marginals<T>, "h"_a, "out"_a, "n_jobs"_a)
+        .def("sample", &sample<T>, "h"_a, "seed"_a, "paths"_a, "log_probabilities"_a, "n_jobs"_a);
 }
 
 void path_edges(const Trellis& trellis, In<Index> paths, OutMatrix<Index> edges) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "random.hpp"
 #include "tasks.hpp"
 #include "trellis.hpp"
 
@@ -23,7 +24,8 @@ class KeyedPermutation {
         low_bits_ = bits / 2;
         low_ = (std::uint64_t{1} << low_bits_) - 1;
         high_ = (std::uint64_t{1} << (bits - low_bits_)) - 1;
-        for (std::uint64_t& round_key : keys_) round_key = next_key(key);
+        Random random(key);
+        for (std::uint64_t& round_key : keys_) round_key = random.next();
     }
 
     Index forward(Index x) const {
@@ -55,13 +57,6 @@ class KeyedPermutation {
   private:
     static constexpr int rounds = 16;
 
-    // The steps of SplitMix64 (Steele, Lea and Flood 2014): a counter, and a mixing of its bits.
-    static std::uint64_t next_key(std::uint64_t& state) {
-        std::uint64_t z = state += 0x9e3779b97f4a7c15;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-        z = (z ^ z >> 27) * 0x94d049bb133111eb;
-        return z ^ z >> 31;
-    }
     static std::uint64_t mix(std::uint64_t half, std::uint64_t key) {
         std::uint64_t z = (half + key) * 0xbf58476d1ce4e5b9;
         z = (z ^ z >> 32) * 0x94d049bb133111eb;

@@ -1,7 +1,7 @@
 // The embedding that rescores candidates: features and labels as vectors of a small rank,
 // score(x, label) = xA·b + c. It is learned by a softmax over the labels of a row, the candidates
-// that the trellises give it, and a few labels drawn at random that stand for all others, so a step
-// does not depend on the number of labels.
+// that the trellises give it, and a few labels drawn from a trellis that stand for all others, so a
+// step does not depend on the number of labels.
 #pragma once
 
 #include "linear_model.hpp"
@@ -22,18 +22,18 @@ class EmbeddingLearner {
         : x_(x),
           embedding_(embedding),
           lesson_(lesson),
-          random_(lesson.seed),
           vector_(embedding.stride),
           step_(embedding.stride) {}
 
     double run() {
         double loss = 0;
-        for (Index i = 0; i < lesson_.count; ++i) loss += learn(lesson_.order[i]);
+        for (Index i = 0; i < lesson_.count; ++i) loss += learn(i);
         return loss;
     }
 
   private:
-    double learn(Index example) {
+    double learn(Index place) {
+        const Index example = lesson_.order[place];
         const Index n_positives = lesson_.label_ptr[example + 1] - lesson_.label_ptr[example];
         const float weight = lesson_.example_weights ? lesson_.example_weights[example] : 1.0f;
         if (n_positives == 0 || weight == 0) return 0;
@@ -46,18 +46,19 @@ class EmbeddingLearner {
             for (Index i = 0; i < stride; ++i) vector_[i] += value * a[i];
         }
         vector_[embedding_.rank] = 1;
-        choose(example);
+        choose(example, place);
         const double loss = score(n_positives);
         update(weight);
         return weight * loss;
     }
 
     // The labels that take part: the row's own, then the candidates, then samples.
-    void choose(Index example) {
+    void choose(Index example, Index place) {
         const Index first = lesson_.label_ptr[example], last = lesson_.label_ptr[example + 1];
         const Index most = last - first + lesson_.n_candidates + lesson_.n_samples;
         labels_.keep(most);
         scores_.keep(most);
+        stands_for_.keep(most);
         count_ = 0;
         for (Index i = first; i < last; ++i) labels_[count_++] = lesson_.labels[i];
         const Index* candidates = lesson_.candidates + example * lesson_.n_candidates;
@@ -65,36 +66,26 @@ class EmbeddingLearner {
             if (candidates[i] >= 0 && !has(candidates[i], count_))
                 labels_[count_++] = candidates[i];
         n_certain_ = count_;
-        for (Index i = 0; i < lesson_.n_samples; ++i) {
-            const Index label = draw();
-            if (!has(label, n_certain_)) labels_[count_++] = label;
-        }
+        for (Index i = 0; i < n_certain_; ++i) stands_for_[i] = 0;
+        const Index first_sample = place * lesson_.n_samples;
+        for (Index i = first_sample; i < first_sample + lesson_.n_samples; ++i)
+            if (const Index label = lesson_.samples[i]; label >= 0 && !has(label, n_certain_)) {
+                stands_for_[count_] = lesson_.stands_for[i];
+                labels_[count_++] = label;
+            }
     }
     bool has(Index label, Index count) const {
         bool found = false;
         for (Index i = 0; i < count; ++i) found |= labels_[i] == label;
         return found;
     }
-    Index draw() {  // splitmix64
-        random_ += 0x9e3779b97f4a7c15;
-        std::uint64_t z = random_;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-        return static_cast<Index>((z ^ (z >> 31)) %
-                                  static_cast<std::uint64_t>(embedding_.n_labels));
-    }
-
     // Leaves in scores_ what each label should move by, and returns the loss. A sample stands for
-    // its share of all the labels that do not take part.
+    // 1 / (n_samples · its probability) labels, so that all samples stand for all other labels.
     double score(Index n_positives) {
-        const float share =
-            std::log(static_cast<float>(embedding_.n_labels) /
-                     static_cast<float>(count_ > n_certain_ ? count_ - n_certain_ : 1));
         float highest = minus_infinity<float>;
         for (Index j = 0; j < count_; ++j) {
             const float* b = embedding_.labels + labels_[j] * embedding_.stride;
-            scores_[j] =
-                inner_product(vector_, b, embedding_.stride) + (j < n_certain_ ? 0 : share);
+            scores_[j] = inner_product(vector_, b, embedding_.stride) + stands_for_[j];
             highest = scores_[j] > highest ? scores_[j] : highest;
         }
         const float each = 1 / static_cast<float>(n_positives);
@@ -136,9 +127,8 @@ class EmbeddingLearner {
     const Features x_;
     const Embedding embedding_;
     const EmbeddingLesson lesson_;
-    std::uint64_t random_;
     Rows row_;
-    Buffer<float> vector_, step_, scores_;
+    Buffer<float> vector_, step_, scores_, stands_for_;
     Buffer<Index> labels_;
     Index count_ = 0, n_certain_ = 0;
 };

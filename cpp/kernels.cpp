@@ -5,6 +5,7 @@
 #include "embedding.hpp"
 #include "predictor.hpp"
 #include "row_groups.hpp"
+#include "sampler.hpp"
 #include "trainer.hpp"
 
 namespace ltls::LTLS_ISA {
@@ -88,8 +89,28 @@ Index marginals(const Trellis& trellis, const T* h, Index rows, T* out) {
 }
 
 template <class T>
+Index sample(const Trellis& trellis, const T* h, Index rows, Index n, std::uint64_t seed,
+             Index* paths, T* log_probabilities) {
+    if (trellis.n_slices == 0) {
+        fill(paths, rows * n, Index{0});
+        fill(log_probabilities, rows * n, T(0));
+        return -1;
+    }
+    const Index bad = first_bad_row(h, rows, trellis.n_edges);
+    if (bad >= 0) return bad;
+    Sampler<T> sampler(trellis);
+    for (Index row = 0; row < rows; ++row, h += trellis.n_edges) {
+        sampler.see(h);
+        Random random(Random(seed + static_cast<std::uint64_t>(row)).next());
+        for (Index i = row * n; i < (row + 1) * n; ++i)
+            paths[i] = sampler.draw(random, log_probabilities[i]);
+    }
+    return -1;
+}
+
+template <class T>
 constexpr DynamicPrograms<T> dynamic_programs = {viterbi<T>, topk<T>, log_partition<T>,
-                                                 marginals<T>};
+                                                 marginals<T>, sample<T>};
 
 // h = xW for a few rows at a time.
 class Scorer {

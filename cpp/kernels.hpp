@@ -18,6 +18,9 @@ struct DynamicPrograms {
     Index (*topk)(const Trellis&, const T* h, Index rows, Index k, Index* paths, T* scores);
     Index (*log_partition)(const Trellis&, const T* h, Index rows, T* totals);
     Index (*marginals)(const Trellis&, const T* h, Index rows, T* marginals);
+    // n paths of every row, each row with a seed of its own: seed, seed + 1, …
+    Index (*sample)(const Trellis&, const T* h, Index rows, Index n, std::uint64_t seed,
+                    Index* paths, T* log_probabilities);
 };
 
 // The linear model; like the dynamic programs these work on a range of rows in one thread.

@@ -136,18 +136,21 @@ double train_embedding(const FeatureArrays& x, OutMatrix<float> features,
                        OutMatrix<float> feature_squares, OutMatrix<float> vectors,
                        OutMatrix<float> vector_squares, Index rank, In<Index> order,
                        In<Index> label_ptr, In<Index> labels, InMatrix<Index> candidates,
-                       Index n_samples, std::optional<In<float>> example_weights, float rate,
-                       std::uint64_t seed) {
+                       InMatrix<Index> samples, InMatrix<float> stands_for,
+                       std::optional<In<float>> example_weights, float rate) {
     const Index stride = size(vectors.shape(1)), n_labels = size(vectors.shape(0));
     check_weights("features", features, x.view, stride);
     same_size("a row of features", features.shape(1), stride);
     same_size("feature_squares", feature_squares.size(), size(features.size()));
     same_size("vector_squares", vector_squares.size(), size(vectors.size()));
     same_size("candidates", candidates.shape(0), x.view.n_rows);
+    same_size("samples", samples.shape(0), size(order.size()));
+    same_size("stands_for", stands_for.size(), size(samples.size()));
     if (example_weights) same_size("example_weights", example_weights->size(), x.view.n_rows);
     check_rows(x.view, order, label_ptr, labels);
     check_labels("labels", labels.data(), size(labels.size()), 0, n_labels);
     check_labels("candidates", candidates.data(), size(candidates.size()), -1, n_labels);
+    check_labels("samples", samples.data(), size(samples.size()), -1, n_labels);
     const Embedding embedding =
         embedding_of(features.data(), feature_squares.data(), vectors.data(), vector_squares.data(),
                      rank, stride, n_labels);
@@ -158,9 +161,10 @@ double train_embedding(const FeatureArrays& x, OutMatrix<float> features,
                                  labels.data(),
                                  candidates.data(),
                                  size(candidates.shape(1)),
-                                 n_samples,
-                                 example_weights ? example_weights->data() : nullptr,
-                                 seed};
+                                 samples.data(),
+                                 stands_for.data(),
+                                 size(samples.shape(1)),
+                                 example_weights ? example_weights->data() : nullptr};
     nb::gil_scoped_release release;
     return kernels().linear.train_embedding(x.view, embedding, lesson);
 }
@@ -189,7 +193,7 @@ void rescore(InMatrix<float> row_vectors, InMatrix<float> vectors, Index rank, f
 void bind_learning(nb::module_& module) {
     module.def("train_embedding", &train_embedding, "x"_a, "features"_a, "feature_squares"_a,
                "vectors"_a, "vector_squares"_a, "rank"_a, "order"_a, "label_ptr"_a, "labels"_a,
-               "candidates"_a, "n_samples"_a, "example_weights"_a.none(), "rate"_a, "seed"_a);
+               "candidates"_a, "samples"_a, "stands_for"_a, "example_weights"_a.none(), "rate"_a);
     module.def("rescore", &rescore, "row_vectors"_a, "vectors"_a, "rank"_a, "weight"_a, "labels"_a,
                "scores"_a, "n_jobs"_a);
     module.def("train", &train, "trellis"_a, "x"_a, "weights"_a, "squares"_a.none(),

@@ -57,7 +57,8 @@ struct Embedding {
 };
 
 // How an embedding learns, and from what; see `Lesson`. Every row of x has `n_candidates` labels
-// that are likely, −1 for none, and is told apart from `n_samples` random ones too.
+// that are likely, −1 for none. Every place in `order` has `n_samples` labels drawn at random, −1
+// for none, with the log of how many labels each stands for.
 struct EmbeddingLesson {
     float rate;
     const Index* order;
@@ -65,9 +66,11 @@ struct EmbeddingLesson {
     const Index* label_ptr;
     const Index* labels;
     const Index* candidates;
-    Index n_candidates, n_samples;
+    Index n_candidates;
+    const Index* samples;
+    const float* stands_for;
+    Index n_samples;
     const float* example_weights;  // or null
-    std::uint64_t seed;
 };
 
 // Which label has which path; −1 for none.

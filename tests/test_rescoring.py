@@ -1,31 +1,36 @@
 """The embedding that rescores candidates: learned as in plain NumPy, and used everywhere alike."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
 import ltls
-from ltls import LTLSClassifier, _engine
-from ltls.linear import engine_features
+from ltls import LTLSClassifier, TableCodebook, Trellis, _engine
+from ltls.linear import engine_features, padded
 
 RANK, STRIDE = 3, 16
 
 
-def softmax_step(x, own, others, features, labels, rate, squares):
-    """One step of AdaGrad on the softmax over a row's labels and its candidates, in place."""
+def softmax_step(x, own, others, samples, stands_for, features, labels, rate, squares):
+    """One step of AdaGrad on the softmax over a row's labels, candidates and samples, in place."""
     vector = x @ features
     vector[RANK] = 1
-    taken = [*own, *(label for label in dict.fromkeys(others) if label not in own and label >= 0)]
-    scores = labels[taken] @ vector
+    certain = [*own, *(label for label in dict.fromkeys(others) if label not in own and label >= 0)]
+    drawn = [i for i, label in enumerate(samples) if label >= 0 and label not in certain]
+    taken = [*certain, *samples[drawn]]
+    scores = labels[taken] @ vector + np.concatenate([np.zeros(len(certain)), stands_for[drawn]])
     share = np.exp(scores - scores.max())
     move = -share / share.sum()
     move[: len(own)] += 1 / len(own)
-    step = move @ labels[taken]
-    step[RANK] = 0
+    step = np.zeros_like(vector)
     for label, amount in zip(taken, move, strict=True):
+        step += amount * labels[label]
         gradient = amount * vector
         squares[1][label] += gradient**2
         labels[label] += rate * gradient / np.sqrt(squares[1][label])
+    step[RANK] = 0
     for feature in np.flatnonzero(x):
         gradient = x[feature] * step
         squares[0][feature] += gradient**2
@@ -40,6 +45,8 @@ def test_learns_as_plain_numpy_does(instruction_set, several):
     own = [sorted(rng.choice(9, 1 + several * (i % 3), replace=False).tolist()) for i in range(30)]
     candidates = rng.integers(-1, 9, (30, 4))
     candidates.sort()
+    samples = rng.integers(-1, 9, (30, 6))
+    stands_for = rng.normal(size=(30, 6)).astype(np.float32)
     order = rng.permutation(30)
     features = np.zeros((12, STRIDE), np.float32)
     features[:, :RANK] = rng.normal(size=(12, RANK))
@@ -49,29 +56,37 @@ def test_learns_as_plain_numpy_does(instruction_set, several):
     slow = [array.astype(float) for array in (features, labels, *squares)]
     loss = _engine.train_embedding(
         engine_features(X, False, False), features, squares[0], labels, squares[1], RANK, order,
-        np.cumsum([0, *map(len, own)]), np.concatenate(own), candidates, 0, None, 0.2, 1,
+        np.cumsum([0, *map(len, own)]), np.concatenate(own), candidates, samples,
+        stands_for, None, 0.2,
     )  # fmt: skip
     dense = X.toarray().astype(float)
     expected = sum(
-        softmax_step(dense[i], own[i], candidates[i].tolist(), *slow[:2], 0.2, slow[2:])
-        for i in order
-    )
+        softmax_step(
+            dense[i], own[i], candidates[i].tolist(), samples[j], stands_for[j], *slow[:2], 0.2,
+            slow[2:],
+        )
+        for j, i in enumerate(order)
+    )  # fmt: skip
     assert loss == pytest.approx(expected, rel=1e-4)
     np.testing.assert_allclose(features, slow[0], atol=2e-4)
     np.testing.assert_allclose(labels, slow[1], atol=2e-4)
 
 
-def test_samples_stand_for_the_labels_that_do_not_take_part():
-    # Without anything learned all labels score the same: the loss is that of a guess among all.
-    X = csr_array(np.eye(4, dtype=np.float32))
-    n_labels = 5000
-    features, labels = np.zeros((4, STRIDE), np.float32), np.zeros((n_labels, STRIDE), np.float32)
-    loss = _engine.train_embedding(
-        engine_features(X, False, False), features, np.ones_like(features), labels,
-        np.ones_like(labels), RANK, np.arange(4), np.arange(5), np.arange(4),
-        np.full((4, 1), -1), 200, None, 1e-9, 7,
-    )  # fmt: skip
-    assert loss / 4 == pytest.approx(np.log(n_labels), rel=1e-3)
+@pytest.mark.parametrize("loss", ["softmax", "logistic"])
+def test_samples_stand_for_the_labels_that_do_not_take_part(loss):
+    # What samples stand for sums to the number of labels, on average, however they are drawn.
+    rng = np.random.default_rng(0)
+    X, y = csr_array(rng.random((3, 5), np.float32)), ["a", "b", "c"]
+    model = LTLSClassifier(width=2, n_trellises=2, loss=loss, random_state=0).fit(X, y)._learned
+    book = TableCodebook(50, rng.permutation(50)[:41])  # nine paths are free
+    trellis = Trellis(50, 3)
+    decoder = replace(model.decoder(None), trellis=trellis, codebooks=[book], n_labels=41)
+    h = rng.normal(size=(400, padded(trellis.n_edges))).astype(np.float32)
+    labels, stands_for = decoder.sample(h, 100, 4.0, np.random.RandomState(0))
+    assert labels.min() == -1
+    assert labels.max() == 40
+    each = np.bincount(labels[labels >= 0], np.exp(stands_for[labels >= 0]), minlength=41)
+    np.testing.assert_allclose(each / len(h), 1, rtol=0.2)
 
 
 def test_candidates_are_ranked_by_both_scores(instruction_set):

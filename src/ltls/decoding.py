@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,17 @@ class Decoder:
         ]
         mean: Floats = np.logaddexp.reduce(each, axis=0) - np.float32(np.log(len(each)))
         return mean
+
+    def sample(self, h: Floats, n: int, temperature: float, rng: Any) -> tuple[Ints, Floats]:
+        """Draw n labels of every row from the first trellis, −1 for a path without a label.
+
+        Also returns the log of how many labels each stands for: of 1 / (n · its probability).
+        """
+        g = self._decision_scores(self.blocks(h)[0])
+        paths, log_probs = self.trellis.sample(g, n, temperature, rng, self.n_jobs)
+        labels = self.codebooks[0].label_of(paths)
+        labels[labels >= self.n_labels] = -1
+        return labels, -(log_probs + np.float32(np.log(n)))
 
     def blocks(self, h: Floats) -> list[Floats]:
         """Return the edge scores of every trellis."""

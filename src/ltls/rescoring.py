@@ -2,7 +2,7 @@
 
 The score of a label is the inner product of its vector and the row's, plus a bias. It takes
 D × rank and C × rank numbers, so it is no longer logarithmic in C, but a step of learning and an
-answer are: only the candidates of the trellises and a few random labels are looked at.
+answer are: only the candidates of the trellises and a few labels drawn from one are looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import _engine
 from .arrays import threads
-from .linear import LinearModel, aligned_zeros, engine_features, padded
+from .linear import LinearModel, aligned, aligned_zeros, engine_features, padded
 from .training import Examples, Training, check_time, interruptible
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 CANDIDATES = 20  # of the trellises that are rescored, at least
 _NEGATIVES = 10  # of them that every row learns to tell apart from its own labels
-_SAMPLES = 100  # random labels beside them
+_SAMPLES = 30  # labels beside them that are drawn from a trellis
+_TEMPERATURE = 4.0  # of the draws: it is sure of the rows that it learned from
 _SQUARES_START = np.float32(1e-3)
 _RATES = {False: 0.1, True: 0.05}  # the step for one label a row, for several
 _STEPS, _FEWEST_PASSES, _MOST_PASSES = 400_000, 2, 8
@@ -103,6 +104,22 @@ class Embedding:
         return replace(self, features=self.features.stored_as(dtype), labels=labels)
 
 
+class Proposal:
+    """A model's first trellis as an exact sampler: labels that a row may be taken for."""
+
+    def __init__(self, model: Model) -> None:
+        linear = model.linear
+        weights = aligned(linear.weights[:, : padded(linear.n_edges)])
+        self.linear = replace(linear, weights=weights, n_trellises=1)
+        self.decoder = replace(model.decoder(None), codebooks=model.codebooks[:1])
+
+    def draw(self, X: Any, rng: Any) -> tuple[Ints, Floats]:
+        """Return labels for every row, and the log of how many labels each stands for."""
+        features = engine_features(X, self.linear.intercept, self.linear.unit_length)
+        h = self.linear.edge_scores(features, 0, X.shape[0], None)
+        return self.decoder.sample(h, _SAMPLES, _TEMPERATURE, rng)
+
+
 class EmbeddingLearner:
     """An embedding while it is learned: AdaGrad on a softmax over sampled labels."""
 
@@ -118,17 +135,23 @@ class EmbeddingLearner:
         self.feature_squares = np.full_like(self.features, _SQUARES_START)
         self.label_squares = np.full_like(self.labels, _SQUARES_START)
 
-    def run(self, examples: Examples, rows: Ints, candidates: Ints, rng: Any) -> None:
+    def run(
+        self, examples: Examples, rows: Ints, candidates: Ints, proposal: Proposal, rng: Any
+    ) -> None:
         """Pass over rows several times; `candidates` has the likely labels of every example."""
         for _ in range(min(max(_STEPS // len(rows), _FEWEST_PASSES), _MOST_PASSES)):
-            self.learn(examples, rng.permutation(rows), candidates, rng)
+            self.learn(examples, rng.permutation(rows), candidates, proposal, rng)
 
-    def learn(self, examples: Examples, order: Ints, candidates: Ints, rng: Any) -> None:
+    def learn(
+        self, examples: Examples, order: Ints, candidates: Ints, proposal: Proposal, rng: Any
+    ) -> None:
         """Learn from rows in this order, some at a time, so that Ctrl-C is heard."""
         features = engine_features(examples.X, False, self.unit_length)
         negatives = np.ascontiguousarray(candidates[:, :_NEGATIVES])
         for first in range(0, len(order), _ROWS_AT_A_TIME):
             check_time()
+            some = order[first : first + _ROWS_AT_A_TIME]
+            samples, stands_for = proposal.draw(examples.X[some], rng)
             _engine.train_embedding(
                 features,
                 self.features,
@@ -136,14 +159,14 @@ class EmbeddingLearner:
                 self.labels,
                 self.label_squares,
                 self.rank,
-                order[first : first + _ROWS_AT_A_TIME],
+                some,
                 examples.indptr,
                 examples.labels,
                 negatives,
-                _SAMPLES,
+                samples,
+                stands_for,
                 examples.weights,
                 _RATES[examples.multilabel],
-                int(rng.randint(2**31)),
             )
 
     def embedding(self) -> Embedding:
@@ -177,13 +200,14 @@ def learn_embedding(
             linear.n_features, len(model.labels), rank, linear.unit_length, rng
         )
         ids, scores = model.candidates(examples.X, CANDIDATES, n_jobs)
-        learner.run(examples, rows, ids, rng)
+        proposal = Proposal(model)
+        learner.run(examples, rows, ids, proposal, rng)
         embedding = learner.embedding().weighed(
             examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
         )
         if training is not None:
             for _ in range(epochs):
                 training.pass_over([(examples, rng.permutation(held_out))])
-            learner.learn(examples, held_out, ids, rng)
+            learner.learn(examples, held_out, ids, proposal, rng)
         if embedding.weight > 0:
             model.embedding = embedding

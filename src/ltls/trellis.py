@@ -304,6 +304,57 @@ class Trellis:
         self._engine.marginals(rows, marginals, threads(n_jobs))
         return marginals if np.ndim(h) == 2 else marginals[0]
 
+    def sample(
+        self,
+        h: npt.ArrayLike,
+        n: int,
+        temperature: float = 1.0,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """Draw paths with probability proportional to exp(score / temperature), exactly.
+
+        Parameters
+        ----------
+        h : array of shape (n_edges,) or (B, n_edges)
+            Edge scores; −inf forbids an edge.
+        n : int
+            How many for each row, independent of each other.
+        temperature : float, default=1.0
+            Above 0: a low one draws the best paths only, a high one all alike.
+        random_state : int, RandomState or None, default=None
+            Seed of the draws; `n_jobs` does not change them.
+        n_jobs : int, optional
+            Threads for a batch: None is one, −1 all cores.
+
+        Returns
+        -------
+        paths, log_probabilities : arrays of shape (n,) or (B, n)
+            Where every path is forbidden: −1 and −inf.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import Trellis
+        >>> trellis = Trellis(22)
+        >>> h = np.zeros(trellis.n_edges)
+        >>> paths, log_probabilities = trellis.sample(h, 1000, random_state=0)
+        >>> len(set(paths.tolist())), np.exp(-log_probabilities[:2]).round()
+        (22, array([22., 22.]))
+        """
+        from sklearn.utils import check_random_state
+
+        rows = self._rows(h)
+        n = as_integer("n", n, at_least=1)
+        if not temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        if temperature != 1:
+            rows = rows / rows.dtype.type(temperature)
+        seed = int(check_random_state(random_state).randint(2**63, dtype=np.int64))
+        paths, log_probs = np.empty((len(rows), n), np.int64), np.empty((len(rows), n), rows.dtype)
+        self._engine.sample(rows, seed, paths, log_probs, threads(n_jobs))
+        return (paths, log_probs) if np.ndim(h) == 2 else (paths[0], log_probs[0])
+
     def matrix(self) -> csr_array:
         """Return the paper's path matrix: row p has ones at the edges of path p.
 
