@@ -52,9 +52,9 @@ void check_lesson(const Trellis& trellis, const Features& x, const In<Index>& or
     }
 }
 
-// Learns from some rows, every trellis by itself: threads take one each, or share its batches where
-// there are more threads than trellises, and their number changes nothing either way. Returns the
-// summed loss, hits and examples, means over the trellises.
+// Learns from some rows, every trellis by itself: threads take one each by turns, or share its
+// batches where there are more threads than trellises, and their number changes nothing either way.
+// Returns the summed loss, hits and examples, means over the trellises.
 std::tuple<double, double, Index> train(
     const Trellis& trellis, const FeatureArrays& x, OutMatrix<float> weights,
     std::optional<OutMatrix<float>> squares, std::optional<OutMatrix<double>> sums,
@@ -78,33 +78,39 @@ std::tuple<double, double, Index> train(
 
     std::vector<Learnt> learnt(static_cast<std::size_t>(n_trellises));
     nb::gil_scoped_release release;
-    in_parallel(n_trellises, share_batches ? 1 : threads, [&](Index first, Index last) {
-        for (Index r = first; r < last; ++r) {
-            const Index block = r * (stride / n_trellises);
-            const Learned learned{weights.data() + block,
-                                  squares ? squares->data() + block : nullptr,
-                                  sums ? sums->data() + block : nullptr, stride};
-            std::optional<Ranking> ranking;
-            if (!codebooks.empty())
-                ranking.emplace(*codebooks[static_cast<std::size_t>(r)], ranking_multiplier);
-            const Lesson lesson{rule,
-                                multilabel,
-                                rate,
-                                threshold,
-                                count_hits,
-                                clock,
-                                batch,
-                                share_batches ? threads : 1,
-                                order.data(),
-                                size(order.size()),
-                                label_ptr.data(),
-                                labels.data(),
-                                paths.data() + r * size(paths.shape(1)),
-                                example_weights ? example_weights->data() : nullptr,
-                                ranking ? &*ranking : nullptr};
-            learnt[static_cast<std::size_t>(r)] =
-                kernels().linear.train(trellis, x.view, learned, lesson);
-        }
+    // Trellises that threads cannot share out evenly take turns, some batches at a time.
+    const Index count = size(order.size()), batches = (count + batch - 1) / batch;
+    const Index turns =
+        share_batches || n_trellises % threads == 0 ? 1 : std::min<Index>(batches, 16);
+    in_turns(n_trellises, turns, share_batches ? 1 : threads, [&](Index r, Index turn) {
+        const Index first = std::min(count, batches * turn / turns * batch);
+        const Index last = std::min(count, batches * (turn + 1) / turns * batch);
+        const Index block = r * (stride / n_trellises);
+        const Learned learned{weights.data() + block, squares ? squares->data() + block : nullptr,
+                              sums ? sums->data() + block : nullptr, stride};
+        std::optional<Ranking> ranking;
+        if (!codebooks.empty())
+            ranking.emplace(*codebooks[static_cast<std::size_t>(r)], ranking_multiplier);
+        const Lesson lesson{rule,
+                            multilabel,
+                            rate,
+                            threshold,
+                            count_hits,
+                            clock + first,
+                            batch,
+                            share_batches ? threads : 1,
+                            order.data() + first,
+                            last - first,
+                            label_ptr.data(),
+                            labels.data(),
+                            paths.data() + r * size(paths.shape(1)),
+                            example_weights ? example_weights->data() : nullptr,
+                            ranking ? &*ranking : nullptr};
+        const Learnt one = kernels().linear.train(trellis, x.view, learned, lesson);
+        Learnt& all = learnt[static_cast<std::size_t>(r)];
+        all.loss += one.loss;
+        all.hits += one.hits;
+        all.examples += one.examples;
     });
     double total_loss = 0, hits = 0;
     for (const Learnt& one : learnt) {

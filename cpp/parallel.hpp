@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <stdexcept>
+#include <vector>
 
 #include "trellis.hpp"
 
@@ -65,6 +67,36 @@ void in_parallel(Index rows, int threads, Body&& body) {
     }
     if (error) std::rethrow_exception(error);
 #endif
+}
+
+// Calls body(line, turn) for turns 0 … turns−1 of every line, a line's in this order and never two
+// at once. A thread takes the line that is furthest behind, so that all end at about the same time,
+// and ends when no line is left that another thread is not at work on.
+template <class Body>
+void in_turns(Index lines, Index turns, int threads, Body&& body) {
+    struct Line {
+        Index done = 0;
+        bool busy = false;
+    };
+    std::vector<Line> all(static_cast<std::size_t>(lines));
+    std::mutex mutex;
+    const auto next = [&]() -> Line* {
+        const std::lock_guard lock(mutex);
+        Line* behind = nullptr;
+        for (Line& line : all)
+            if (!line.busy && line.done < turns && (!behind || line.done < behind->done))
+                behind = &line;
+        if (behind) behind->busy = true;
+        return behind;
+    };
+    in_parallel(std::min<Index>(lines, threads), threads, [&](Index, Index) {
+        while (Line* const line = next()) {
+            body(static_cast<Index>(line - all.data()), line->done);
+            const std::lock_guard lock(mutex);
+            ++line->done;
+            line->busy = false;
+        }
+    });
 }
 
 }  // namespace ltls

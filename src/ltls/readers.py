@@ -9,9 +9,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,12 +19,11 @@ from numpy.typing import NDArray
 from . import _engine
 from .arrays import as_integer, threads
 from .atomic import replacing
+from .background import ahead
 from .compressed import opened, opened_to_write, packed
 from .labels import Targets
 from .metrics import label_matrix
 from .row_text import Base, Format, RowText
-
-T = TypeVar("T")
 
 _BLOCK = 1 << 24  # bytes of text that are parsed at a time where all of them are wanted
 
@@ -227,7 +225,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Dataset]:
         # OpenMP's limits are those of the thread that asks, not of the one that will parse.
-        return _ahead(self._parts(_engine.threads_for(self._n_jobs)))
+        return ahead(self._parts(_engine.threads_for(self._n_jobs)))
 
     def _parts(self, n_jobs: int) -> Iterator[Dataset]:
         with opened(self._file) as stream:
@@ -336,12 +334,3 @@ def _copied(name: str) -> Any:
         shutil.copyfileobj(source, copy)
     copy.flush()
     return copy
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items, each while the next is made in the background."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
-            yield item

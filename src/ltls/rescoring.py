@@ -7,6 +7,7 @@ answer are: only the candidates of the trellises and a few labels drawn from one
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from . import _engine
 from .arrays import threads
+from .background import ahead
 from .linear import LinearModel, aligned, aligned_zeros, engine_features, padded
 from .training import Examples, Training, check_time, interruptible
 
@@ -113,21 +115,33 @@ class Proposal:
         self.linear = replace(linear, weights=weights, n_trellises=1)
         self.decoder = replace(model.decoder(None), codebooks=model.codebooks[:1])
 
-    def draw(self, X: Any, rng: Any) -> tuple[Ints, Floats]:
-        """Return labels for every row, and the log of how many labels each stands for."""
-        features = engine_features(X, self.linear.intercept, self.linear.unit_length)
-        h = self.linear.edge_scores(features, 0, X.shape[0], None)
-        return self.decoder.sample(h, _SAMPLES, _TEMPERATURE, rng)
+    def draws(self, X: Any, order: Ints, rng: Any) -> Iterator[tuple[Ints, Ints, Floats]]:
+        """Yield some rows of X at a time, labels for each, and what each stands for.
+
+        The latter is the log of a number of labels, see `Decoder.sample`.
+        """
+        for first in range(0, len(order), _ROWS_AT_A_TIME):
+            some = order[first : first + _ROWS_AT_A_TIME]
+            features = engine_features(X[some], self.linear.intercept, self.linear.unit_length)
+            h = self.linear.edge_scores(features, 0, len(some), None)
+            yield some, *self.decoder.sample(h, _SAMPLES, _TEMPERATURE, rng)
 
 
 class EmbeddingLearner:
     """An embedding while it is learned: AdaGrad on a softmax over sampled labels."""
 
     def __init__(
-        self, n_features: int, n_labels: int, rank: int, unit_length: bool, rng: Any
+        self,
+        n_features: int,
+        n_labels: int,
+        rank: int,
+        unit_length: bool,
+        rng: Any,
+        n_jobs: int | None,
     ) -> None:
         stride = padded(rank + 1)
         self.rank = rank
+        self.n_jobs = n_jobs
         self.unit_length = unit_length
         self.features = aligned_zeros((n_features, stride), np.float32)
         self.features[:, :rank] = rng.standard_normal((n_features, rank)) / np.sqrt(rank)
@@ -148,10 +162,10 @@ class EmbeddingLearner:
         """Learn from rows in this order, some at a time, so that Ctrl-C is heard."""
         features = engine_features(examples.X, False, self.unit_length)
         negatives = np.ascontiguousarray(candidates[:, :_NEGATIVES])
-        for first in range(0, len(order), _ROWS_AT_A_TIME):
+        draws = proposal.draws(examples.X, order, rng)
+        several = _engine.threads_for(threads(self.n_jobs)) > 1
+        for some, samples, stands_for in ahead(draws) if several else draws:
             check_time()
-            some = order[first : first + _ROWS_AT_A_TIME]
-            samples, stands_for = proposal.draw(examples.X[some], rng)
             _engine.train_embedding(
                 features,
                 self.features,
@@ -197,7 +211,7 @@ def learn_embedding(
     linear = model.linear
     with interruptible():
         learner = EmbeddingLearner(
-            linear.n_features, len(model.labels), rank, linear.unit_length, rng
+            linear.n_features, len(model.labels), rank, linear.unit_length, rng, n_jobs
         )
         ids, scores = model.candidates(examples.X, CANDIDATES, n_jobs)
         proposal = Proposal(model)
