@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
-from sklearn.datasets import load_digits, make_classification, make_multilabel_classification
+from sklearn.datasets import make_classification, make_multilabel_classification
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
@@ -41,12 +41,6 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
 
 
 @pytest.fixture(scope="module")

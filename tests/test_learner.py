@@ -69,6 +69,21 @@ def classifier(X, labels, *, multilabel=False, sample_weight=None, **parameters)
     return model.fit(X, as_target(labels, multilabel), sample_weight=sample_weight)
 
 
+def plain_learner(codebook, average=False):
+    """One pass of the paper's step, whose numbers can be worked out by hand."""
+    return LTLSClassifier(
+        loss="separation",
+        optimizer="sgd",
+        learning_rate=1.0,
+        average=average,
+        epochs=1,
+        shuffle=False,
+        fit_intercept=False,
+        width=2,
+        assignment=codebook,
+    )
+
+
 def trained_both(
     n_classes,
     multilabel,
@@ -392,16 +407,7 @@ def test_an_example_of_weight_0_is_not_learned_but_counts_for_the_average():
     y = [0, 1, 0]
 
     def weight_of_the_first_edge(sample_weight, average):
-        model = LTLSClassifier(
-            loss="separation",
-            optimizer="sgd",
-            learning_rate=1.0,
-            average=average,
-            epochs=1,
-            shuffle=False,
-            fit_intercept=False,
-            assignment=TableCodebook(2, [0, 1]),
-        )
+        model = plain_learner(TableCodebook(2, [0, 1]), average=average)
         return model.fit(X, y, sample_weight=sample_weight).coef_[0, 0]
 
     assert weight_of_the_first_edge([1, 0, 0], average=False) == 1
@@ -642,16 +648,7 @@ def test_figure_2_of_the_paper(multilabel):
     X[1] = [0.5, -0.25, 2]
 
     def weights_after(n_examples):
-        model = LTLSClassifier(
-            loss="separation",
-            optimizer="sgd",
-            learning_rate=1.0,
-            epochs=1,
-            shuffle=False,
-            fit_intercept=False,
-            width=2,
-            assignment=TableCodebook(22, range(22)),
-        )
+        model = plain_learner(TableCodebook(22, range(22)))
         learned = (np.arange(22) < n_examples).astype(float)
         return model.fit(X, as_target(labels, multilabel), sample_weight=learned).coef_
 
@@ -665,15 +662,7 @@ def test_figure_2_of_the_paper(multilabel):
 def test_a_margin_of_just_1_moves_the_weights_of_one_label_but_not_of_several(multilabel):
     # After a step for x = 1 the two paths of C = 2, which share no edge but the last, score ±2x.
     # For x = 1/4 they are 1 apart.
-    model = LTLSClassifier(
-        loss="separation",
-        optimizer="sgd",
-        learning_rate=1.0,
-        epochs=1,
-        shuffle=False,
-        fit_intercept=False,
-        assignment=TableCodebook(2, [0, 1]),
-    )
+    model = plain_learner(TableCodebook(2, [0, 1]))
     model.fit([[1], [0.25], [1]], as_target([[0], [0], [1]], multilabel), sample_weight=[1, 1, 0])
     weight = 1 if multilabel else 1.25
     np.testing.assert_array_equal(model.coef_[:, 0], [weight, -weight, weight, -weight, 0])
@@ -681,16 +670,7 @@ def test_a_margin_of_just_1_moves_the_weights_of_one_label_but_not_of_several(mu
 
 def test_several_labels_move_the_worst_of_them():
     # All paths score 0 at first: the smallest id is the worst positive and the best negative.
-    model = LTLSClassifier(
-        loss="separation",
-        optimizer="sgd",
-        learning_rate=1.0,
-        epochs=1,
-        shuffle=False,
-        fit_intercept=False,
-        width=2,
-        assignment=TableCodebook(22, range(22)),
-    )
+    model = plain_learner(TableCodebook(22, range(22)))
     model.fit([[1], [0]], [[9, 4, 0], list(range(22))])
     paths = Graph(22).paths
     expected = np.zeros(19)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Graph
-from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.datasets import make_multilabel_classification
 
 import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook, Trellis
@@ -28,12 +28,6 @@ def learner(**changes):
 
 def learned(**changes):
     return learner(assignment="learned", **changes)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
 
 
 @pytest.fixture(scope="module")
