@@ -294,6 +294,10 @@ default="random"
         other labels stay as they are. Growing keeps the width, which is smaller than asked for if
         `fit` began with fewer classes than that.
 
+        An embedding that `fit` has learned (see `rescore`) is dropped, since it has no vectors for
+        new labels: from then on the trellises rank alone, by a point or two less well. Models that
+        will go on learning are better fitted with ``rescore=0``.
+
         Parameters
         ----------
         X, y, sample_weight
