@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 
 from ltls import Trellis, _engine, cli
 
+pytest.register_assert_rewrite("learners")  # so that its comparisons show their numbers
 settings.register_profile("ltls", deadline=None)
 settings.load_profile("ltls")
 
