@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import results
+from machine import table
 from methods import LARGE, METHODS, MOST_ROWS_TIMES_LABELS, OURS, PEERS, Method
 from numpy.typing import NDArray
 from results import Result
@@ -172,12 +173,6 @@ def time_targets(known: Known) -> list[list[str]]:
 
 
 # Tables
-
-
-def table(heads: list[str], rows: list[list[str]], n_words: int = 1) -> list[str]:
-    """Make a table: first columns of words, the others numbers."""
-    lines = [heads, ["---"] * n_words + ["---:"] * (len(heads) - n_words), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def number(value: float | None, form: str, scale: float = 1.0) -> str:

@@ -6,7 +6,6 @@ the data sets. Writes docs/benchmarks/codebooks.{json,md}.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import machine
 import numpy as np
-from paper_tables import OUT, find, say, table
+from sets import find
 from sklearn.model_selection import train_test_split
 
 from ltls import LTLSClassifier, readers
@@ -56,11 +55,12 @@ def run(name: str, train: Path) -> list[dict[str, Any]]:
                 precisions.append(precision_at_k(Y[held_out], best))
             shape = {"set": name, "width": width, "n_trellises": n_trellises, "codebook": policy}
             results.append({**shape, "precisions": precisions, "seconds": seconds})
-            say(f"{shape} P@1 {statistics.mean(precisions):.4f}")
+            print(f"{shape} P@1 {statistics.mean(precisions):.4f}", flush=True)
     return results
 
 
-def report(about: dict[str, str], results: list[dict[str, Any]]) -> str:
+def report(result: dict[str, Any]) -> str:
+    about, results = result["about"], result["results"]
     found = {
         (r["set"], r["width"], r["n_trellises"], r["codebook"]): (
             f"{statistics.mean(r['precisions']):.4f} ({statistics.mean(r['seconds']):.1f} s)"
@@ -77,7 +77,8 @@ def report(about: dict[str, str], results: list[dict[str, Any]]) -> str:
         "P@1 on a fifth of the training rows that was held out, mean of three seeds, after 5 "
     ]
     lines[-1] += "epochs; in brackets the processor time of `fit`."
-    return "\n".join([*lines, "", *table(["data set", "width × trellises", *POLICIES], rows), ""])
+    heads = ["data set", "width × trellises", *POLICIES]
+    return "\n".join([*lines, "", *machine.table(heads, rows, 2), ""])
 
 
 def main() -> None:
@@ -87,12 +88,10 @@ def main() -> None:
     about = machine.description("numpy", "scipy", "scikit-learn")
     files = {name: find(Path(folder), name) for name in SETS}
     results = [r for name, found in files.items() if found for r in run(name, found[0])]
-    text = report(about, results)
-    OUT.mkdir(parents=True, exist_ok=True)
     result = {"about": about, "results": results}
-    (OUT / "codebooks.json").write_text(json.dumps(result, indent=1) + "\n")
-    (OUT / "codebooks.md").write_text(text)
-    say(text)
+    text = report(result)
+    machine.write(machine.RESULTS, "codebooks", result, text)
+    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ demo runs in one thread.
 from __future__ import annotations
 
 import io
-import json
 import sys
 import tempfile
 import time
@@ -18,7 +17,6 @@ from rich.console import Console
 
 from ltls import demo
 
-OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 MOST_S, MOST_TRAINING_S, LEAST_PRECISION = 120, 30, 0.50
 
 
@@ -84,9 +82,7 @@ def main() -> None:
     }
     print(report(result))
     if "--quick" not in sys.argv:
-        OUT.mkdir(parents=True, exist_ok=True)
-        (OUT / "demo.json").write_text(json.dumps(result, indent=1) + "\n")
-        (OUT / "demo.md").write_text(report(result))
+        machine.write(machine.RESULTS, "demo", result, report(result))
     failures = []
     if result["seconds"] > MOST_S:
         failures.append(f"the demo took {result['seconds']:.0f} s, over {MOST_S}")

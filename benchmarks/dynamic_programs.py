@@ -5,7 +5,6 @@ Writes docs/benchmarks/dynamic_programs.{json,md,svg}.
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from ltls import Trellis
 
-OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 CLASSES = [10**exponent for exponent in range(3, 13)]
 WIDTHS = [2, 8, 32]
 ROWS = 1024
@@ -116,7 +114,7 @@ def plot(rows: list[dict[str, object]], path: Path) -> None:
     figure.savefig(path)
 
 
-def report(result: dict[str, object], peer: dict[str, float]) -> str:
+def report(result: dict[str, object]) -> str:
     lines = [
         "# Dynamic programs",
         "",
@@ -140,6 +138,7 @@ def report(result: dict[str, object], peer: dict[str, float]) -> str:
     lines += ["", "## Beside torch-struct", ""]
     lines += ["C = 2^20, width 2, 4,096 rows, one thread each, the same scores.", ""]
     lines += ["| | ltls, ns per row | torch-struct, ns per row | ratio |", "|---|---:|---:|---:|"]
+    peer = result["torch_struct"]
     for name in ("viterbi", "log-partition and marginals"):
         ours, theirs = peer[f"{name}, ltls"], peer[f"{name}, torch-struct"]
         lines.append(f"| {name} | {ours:,.0f} | {theirs:,.0f} | {theirs / ours:.0f} |")
@@ -149,19 +148,16 @@ def report(result: dict[str, object], peer: dict[str, float]) -> str:
 def main() -> None:
     # torch-struct 0.5 predates a check of torch.distributions
     warnings.filterwarnings("ignore", message=".*arg_constraints.*")
-    OUT.mkdir(parents=True, exist_ok=True)
-    peer = against_torch_struct()
-    rows = growth()
+    peer, rows = against_torch_struct(), growth()
     result: dict[str, object] = {
         "about": machine.description("numpy", "torch", "torch-struct"),
         "growth": rows,
         "fits": fits(rows),
         "torch_struct": peer,
     }
-    (OUT / "dynamic_programs.json").write_text(json.dumps(result, indent=1) + "\n")
-    plot(rows, OUT / "dynamic_programs.svg")
-    text = report(result, peer)
-    (OUT / "dynamic_programs.md").write_text(text)
+    text = report(result)
+    machine.write(machine.RESULTS, "dynamic_programs", result, text)
+    plot(rows, machine.RESULTS / "dynamic_programs.svg")
     print(text)
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark says of itself: machine, date, versions and command."""
+"""What a benchmark says: machine, date, versions and command, tables, and the files of both."""
 
 from __future__ import annotations
 
@@ -50,10 +50,16 @@ def write(folder: Path, name: str, result: dict[str, Any], text: str) -> None:
     from ltls.atomic import replacing
 
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"json": json.dumps(result, indent=1) + "\n", "md": text}
+    contents = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": text}
     for suffix, content in contents.items():
         with replacing(folder / f"{name}.{suffix}") as path:
             path.write_text(content)
+
+
+def table(heads: list[str], rows: list[list[str]], n_words: int = 1) -> list[str]:
+    """Make a table: first columns of words, the others numbers."""
+    lines = [heads, ["---"] * n_words + ["---:"] * (len(heads) - n_words), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, at_least: float = 0.02) -> float:

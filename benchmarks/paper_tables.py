@@ -7,7 +7,6 @@ names; `sets.find` says under which names. Writes docs/benchmarks/paper_tables.{
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -25,7 +24,6 @@ from ltls import LTLSClassifier, Trellis, presets
 from ltls.baselines import TopLabelsLR, oracle
 from ltls.metrics import precision_at_k
 
-OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 ORDERS = 5  # seeded orders of the training rows: the preset does not shuffle
 TARGET, LEAST, MORE_ORDERS = "bibtex", 0.27, 50
 LARGE = 50_000  # examples; such a set may take hours, and runs only when --only names it
@@ -172,12 +170,6 @@ def run(name: str, files: list[Path], settings: dict[str, Any]) -> dict[str, Any
     }
 
 
-def table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    """Make a table: two columns of words, the others numbers."""
-    lines = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
 def spread(ours: dict[str, Any]) -> str:
     lowest, highest = min(ours["precisions"]), max(ours["precisions"])
     return f"{ours['precision']:.4f} ({lowest:.4f}–{highest:.4f})"
@@ -195,7 +187,7 @@ def data_table(states: dict[str, str]) -> list[str]:
             here += [f"{other} ({what}): {states[other]}"] if states[other] != "absent" else []
         figures = (settings["epochs"], settings.get("l1", 0), settings.get("ranking_multiplier", 1))
         rows.append([name, "; ".join(here), *map(str, figures)])
-    return table(["data set", "here", "epochs", "λ", "multiplier"], rows)
+    return machine.table(["data set", "here", "epochs", "λ", "multiplier"], rows, 2)
 
 
 def our_figures(of: dict[str, Any]) -> list[str]:
@@ -219,7 +211,8 @@ def models_table(number: int, states: dict[str, str], ours: Results) -> list[str
             elif own == name:
                 rows.append(["", f"ours: {states[own]}", *[""] * 8])
     heads = ["data set", "model", "examples", "features", "classes", "test rows", "precision@1"]
-    return table([*heads, "prediction [s]", "model size [M]", "saved file [M] (not 0)"], rows)
+    heads += ["prediction [s]", "model size [M]", "saved file [M] (not 0)"]
+    return machine.table(heads, rows, 2)
 
 
 def baselines_table(states: dict[str, str], ours: Results) -> list[str]:
@@ -238,7 +231,7 @@ def baselines_table(states: dict[str, str], ours: Results) -> list[str]:
             rows.append([name, words, *(cell for pair in pairs for cell in pair)])
     columns = ("edges", "oracle", "LR", "LTLS")
     heads = [f"{column}, {whose}" for column in columns for whose in ("paper", "ours")]
-    return table(["data set", "ours on", *heads], rows)
+    return machine.table(["data set", "ours on", *heads], rows, 2)
 
 
 def verdicts(ours: Results) -> list[str]:
@@ -259,7 +252,8 @@ def verdicts(ours: Results) -> list[str]:
     ]
 
 
-def report(about: dict[str, str], states: dict[str, str], ours: Results) -> str:
+def report(result: dict[str, Any]) -> str:
+    about, states, ours = (result[key] for key in ("about", "states", "ours"))
     absent = [name for name in SETTINGS if states[name] == "absent"]
     lines = ["# The paper's tables", "", "The paper's figures beside ours with its settings: "]
     lines[-1] += "`ltls.presets.paper` with the epochs, λ and multiplier of the authors' own code."
@@ -315,10 +309,8 @@ def main() -> None:
         sys.exit("nothing was run, nothing is written")
     paper = {"tables_1_2": [*paper_rows(1), *paper_rows(2)], "table_3": PAPER_3}
     result = {"about": about, "states": states, "settings": SETTINGS, "ours": ours, "paper": paper}
-    text = report(about, states, ours)
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "paper_tables.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    (OUT / "paper_tables.md").write_text(text)
+    text = report(result)
+    machine.write(machine.RESULTS, "paper_tables", result, text)
     say(text)
 
 

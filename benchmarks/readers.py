@@ -5,7 +5,6 @@ Writes docs/benchmarks/readers.{json,md}. Data sets come from LTLS_DATA, if it i
 
 from __future__ import annotations
 
-import json
 import lzma
 import os
 import shutil
@@ -21,7 +20,6 @@ from sklearn.datasets import load_svmlight_file
 
 from ltls.readers import Dataset, read
 
-OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 DATA_SETS = ["debtags", "debfiles"]
 REPEATS = 3
 
@@ -98,7 +96,6 @@ def report(result: dict[str, object]) -> str:
 
 
 def main() -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.txt")
@@ -110,9 +107,8 @@ def main() -> None:
                 shutil.copyfileobj(source, file)
             rows.append(measure(name, path))
     result = {"about": machine.description("numpy", "scikit-learn"), "files": rows}
-    (OUT / "readers.json").write_text(json.dumps(result, indent=1) + "\n")
     text = report(result)
-    (OUT / "readers.md").write_text(text)
+    machine.write(machine.RESULTS, "readers", result, text)
     print(text)
 
 

@@ -9,7 +9,6 @@ follow a power law as those of text do. Writes docs/benchmarks/scaling.{json,md,
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import time
@@ -23,11 +22,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ltls import RandomCodebook, Trellis
-from ltls.atomic import replacing
 from ltls.decoding import Decoder
 from ltls.linear import Learner, engine_features
 
-OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 N_FEATURES, NON_ZEROS, ROWS = 50_000, 50, 20_000
 N_CLASSES, WIDTH = 100_000, 2
 KS = (1, 5, 50)
@@ -181,11 +178,8 @@ def main() -> None:
     print(report(result))
     if args.quick:
         return
-    with replacing(OUT / "scaling.json") as file:
-        file.write_text(json.dumps(result, indent=1) + "\n")
-    plot(series, OUT / "scaling.svg")
-    with replacing(OUT / "scaling.md") as file:
-        file.write_text(report(result))
+    machine.write(machine.RESULTS, "scaling", result, report(result))
+    plot(series, machine.RESULTS / "scaling.svg")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,6 @@ import roofline
 import sets
 from methods import METHODS, Method
 
-from ltls.atomic import replacing
-
-OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 BUILD = Path(__file__).parent.parent / "build"
 CONTENDER = Path(__file__).with_name("speed_contender.py")
 SETS = ("icd10cm", "debtags", "debsrc", "debfiles")
@@ -128,7 +125,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(CHOICE), choices=CHOICE)
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a run may take")
     args = parser.parse_args()
-    path = OUT / "speed.json"
+    path = machine.RESULTS / "speed.json"
     known = json.loads(path.read_text()) if path.exists() else {"sets": {}}
     result: dict[str, Any] = {
         "about": machine.description("numpy", "scipy"),
@@ -145,10 +142,7 @@ def main() -> None:
             found = run(CHOICE[method], name, folder, args.limit)
             result["sets"].setdefault(name, {})[method] = found
             accuracy.say(f"{name}, {method}: {found}")
-    with replacing(path) as file:
-        file.write_text(json.dumps(result, indent=1) + "\n")
-    with replacing(OUT / "speed.md") as file:
-        file.write_text(report(result))
+    machine.write(machine.RESULTS, "speed", result, report(result))
     print(report(result))
 
 

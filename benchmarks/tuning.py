@@ -7,7 +7,6 @@ the folder that the environment variable LTLS_DATA names. Writes docs/benchmarks
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import machine
 import numpy as np
-from paper_tables import OUT, find, load, say, table
+from sets import find, load
 from sklearn.datasets import load_digits
 
 from ltls import LTLSClassifier
@@ -59,7 +58,8 @@ def run(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> dict[str, A
     }
 
 
-def report(about: dict[str, str], results: dict[str, dict[str, Any]]) -> str:
+def report(result: dict[str, Any]) -> str:
+    about, results = result["about"], result["results"]
     rows = [
         [
             name,
@@ -73,7 +73,7 @@ def report(about: dict[str, str], results: dict[str, dict[str, Any]]) -> str:
     heads = ["data set", "settings found", "P@1 on held-out rows", "P@1 on test rows", "fits"]
     lines = ["# Tuning", "", *(f"- {key}: {value}" for key, value in about.items()), ""]
     lines += ["`LTLSClassifier()` → what `ltls.tuning.tune` finds, one run each."]
-    return "\n".join([*lines, "", *table(heads, rows), ""])
+    return "\n".join([*lines, "", *machine.table(heads, rows, 2), ""])
 
 
 def main() -> None:
@@ -86,14 +86,12 @@ def main() -> None:
     results = {"digits": run(*digits(), seconds)}
     for name, found in files.items():
         if found:
-            say(f"{name}: {found[0].name}")
+            print(f"{name}: {found[0].name}", flush=True)
             results[name] = run(*from_files(found), seconds)
-    text = report(about, results)
-    OUT.mkdir(parents=True, exist_ok=True)
     result = {"about": about, "results": results}
-    (OUT / "tuning.json").write_text(json.dumps(result, indent=1) + "\n")
-    (OUT / "tuning.md").write_text(text)
-    say(text)
+    text = report(result)
+    machine.write(machine.RESULTS, "tuning", result, text)
+    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 from reference import Graph
+from sklearn.datasets import load_digits
 
 from ltls import Trellis, _engine, cli
 
+pytest.register_assert_rewrite("learners")  # so that its comparisons show their numbers
 settings.register_profile("ltls", deadline=None)
 settings.load_profile("ltls")
 
@@ -51,6 +53,12 @@ HUGE = [
 def huge(request):
     """(trellis, graph) with far more paths than could be enumerated."""
     return Trellis(*request.param), Graph(*request.param)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X / 16, y
 
 
 @dataclass

@@ -8,19 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.datasets import make_multilabel_classification
 
 import ltls
 from ltls import LTLSClassifier, ModelFileError, RandomCodebook, TableCodebook
 from ltls.model_file import describe
 
 FIRST_FORMAT = Path(__file__).parent / "data" / "first_format.ltls"
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Graph
-from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.datasets import make_multilabel_classification
 
 import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook, Trellis
+from ltls.learning import examples_of
 from ltls.relocation import edge_score_sums, exchange, move_labels
 
 # A single narrow trellis, which has the most to gain.
@@ -27,12 +28,6 @@ def learner(**changes):
 
 def learned(**changes):
     return learner(assignment="learned", **changes)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +96,7 @@ def test_sums_are_those_of_the_rows_learned_from(tags, loss, weighted):
     model = learner(n_trellises=2, loss=loss, epochs=1).fit(X, Y)
     weights = np.random.default_rng(1).uniform(0, 2, len(X)).astype(np.float32)
     fitted, h = model._learned, model.edge_scores(X)
-    examples = model._examples(X, ltls.labels.as_targets(Y), weights if weighted else None)
+    examples = examples_of(model, X, ltls.labels.as_targets(Y), weights if weighted else None)
     rows = np.arange(0, len(X), 3)
     sums = edge_score_sums(fitted, examples, rows, fitted.linear, None)
     expected = np.zeros((Y.shape[1], h.shape[1]))
@@ -123,7 +118,7 @@ def test_moving_labels_lowers_the_loss_of_the_weights_as_they_are(digits):
     paths = np.random.default_rng(0).permutation(10)
     model._learned.codebooks[0] = TableCodebook(10, paths)
     before = -model.log_proba(X, y).mean()
-    examples = model._examples(X, ltls.labels.as_targets(y), None)
+    examples = examples_of(model, X, ltls.labels.as_targets(y), None)
     move_labels(model._learned, examples, np.arange(len(X)), model._learned.linear, None)
     after = -model.log_proba(X, y).mean()
     assert sorted(model.codebook_.paths) == list(range(10))

@@ -1,19 +1,13 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.datasets import make_multilabel_classification
 
 import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook
 
 LOSSES = ["separation", "softmax", "logistic"]
 POLICIES = ["ranking", "random", "similarity", "frequency", "learned"]
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
 
 
 def score_of_label(model, X, label):

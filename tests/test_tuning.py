@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.datasets import make_multilabel_classification
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, HalvingRandomSearchCV, KFold
@@ -21,12 +21,6 @@ from ltls.tuning import SEARCH_SPACE, precision_at_1, tune
 # Fast, and with much to gain.
 SMALL = LTLSClassifier(width=2, n_trellises=1, rescore=0, epochs=5, learning_rate=0.3)
 FAST = {"estimator": SMALL, "random_state": 0, "verbose": 0}
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
-"""Codebook policies: which path each label gets before learning begins."""
+"""Codebooks before learning begins: by a policy, or given."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,25 @@ def assign(
         TableCodebook(trellis.n_classes, split_along_axes(trellis, axes @ rotation))
         for rotation in rotations
     ]
+
+
+def given_codebooks(
+    given: Codebook | list[Codebook], n_trellises: int, n_labels: int
+) -> list[Codebook]:
+    """Return copies of the codebooks that an estimator was given, checked."""
+    codebooks = [deepcopy(book) for book in (given if isinstance(given, list) else [given])]
+    kinds = {type(book) for book in codebooks}
+    if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
+        raise ValueError(f"assignment must be a policy or codebooks of one kind, got {given}")
+    sizes = {book.n_paths for book in codebooks}
+    if len(codebooks) != n_trellises or len(sizes) != 1:
+        raise ValueError(
+            f"assignment must have one codebook for each of {n_trellises} trellises, "
+            f"all of the same size, got {len(codebooks)} with {sorted(sizes)} paths"
+        )
+    if min(sizes) < n_labels:
+        raise ValueError(f"assignment has {min(sizes)} paths, y has {n_labels} labels")
+    return codebooks
 
 
 def _by_frequency(trellis: Trellis, counts: Ints, rng: Any) -> TableCodebook:

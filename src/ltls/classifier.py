@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -16,27 +15,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .assignment import POLICIES, Codebook, assign
+from .assignment import POLICIES, Codebook
+from .beginning import let_learn, new_model, taken_up_again
 from .checkpoint import Checkpoint, as_checkpoint
 from .codebook import RandomCodebook, TableCodebook
-from .decoding import best_threshold
-from .defaults import Plan, Size, plan_for, streaming_plan
-from .inputs import check_class_weight, checked_features, class_weights, known_classes, row_weights
+from .defaults import Size, plan_for, streaming_plan
+from .inputs import check_class_weight, checked_features, known_classes, row_weights
 from .labels import Labels, Targets, as_targets
-from .linear import Learner, LinearModel
-from .model import Model
+from .learning import examples_of, learn, learn_batch
 from .predicting import Answers
-from .relocation import move_labels
-from .rescoring import learn_embedding
 from .streaming import fit_in_batches
-from .training import Examples, Part, Standing, Training, interruptible
-from .trellis import Trellis
-
-_THRESHOLD_ROWS = 10_000
-_LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
-# What shapes a model and its learner, and cannot change while it learns.
-_SETTINGS = ("width", "n_trellises", "size_budget", "loss", "optimizer", "average", "normalize",
-             "fit_intercept", "l1")  # fmt: skip
 
 
 class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -285,19 +273,16 @@ default="random"
             labels = Labels.sorted(targets)
             plan = plan_for(self, Size.of(X, len(labels)))
             if self.warm_start and hasattr(self, "_learned"):
-                self._check_same_problem(X, targets)
-                self._learned = copy.deepcopy(self._learned)  # the old one stays if this fails
-                self._learned.n_rows, self._learned.counts = 0, np.zeros(0, np.int64)
-                self._resume()
+                self._learned = taken_up_again(self, X, targets)
             else:
                 if len(labels) < 2:
                     raise ValueError(
                         f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
                         "partial_fit can begin with one"
                     )
-                self._learned = self._start(X, targets, labels, plan, rng)
-            examples = self._examples(X, targets, weights)
-            self._learn(examples, plan, rng, as_checkpoint(checkpoint))
+                self._learned = new_model(self, X, targets, labels, plan, rng)
+            examples = examples_of(self, X, targets, weights)
+            learn(self, examples, plan, rng, as_checkpoint(checkpoint))
         return self
 
     def partial_fit(
@@ -308,6 +293,10 @@ default="random"
         A new label takes a free path; where none is left the trellis grows, and the scores of all
         other labels stay as they are. Growing keeps the width, which is smaller than asked for if
         `fit` began with fewer classes than that.
+
+        An embedding that `fit` has learned (see `rescore`) is dropped, since it has no vectors for
+        new labels: from then on the trellises rank alone, by a point or two less well. Models that
+        will go on learning are better fitted with ``rescore=0``.
 
         Parameters
         ----------
@@ -347,14 +336,14 @@ default="random"
                 labels.add(targets)
                 # To grow and keep its width, a trellis needs as many paths as that.
                 plan = streaming_plan(self)
-                self._learned = self._start(X, targets, labels, plan, rng, room=plan.width)
+                self._learned = new_model(self, X, targets, labels, plan, rng, room=plan.width)
             else:
                 self._check_same_kind(targets)
-                self._resume()
+                let_learn(self, self._learned)
                 self._learned.labels.extend(known_classes(classes))
                 self._learned.labels.add(targets)
                 self._learned.make_room()
-            self._learn_batch(self._examples(X, targets, weights), rng)
+            learn_batch(self, examples_of(self, X, targets, weights), rng)
         return self
 
     def fit_stream(
@@ -412,246 +401,6 @@ default="random"
         if sample_weight is not None:
             sample_weight = row_weights(sample_weight, X.shape[0])
         return X, targets, sample_weight
-
-    def _start(
-        self,
-        X: Any,
-        targets: Targets,
-        labels: Labels,
-        plan: Plan,
-        rng: Any,
-        room: int = 0,
-        counts: npt.NDArray[np.int64] | None = None,
-    ) -> Model:
-        """Begin anew: trellis, codebooks and weights of 0.
-
-        The rows given may be only some; then `counts` says how often each label occurs in all.
-        """
-        given = self.assignment
-        if isinstance(given, str):
-            trellis = Trellis(max(len(labels), room), plan.width)
-            ids = labels.ids(targets)
-            if counts is None:
-                counts = np.bincount(ids, minlength=len(labels))
-            codebooks = assign(
-                given, trellis, plan.n_trellises, X, targets.indptr, ids, counts, rng
-            )
-        else:
-            codebooks = [
-                copy.deepcopy(book) for book in (given if isinstance(given, list) else [given])
-            ]
-            kinds = {type(book) for book in codebooks}
-            if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
-                raise ValueError(
-                    f"assignment must be a policy or codebooks of one kind, got {given}"
-                )
-            sizes = {book.n_paths for book in codebooks}
-            if len(codebooks) != plan.n_trellises or len(sizes) != 1:
-                raise ValueError(
-                    f"assignment must have one codebook for each of {plan.n_trellises} trellises, "
-                    f"all of the same size, got {len(codebooks)} with {sorted(sizes)} paths"
-                )
-            if min(sizes) < len(labels):
-                raise ValueError(f"assignment has {min(sizes)} paths, y has {len(labels)} labels")
-            trellis = Trellis(min(sizes), plan.width)
-        loss = self.loss
-        if loss == "auto":
-            loss = "logistic" if targets.multilabel else "softmax"
-        model = Model(labels, trellis, codebooks, loss, self.l1, targets.multilabel, targets.form)
-        unit_length = hasattr(X, "indptr") if self.normalize == "auto" else bool(self.normalize)
-        model.learner = self._new_learner(model, X.shape[1], unit_length)
-        return model
-
-    def _new_learner(self, model: Model, n_features: int, unit_length: bool) -> Learner:
-        return Learner(
-            model.trellis,
-            len(model.codebooks),
-            n_features,
-            intercept=self.fit_intercept,
-            unit_length=unit_length,
-            adagrad=self.optimizer == "adagrad",
-            average=self.average,
-            settings={name: getattr(self, name) for name in _SETTINGS},
-        )
-
-    def _resume(self) -> None:
-        """Let a model that came from a file learn on from its weights."""
-        model = self._learned
-        if model.learner is None:
-            linear = model.linear
-            learner = self._new_learner(model, linear.n_features, linear.unit_length)
-            learner.go_on_from(linear, self.l1)
-            learner.epochs = model.n_passes
-            model.learner = learner
-        for name, value in model.learner.settings.items():
-            if getattr(self, name) != value:
-                raise ValueError(
-                    f"{name} must stay {value!r} while a model learns on, got "
-                    f"{getattr(self, name)!r}; fit without warm_start begins anew"
-                )
-
-    def _check_same_problem(self, X: Any, targets: Targets) -> None:
-        self._check_same_kind(targets)
-        if set(Labels.sorted(targets).values) != set(self._learned.labels.values):
-            raise ValueError(
-                "warm_start goes on with the classes of the last fit, and y has others; "
-                "use partial_fit for new labels, or warm_start=False"
-            )
-        if X.shape[1] != self._learned.linear.n_features:
-            raise ValueError("warm_start needs X with the features of the last fit")
-
-    def _examples(
-        self, X: Any, targets: Targets, weights: npt.NDArray[np.float32] | None
-    ) -> Examples:
-        usual = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
-        self._learned.usual_labels = max(self._learned.usual_labels, usual)
-        examples = self._as_examples(X, targets, weights, self.class_weight)
-        self._learned.count(examples.labels, targets.n_rows)
-        return examples
-
-    def _as_examples(
-        self,
-        X: Any,
-        targets: Targets,
-        weights: npt.NDArray[np.float32] | None,
-        class_weight: dict[Any, float] | str | None,
-    ) -> Examples:
-        labels = self._learned.labels
-        ids = labels.ids(targets)
-        if targets.multilabel:  # in every row by id, as from an indicator matrix
-            rows = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
-            ids = ids[np.lexsort((ids, rows))]
-        if class_weight is not None:
-            of_rows = class_weights(class_weight, labels, ids, targets.indptr)
-            weights = of_rows if weights is None else weights * of_rows
-        return Examples(X, targets.indptr, ids, weights, targets.multilabel)
-
-    def _training(self) -> Training:
-        model = self._learned
-        assert model.learner is not None
-        return Training(
-            model.trellis,
-            model.codebooks,
-            model.learner,
-            len(model.labels),
-            model.loss,
-            self.learning_rate,
-            self.l1,
-            self.ranking_multiplier,
-            self.batch_size,
-            self.n_jobs,
-            bool(self.verbose),
-        )
-
-    def _learn(
-        self, examples: Examples, plan: Plan, rng: Any, checkpoint: Checkpoint | None = None
-    ) -> None:
-        """Run all epochs, holding some rows out if asked to; then learn what rescores."""
-        n_held_out = plan.n_held_out
-        mixed = rng.permutation(len(examples)) if n_held_out else np.arange(len(examples))
-        held_out, standing = np.sort(mixed[:n_held_out]), Standing()
-        if checkpoint is not None:
-            checkpoint.begin(self.get_params(deep=False))
-            checkpoint.see(examples.X, examples.indptr, examples.labels, examples.weights)
-            if checkpoint.resume:
-                standing, held_out, rng = checkpoint.restore(self._learned)
-        rows = np.setdiff1d(np.arange(len(examples)), held_out)
-
-        def parts() -> Iterator[Part]:
-            if self.assignment == "learned" and len(standing.losses) > 1:  # between two epochs
-                move_labels(self._learned, examples, rows, self._learned.linear, self.n_jobs)
-            yield examples, rng.permutation(rows) if self.shuffle else rows
-
-        def after_epoch(standing: Standing) -> None:
-            if checkpoint is not None:
-                checkpoint.save(self._learned, standing, held_out, rng)
-
-        def rescoring() -> None:
-            if plan.rank:
-                training = None if plan.stops_early else self._training()
-                learn_embedding(
-                    self._learned,
-                    examples,
-                    rows,
-                    held_out,
-                    plan.rank,
-                    rng,
-                    self.n_jobs,
-                    training,
-                    plan.epochs,
-                )
-
-        judges = examples, held_out if plan.stops_early else rows
-        self._learn_epochs(parts, len(rows), lambda: judges, plan, standing, after_epoch, rescoring)
-
-    def _learn_epochs(
-        self,
-        parts: Callable[[], Iterator[Part]],
-        n_rows: int,
-        judges: Callable[[], Part | None],
-        plan: Plan,
-        standing: Standing,
-        after_epoch: Callable[[Standing], None],
-        rescoring: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Pass over all rows in every epoch, from where the training stands.
-
-        The `judges`, asked for after the first one, are the rows that choose the threshold and, if
-        they are held out, when to stop.
-        """
-        model, training = self._learned, self._training()
-        model.scoring = model.embedding = None
-
-        def precision(linear: LinearModel) -> float:
-            chosen = judges()
-            return 0.0 if chosen is None else model.precision(*chosen, self.n_jobs, linear)
-
-        best = training.run(
-            parts,
-            n_rows,
-            epochs=plan.epochs,
-            patience=self.n_iter_no_change,
-            precision=precision if plan.stops_early else None,
-            standing=standing,
-            after_epoch=after_epoch,
-        )
-        if best is not None:
-            training.learner.go_on_from(best, self.l1)
-        model.loss_curve = training.losses
-        model.n_passes = len(training.losses)
-        if not np.isfinite(model.linear.weights).all():
-            raise ValueError(
-                "the weights became infinite: scale the features, or use a smaller learning_rate"
-            )
-        rescoring()
-        if model.multilabel:
-            chosen = judges()
-            model.threshold = 0.0 if chosen is None else self._best_threshold(*chosen)
-
-    def _learn_batch(self, examples: Examples, rng: Any) -> None:
-        """Pass once over a batch; the threshold is the mean of the batches' best ones."""
-        model, training = self._learned, self._training()
-        rows = np.arange(len(examples))
-        order = rng.permutation(rows) if self.shuffle else rows
-        model.scoring = model.embedding = None
-        training.run(lambda: [(examples, order)], len(rows), epochs=1)
-        model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *training.losses]
-        model.n_passes += 1
-        if model.multilabel:
-            best = self._best_threshold(examples, rows)
-            before = best if model.threshold is None else model.threshold
-            model.threshold = before + (best - before) / model.n_passes
-
-    def _best_threshold(self, examples: Examples, rows: npt.NDArray[np.int64]) -> float:
-        rows = rows[:: -(-len(rows) // _THRESHOLD_ROWS)]
-        for limit in (len(rows), 100):  # Ctrl-C leaves a threshold of fewer rows
-            with interruptible():
-                some = rows[:limit]
-                k = self._learned.n_candidates
-                ids, scores = self._learned.topk(examples.X[some], k, self.n_jobs)
-                n_true = int(np.diff(examples.indptr)[some].sum())
-                return best_threshold(scores, examples.contains(some, ids), n_true)
-        return 0.0
 
     @contextmanager
     def _unchanged_if_it_fails(self) -> Iterator[None]:

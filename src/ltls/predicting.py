@@ -151,6 +151,7 @@ class Answers:
 
         A score is a sum over the trellises: for loss="softmax" of the log-probability of the
         label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
+        Where candidates are rescored, the embedding's score is added to it.
 
         Returns
         -------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +12,27 @@ from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from .beginning import new_model
 from .checkpoint import Checkpoint
 from .defaults import Size, plan_for
 from .labels import Labels, Targets
+from .learning import THRESHOLD_ROWS, as_examples, learn_epochs
 from .readers import Dataset
 from .training import Examples, Part, Standing
+
+if TYPE_CHECKING:
+    from .classifier import LTLSClassifier
 
 Ints = npt.NDArray[np.int64]
 
 _SAMPLE_PER_LABEL = 16  # rows that a codebook by similarity sees of a label
 _SAMPLE_VALUES = 1 << 25  # and of all labels together
 _MOST_HELD_OUT = 50_000  # rows; P@1 is then known to 0.002
-_THRESHOLD_ROWS = 10_000  # that choose a multi-label threshold where none are held out
 
 
-def fit_in_batches(estimator: Any, batches: Any, checkpoint: Checkpoint | None = None) -> None:
+def fit_in_batches(
+    estimator: LTLSClassifier, batches: Any, checkpoint: Checkpoint | None = None
+) -> None:
     """Do the work of `LTLSClassifier.fit_stream`."""
     if isinstance(batches, Iterator):
         raise TypeError(
@@ -46,7 +52,7 @@ def fit_in_batches(estimator: Any, batches: Any, checkpoint: Checkpoint | None =
     rng = check_random_state(estimator.random_state)
     size = Size(census.n_rows, census.n_features, census.n_values, len(labels))
     plan = plan_for(estimator, size, rescores=False)
-    model = estimator._start(*census.sample(), labels, plan, rng, counts=counts)
+    model = new_model(estimator, *census.sample(), labels, plan, rng, counts=counts)
     model.usual_labels = max(1, census.usual_labels())
     model.n_rows, model.counts = census.n_rows, counts
     estimator._learned = model
@@ -58,7 +64,7 @@ def fit_in_batches(estimator: Any, batches: Any, checkpoint: Checkpoint | None =
     def examples() -> Iterator[Examples]:
         for X, targets in _pairs(estimator, batches, reset=False):
             targets = replace(targets, multilabel=census.multilabel, form=census.form)
-            part = estimator._as_examples(X, targets, None, class_weight)
+            part = as_examples(labels, X, targets, None, class_weight)
             if part.labels.min(initial=0) < 0:
                 raise ValueError("batches must be the same in every epoch, got a new label")
             yield part
@@ -78,10 +84,10 @@ def fit_in_batches(estimator: Any, batches: Any, checkpoint: Checkpoint | None =
 
     n_learned = census.n_rows - held_out
     judges = lessons.judges
-    estimator._learn_epochs(lessons, n_learned, judges, plan, standing, after_epoch)
+    learn_epochs(estimator, lessons, n_learned, judges, plan, standing, after_epoch)
 
 
-def _pairs(estimator: Any, batches: Any, reset: bool) -> Iterator[tuple[Any, Targets]]:
+def _pairs(estimator: LTLSClassifier, batches: Any, reset: bool) -> Iterator[tuple[Any, Targets]]:
     """Yield features and labels of every batch, checked."""
     for batch in batches:
         X, y = (batch.X, batch.targets) if isinstance(batch, Dataset) else batch
@@ -97,7 +103,6 @@ class Census:
 
     def __init__(self, sampled: bool) -> None:
         self.n_rows = self.n_features = self.n_values = 0
-        self.n_features = 0
         self.multilabel = False
         self.form = "single"
         self.n_columns: int | None = None
@@ -117,7 +122,6 @@ class Census:
                 f"got {targets.n_columns} columns after {self.n_columns}"
             )
         self.n_rows += X.shape[0]
-        self.n_features = X.shape[1]
         self.n_values += int(X.nnz if hasattr(X, "indptr") else X.size)
         self.n_features, self.n_columns = X.shape[1], targets.n_columns
         self._sparse = hasattr(X, "indptr")
@@ -176,7 +180,7 @@ class Lessons:
     ) -> None:
         self._batches, self._shuffle, self.rng = batches, shuffle, rng
         self.held_out = np.sort(sample_without_replacement(n_rows, n_held_out, random_state=rng))
-        self._step = -(-n_rows // _THRESHOLD_ROWS)
+        self._step = -(-n_rows // THRESHOLD_ROWS)
         self._kept: list[Examples] = []
         self._is_first = True
 

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from .streams import called, first_line, is_pipe, reading
 
-FORMATS = ("csv", "tsv", "jsonl", "fasttext", "parquet", "text")
 LABEL = "__label__"  # what fastText's labels begin with
 _MOST_NAMED = 20  # columns in a message
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
@@ -79,14 +78,14 @@ class Rows:
 
 @dataclass
 class Table:
-    r"""A file of rows in one of `FORMATS`.
+    r"""A file of rows.
 
     Parameters
     ----------
     path : path
         The file, plain or compressed; ``-`` is standard input.
-    format : str
-        One of `FORMATS`; ``text`` is one text a line.
+    format : {"csv", "tsv", "jsonl", "fasttext", "parquet", "text"}
+        ``text`` is one text a line.
     columns : Columns
         Columns to read.
     labelled : bool, default=True

@@ -156,6 +156,11 @@ class TrainingSet:
     zero_based: bool | None = None
     columns: dict[str, Any] | None = None
 
+    def note_in(self, model: LTLSClassifier) -> None:
+        """Let a model that was trained on it know how, so that other files are read alike."""
+        model.verbose = 0  # who loads the model may want silence
+        model._learned.zero_based, model._learned.columns = self.zero_based, self.columns
+
 
 def training_set(source: Source, stream: bool | None, n_jobs: int | None) -> TrainingSet:
     """Return the rows of a source with their labels; as a stream if asked to, or if many."""

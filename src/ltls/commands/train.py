@@ -235,9 +235,7 @@ def _fit(classifier: LTLSClassifier, data: TrainingSet, checkpoint: Checkpoint) 
         classifier.fit_stream(data.X, checkpoint=checkpoint)
     else:
         classifier.fit(data.X, data.y, checkpoint=checkpoint)
-    classifier.verbose = 0  # who loads the model may want silence
-    classifier._learned.zero_based = data.zero_based
-    classifier._learned.columns = data.columns
+    data.note_in(classifier)
     return checkpoint.ended
 
 

@@ -66,8 +66,7 @@ def tune(
     model, tried = search(
         data.X, _labels(data.y), seconds, random_state=random_state, verbose=int(not quiet)
     )
-    model.verbose = 0
-    model._learned.zero_based, model._learned.columns = data.zero_based, data.columns
+    data.note_in(model)
     with naming(output):
         model.save(output, plain(dtype))
     best = sorted(tried, key=lambda each: -each["score"] if each["score"] == each["score"] else 1)

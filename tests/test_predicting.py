@@ -1,0 +1,99 @@
+"""What LTLSClassifier answers, against a slow learner that enumerates all paths."""
+
+import numpy as np
+import pytest
+from learners import (
+    LOSSES,
+    N_ROWS,
+    as_target,
+    classifier,
+    draw,
+    settings_of,
+    trained_both,
+    with_each_loss,
+)
+
+
+@pytest.fixture(scope="module", params=LOSSES)
+def trained(request):
+    """(model, slow learner, rows) with one label per example."""
+    loss = request.param
+    paths = np.random.default_rng(6).permutation(22)
+    return trained_both(22, False, paths=paths, **settings_of(loss, "adagrad"))
+
+
+def test_edge_scores_are_the_rows_times_the_weights(trained):
+    model, _, X = trained
+    h = model.edge_scores(X)
+    assert h.dtype == np.float32
+    np.testing.assert_allclose(h, X @ model.coef_.T + model.intercept_, atol=1e-4)
+
+
+def test_decision_function_has_the_score_of_every_class(trained):
+    model, slow, X = trained
+    scores = model.decision_function(X)
+    np.testing.assert_allclose(scores, slow.label_scores(X), atol=2e-4)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
+
+
+def test_topk_with_more_than_all_classes_has_all_classes(trained):
+    model, _, X = trained
+    labels, scores = model.predict_topk(X, 50)
+    assert labels.shape == scores.shape == (N_ROWS, 22)
+    np.testing.assert_array_equal(np.sort(labels), np.tile(np.arange(22), (N_ROWS, 1)))
+    assert (np.diff(scores) <= 0).all()
+
+
+def test_probabilities_exist_where_the_loss_has_them(trained):
+    model, slow, X = trained
+    if model.loss == "separation":
+        assert not hasattr(model, "predict_proba")
+        return
+    expected = np.exp(slow.label_scores(X).astype(float))
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-4)
+
+
+def test_log_proba_is_the_score_of_the_given_label():
+    X, labels = draw(2, 22)
+    model = classifier(X, labels, loss="softmax", random_state=0)
+    y = as_target(labels, multilabel=False)
+    expected = model.decision_function(X)[np.arange(N_ROWS), y]
+    np.testing.assert_allclose(model.log_proba(X, y), expected, atol=1e-4)
+    everything = np.array([model.log_proba(X, np.full(N_ROWS, c)) for c in range(22)])
+    np.testing.assert_allclose(np.exp(everything).sum(axis=0), 1, atol=1e-5)
+    with pytest.raises(ValueError, match="22"):
+        model.log_proba(X[:1], [22])
+
+
+@with_each_loss
+def test_two_classes_have_one_decision_the_second_minus_the_first(loss):
+    X, labels = draw(0, 2)
+    model = classifier(X, labels, loss=loss, random_state=0)
+    labels, scores = model.predict_topk(X, 2)
+    of_class = np.take_along_axis(scores, np.argsort(labels), axis=1)
+    decision = model.decision_function(X)
+    assert decision.shape == (N_ROWS,)
+    np.testing.assert_allclose(decision, of_class[:, 1] - of_class[:, 0], atol=1e-4)
+    np.testing.assert_array_equal(model.predict(X)[decision != 0], (decision > 0)[decision != 0])
+
+
+@with_each_loss
+def test_several_labels_are_those_from_the_threshold_on(loss):
+    X, labels = draw(31, 22, multilabel=True)
+    model = classifier(X, labels, multilabel=True, loss=loss, epochs=20, random_state=0)
+    assert model.multilabel_
+    scores = model.decision_function(X)
+    answer = model.predict(X)
+    answer = answer.toarray() if hasattr(answer, "toarray") else answer
+    assert answer.shape == scores.shape == (N_ROWS, 22)
+    clear = np.abs(scores - model.threshold_) > 1e-4
+    np.testing.assert_array_equal(answer[clear], (scores >= model.threshold_)[clear])
+    assert 0 < answer.sum() < answer.size
+
+
+def test_the_probability_of_several_labels_is_their_score():
+    X, labels = draw(31, 22, multilabel=True)
+    model = classifier(X, labels, multilabel=True, loss="logistic", random_state=0)
+    scores = model.decision_function(X)
+    np.testing.assert_allclose(model.predict_proba(X), np.exp(scores), rtol=1e-4, atol=1e-7)
