@@ -1,5 +1,6 @@
 """The GPU kernels: on a GPU where there is one, else in Triton's interpreter."""
 
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,74 @@ def run(*options, **environment):
 def test_kernels_agree_with_the_enumeration_of_all_paths_in_the_interpreter():
     done = run("--device", "cpu", "--quick", TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "25 of 25 agree" in done.stdout
+    assert "26 of 26 agree" in done.stdout
+
+
+def count_work(assignment):
+    """Print what a training step asks of the GPU, and how far its results are from plain torch.
+
+    In Triton's interpreter, with kernels as if the tensors were on a GPU.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from triton.runtime.interpreter import GridExecutor
+
+    from ltls.torch import TrellisSoftmax, operators
+
+    class Count(TorchDispatchMode):
+        names, launching = [], False
+
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            if not self.launching:
+                self.names.append(str(operator))
+            return operator(*args, **(kwargs or {}))
+
+    launch = GridExecutor.__call__
+
+    def counted(kernel, *args, **kwargs):
+        Count.names.append(f"triton {kernel.fn.__name__}")
+        Count.launching = True
+        launch(kernel, *args, **kwargs)
+        Count.launching = False
+
+    GridExecutor.__call__ = counted
+    operators._on_gpu = lambda values: True
+    heads = []
+    for fused in (True, False):
+        torch.manual_seed(0)
+        heads.append(TrellisSoftmax(16, 1000, 8, assignment=assignment, fused=fused))
+    x, y = torch.randn(9, 16, requires_grad=True), torch.arange(9) * 100
+    y[3] = -100
+    with Count():
+        heads[0](x, y).loss.backward()
+    names, found = list(Count.names), x.grad.clone()
+    x.grad = None
+    heads[1](x, y).loss.backward()
+    off = (found - x.grad).abs().max().item()
+    weights = [head.edges.weight.grad for head in heads]
+    off = max(off, (weights[0] - weights[1]).abs().max().item())
+    print(json.dumps({"names": names, "off": off}))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "n_kernels"),
+    [("'frequency'", 3), ("'random'", 4), ("torch.arange(999, -1, -1)", 3)],
+)
+def test_a_training_step_asks_little_of_the_host(assignment, n_kernels):
+    # The host, which launches kernels one by one, is slower than a GPU that runs them.
+    done = subprocess.run(
+        [sys.executable, "-c", f"from test_torch_kernels import *; count_work({assignment})"],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["off"] < 1e-5
+    kernels = [name for name in found["names"] if name.startswith("triton")]
+    assert len(kernels) == n_kernels
+    assert len(found["names"]) <= 35, found["names"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
