@@ -43,12 +43,8 @@ def _on_gpu(values: Tensor) -> bool:
 
 
 def _is_eager(values: Tensor) -> bool:
-    """Whether these are plain numbers, and nothing that torch traces or transforms."""
-    return (
-        not torch.compiler.is_compiling()
-        and type(values) is Tensor
-        and not torch._C._are_functorch_transforms_active()
-    )
+    """Whether these are plain numbers, and nothing that torch traces."""
+    return not torch.compiler.is_compiling() and type(values) is Tensor
 
 
 @lru_cache(maxsize=256)
