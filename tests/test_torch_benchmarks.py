@@ -40,6 +40,14 @@ def test_a_step_of_every_head_is_measured(tmp_path):
     assert ours["step ms"] > 0
 
 
+def test_a_process_that_dies_is_a_row_that_says_so(monkeypatch):
+    import gpu_head
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "ended with status 1" in gpu_head.attempt_apart(16, 1000, 60)["error"]
+    assert "stopped after" in gpu_head.attempt_apart(16, 1000, 0.01)["error"]
+
+
 def test_heads_learn_the_next_token(tmp_path):
     options = (
         "--small",
