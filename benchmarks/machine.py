@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -41,7 +42,7 @@ def description(*packages: str) -> dict[str, str]:
         "python": platform.python_version(),
         "ltls": ltls.__version__,
         **{package: version(package) for package in packages},
-        "command": " ".join(["python", *map(_shown, sys.argv)]),
+        "command": shlex.join(["python", *map(_shown, sys.argv)]),
     }
 
 
