@@ -30,8 +30,8 @@ def test_kernels_agree_with_the_enumeration_of_all_paths_in_the_interpreter():
     assert "26 of 26 agree" in done.stdout
 
 
-def count_work(assignment):
-    """Print what a training step asks of the GPU, and how far its results are from plain torch.
+def count_work():
+    """Print what training steps ask of the GPU, and how far their results are from plain torch.
 
     In Triton's interpreter, with kernels as if the tensors were on a GPU.
     """
@@ -58,31 +58,26 @@ def count_work(assignment):
 
     GridExecutor.__call__ = counted
     operators._on_gpu = lambda values: True
-    heads = []
-    for fused in (True, False):
-        torch.manual_seed(0)
-        heads.append(TrellisSoftmax(16, 1000, 8, assignment=assignment, fused=fused))
-    x, y = torch.randn(9, 16, requires_grad=True), torch.arange(9) * 100
+    y = torch.arange(9) * 100
     y[3] = -100
-    with Count():
-        heads[0](x, y).loss.backward()
-    names, found = list(Count.names), x.grad.clone()
-    x.grad = None
-    heads[1](x, y).loss.backward()
-    off = (found - x.grad).abs().max().item()
-    weights = [head.edges.weight.grad for head in heads]
-    off = max(off, (weights[0] - weights[1]).abs().max().item())
-    print(json.dumps({"names": names, "off": off}))
+    for assignment in ("frequency", "random", torch.arange(999, -1, -1)):
+        grads, names = [], None
+        for fused in (True, False):
+            torch.manual_seed(0)
+            head = TrellisSoftmax(16, 1000, 8, assignment=assignment, fused=fused)
+            x = torch.randn(9, 16, requires_grad=True)
+            Count.names = []
+            with Count():
+                head(x, y).loss.backward()
+            names = names or Count.names
+            grads.append(torch.cat([x.grad, head.edges.weight.grad]))
+        print(json.dumps({"names": names, "off": (grads[0] - grads[1]).abs().max().item()}))
 
 
-@pytest.mark.parametrize(
-    ("assignment", "n_kernels"),
-    [("'frequency'", 3), ("'random'", 4), ("torch.arange(999, -1, -1)", 3)],
-)
-def test_a_training_step_asks_little_of_the_host(assignment, n_kernels):
+def test_a_training_step_asks_little_of_the_host():
     # The host, which launches kernels one by one, is slower than a GPU that runs them.
     done = subprocess.run(
-        [sys.executable, "-c", f"from test_torch_kernels import *; count_work({assignment})"],
+        [sys.executable, "-c", "import test_torch_kernels; test_torch_kernels.count_work()"],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=Path(__file__).parent,
         capture_output=True,
@@ -90,11 +85,12 @@ def test_a_training_step_asks_little_of_the_host(assignment, n_kernels):
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["off"] < 1e-5
-    kernels = [name for name in found["names"] if name.startswith("triton")]
-    assert len(kernels) == n_kernels
-    assert len(found["names"]) <= 35, found["names"]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    kernels = [sum(name.startswith("triton") for name in step["names"]) for step in found]
+    assert kernels == [3, 4, 3]  # a random codebook has one of its own
+    for step in found:
+        assert step["off"] < 1e-5
+        assert len(step["names"]) <= 36, step["names"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -419,13 +419,13 @@ class TrellisSoftmax(nn.Module):
         k = target.shape[-1] if target.dim() > len(batch) else 1
         labels = target.to(torch.int64).reshape(batch.numel(), k)
         each = [book.path_of(labels, self.ignore_index) for book in self.codebooks]
-        if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-            wrong = labels[each[0] == self.layout.n_classes]
-            if len(wrong):
-                raise ValueError(
-                    f"target must hold labels from 0 to {self.n_classes - 1} or ignore_index "
-                    f"({self.ignore_index}), got {wrong[0].item()}"
-                )
+        unknown = self.layout.n_classes
+        checked = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+        if checked and labels.numel() and each[0].max() == unknown:
+            raise ValueError(
+                f"target must hold labels from 0 to {self.n_classes - 1} or ignore_index "
+                f"({self.ignore_index}), got {labels[each[0] == unknown][0].item()}"
+            )
         return each[0] if self.gate is None else torch.stack(each, 1).flatten(0, 1)
 
     def _log_probs(self, h: Tensor, gate: Tensor | None, paths: Tensor) -> tuple[Tensor, Tensor]:
