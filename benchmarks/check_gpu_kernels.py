@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from reference import Graph
 
-from ltls.torch import TrellisSoftmax, functional, make_layout, triton_kernels, unfused
+from ltls.torch import TrellisSoftmax, functional, launches, make_layout, unfused
 
 TOLERANCE = 1e-4
 SMALL = [(2, 2), (3, 2), (22, 2), (1000, 2), (7, 3), (243, 3), (100, 5), (512, 8), (777, 8),
@@ -103,7 +103,7 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
     paths = rng.integers(n_classes, size=(rows, 1))
     paths[-1] = -1
     given = torch.tensor(paths, device=device)
-    found, total, values = triton_kernels.forward(h, given, layout)
+    found, total, values = launches.forward(h, given, layout)
     with np.errstate(invalid="ignore"):
         log_probs = scores - totals[:, None]
     expected = np.where(paths >= 0, log_probs[places[:, None], paths], 0)
@@ -111,24 +111,24 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
 
     path_grads, total_grads = rng.normal(size=(rows, 1)), rng.normal(size=rows)
     grads = [torch.tensor(g, dtype=total.dtype, device=device) for g in (path_grads, total_grads)]
-    grad = triton_kernels.backward(h, given, total, values, *grads, layout)
+    grad = launches.backward(h, given, total, values, *grads, layout)
     expected = gradient(oracle, marginals, paths, path_grads, total_grads)
     # The gradient has the type of h: bfloat16 has 8 bits.
     errors["gradient"] = error(grad, expected) / (100 if h.element_size() == 2 else 1)
 
     several = rng.integers(-1, n_classes, size=(rows, 3))
     given = torch.tensor(several, device=device)
-    found, total, values = triton_kernels.forward(h, given, layout)
+    found, total, values = launches.forward(h, given, layout)
     expected = np.where(several >= 0, log_probs[places[:, None], several], 0)
     errors["log-probs"] = error(found, expected, 1)
     if h.element_size() > 2:
         path_grads = rng.normal(size=several.shape)
         grads[0] = torch.tensor(path_grads, dtype=total.dtype, device=device)
-        grad = triton_kernels.backward(h, given, total, values, *grads, layout)
+        grad = launches.backward(h, given, total, values, *grads, layout)
         expected = gradient(oracle, marginals, several, path_grads, total_grads)
         errors["gradients"] = error(grad, expected)
 
-    best, values = triton_kernels.topk(h, layout, k)
+    best, values = launches.topk(h, layout, k)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     sorted_scores = np.take_along_axis(scores, order, 1)
     errors["top-k scores"] = error(values, sorted_scores)
@@ -164,10 +164,10 @@ def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, floa
     total = unfused.log_partition(exact, layout)
     log_prob = score - total[:, None]
     log_prob.sum().backward()
-    found, totals, values = triton_kernels.forward(h, paths.to(device), layout)
+    found, totals, values = launches.forward(h, paths.to(device), layout)
     ones = torch.ones_like(found)
-    grad = triton_kernels.backward(h, paths.to(device), totals, values, ones, None, layout)
-    best, best_scores = triton_kernels.topk(h, layout, k)
+    grad = launches.backward(h, paths.to(device), totals, values, ones, None, layout)
+    best, best_scores = launches.topk(h, layout, k)
     again = unfused.path_scores(exact, best.cpu(), layout)
     _, expected = unfused.topk(exact.detach(), layout, k)
     return {
@@ -183,31 +183,41 @@ def check_wrong_paths(device: str) -> dict[str, float]:
     layout = make_layout(22, 2)
     h = torch.zeros(3, layout.n_edges, device=device)
     paths = torch.tensor([[0], [22], [2**40]], device=device)
-    found, _, _ = triton_kernels.forward(h, paths, layout)
+    found, _, _ = launches.forward(h, paths, layout)
     return {"NaN for a wrong path": float(found.isnan().flatten().tolist() != [False, True, True])}
+
+
+def check_tables(device: str) -> dict[str, float]:
+    labels = torch.tensor([-100, -1, 0, 1, 4, 5, 2**40], device=device)
+    table = torch.tensor([3, 1, 4, 0, 6], dtype=torch.int32, device=device)
+    wrong = 0.0
+    for given, known in ((table, [3, 1, 6]), (table.long(), [3, 1, 6]), (None, [0, 1, 4])):
+        found = launches.look_up(labels, given, 5, 7, -100).tolist()
+        wrong += found != [-1, 7, *known, 7, 7]
+    return {"wrong": wrong}
 
 
 def check_permutations(device: str) -> dict[str, float]:
     wrong = 0.0
     for sizes, seed, labels, paths in PERMUTED:
-        found = triton_kernels.permute(
+        found = launches.permute(
             torch.tensor(labels, device=device), _key(seed, device), sizes, False
         )
         wrong += found.tolist() != paths
     for sizes in ([1], [2], [5], [1000], [4096], [7, 8, 300]):
         every = torch.arange(sizes[-1], device=device)
-        there = triton_kernels.permute(every, _key(2**64 - 5, device), sizes, False)
-        back = triton_kernels.permute(there, _key(2**64 - 5, device), sizes, True)
+        there = launches.permute(every, _key(2**64 - 5, device), sizes, False)
+        back = launches.permute(there, _key(2**64 - 5, device), sizes, True)
         wrong += not (torch.equal(back, every) and torch.equal(there.sort().values, every))
         for first, end in itertools.pairwise([0, *sizes]):
             wrong += not bool(((there[first:end] >= first) & (there[first:end] < end)).all())
     outside = torch.tensor([-100, -1, 0, 299, 300, 2**40], device=device)
-    found = triton_kernels.permute(outside, _key(3, device), [300], False).tolist()
+    found = launches.permute(outside, _key(3, device), [300], False).tolist()
     wrong += found[:2] != [-1, -1] or found[4:] != [300, 300]
     sizes = [2**62 - 3]
     some = torch.tensor(np.random.default_rng(0).integers(sizes[0], size=1000), device=device)
-    there = triton_kernels.permute(some, _key(1, device), sizes, False)
-    wrong += not torch.equal(triton_kernels.permute(there, _key(1, device), sizes, True), some)
+    there = launches.permute(some, _key(1, device), sizes, False)
+    wrong += not torch.equal(launches.permute(there, _key(1, device), sizes, True), some)
     return {"permutation": wrong}
 
 
@@ -324,6 +334,7 @@ def cases(device: str, quick: bool) -> Iterator[tuple[str, object]]:
                 lambda s=size, h=h: check_huge(s, h, 4),
             )
     yield "paths out of range", lambda: check_wrong_paths(device)
+    yield "codebooks that are tables", lambda: check_tables(device)
     yield "random codebooks", lambda: check_permutations(device)
     if device != "cpu":
         for n_trellises, assignment in [(1, "frequency"), (1, "random"), (3, "random")]:

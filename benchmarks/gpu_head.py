@@ -3,10 +3,12 @@
 A step is forward, backward (into the weights and the input) and AdamW; memory is the peak above
 what the input needs: weights, gradients, the optimizer's state and everything in between. Targets
 are Zipf-distributed. Times are medians between CUDA events of steps that follow each other. What
-fails, or does not fit into memory, says so and the rest goes on.
+fails, or does not fit into memory, says so and the rest goes on; cut-cross-entropy, which can leave
+a GPU unusable for the process that called it, has a process of its own.
 
-Writes gpu_head.{json,md}, in under four minutes on an H200; torch, triton and numpy are all it
-needs (and cut-cross-entropy, if it is to be measured; PYTHONPATH may name a folder that has it):
+Writes gpu_head.{json,md} after every point, in under five minutes on an H200; torch, triton and
+numpy are all it needs (and cut-cross-entropy, if it is to be measured; PYTHONPATH may name a folder
+that has it):
 
     PYTHONPATH=src python benchmarks/gpu_head.py --output docs/benchmarks
     PYTHONPATH=src:FOLDER python benchmarks/gpu_head.py --output docs/benchmarks
@@ -22,7 +24,10 @@ import argparse
 import contextlib
 import gc
 import importlib.util
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -39,6 +44,8 @@ WIDTHS = (2, 8, 32)
 # Of each, those below half of the classes; the faster of the two is reported.
 CUTOFFS = ((2_000, 20_000, 200_000, 2_000_000), (10_000, 100_000, 1_000_000))
 SECONDS_PER_TIMING = 0.3
+SECONDS_APART = 60  # for one head in a process of its own
+TOO_LARGE = "does not fit"
 # How often weights pass through memory in a step: read by two products, their gradient written
 # and read, weight and both moments of AdamW read and written.
 PASSES_OF_WEIGHTS = 10
@@ -140,6 +147,7 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
             "head": "cut-cross-entropy, bf16",
             "make": lambda: there(CutCrossEntropy, in_features, n_classes),
             "training only": True,
+            "apart": True,
         }
     yield {"head": "nn.Linear + cross_entropy", **full}
     yield {"head": "nn.Linear + cross_entropy, bf16", "bf16": True, **full}
@@ -189,7 +197,7 @@ def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[
         try:
             row[f"top-{TOP} ms"] = device.median(top)
         except torch.OutOfMemoryError:
-            row[f"top-{TOP} ms"] = "out of memory"
+            row[f"top-{TOP} ms"] = TOO_LARGE
     return row
 
 
@@ -208,14 +216,42 @@ def captured(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
+def inputs(batch: int, in_features: int, n_classes: int, device: str) -> tuple[Tensor, Tensor]:
+    """Return the input vectors and targets of one point."""
+    x = torch.randn(batch, in_features, device=device, requires_grad=True)
+    return x, zipf(batch, n_classes, device)
+
+
 def attempt(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[str, Any]:
+    """Measure, or say why not."""
     try:
         return measure(case, x, y, device)
     except torch.OutOfMemoryError:
-        return {"error": "out of memory"}
+        return {"error": TOO_LARGE}
     except Exception as error:
         first = (str(error).strip() or "?").splitlines()[0]
         return {"error": f"{type(error).__name__}: {first[:200]}"}
+
+
+def attempt_apart(in_features: int, n_classes: int, seconds: float) -> dict[str, Any]:
+    """Measure what is to run apart in a process of its own."""
+    command = [sys.executable, __file__, "--apart", str(in_features), str(n_classes)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return {"error": f"stopped after {seconds:.0f} s"}
+    try:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (IndexError, ValueError):
+        last = (done.stderr.strip() or "?").splitlines()[-1]
+        return {"error": f"ended with status {done.returncode}: {last[:200]}"}
+
+
+def run_apart(in_features: int, n_classes: int, device: Device) -> None:
+    """Print as JSON what was found, in the process that `attempt_apart` starts."""
+    x, y = inputs(BATCH, in_features, n_classes, device.name)
+    (case,) = (c for c in heads(in_features, n_classes, device.name) if c.get("apart"))
+    print(json.dumps(attempt(case, x, y, device)), flush=True)
 
 
 def faster(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -303,12 +339,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it work at all?")
-    parser.add_argument("--seconds", type=float, default=220, help="after which nothing is begun")
+    parser.add_argument("--seconds", type=float, default=230, help="after which nothing is begun")
+    parser.add_argument("--apart", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.manual_seed(0)
     start = time.perf_counter()
     device = Device(options.device, 0.02 if options.quick else SECONDS_PER_TIMING)
+    if options.apart:
+        run_apart(*options.apart, device)
+        return
     batch, sizes, classes = BATCH, IN_FEATURES, CLASSES
     if options.quick:
         batch, sizes, classes = 64, (16,), (1_000, 10_000)
@@ -316,7 +356,7 @@ def main() -> None:
     if device.is_gpu:
         about["gpu"] = torch.cuda.get_device_name()
         about["triton"] = machine.version("triton")
-    about["TF32 products"] = str(torch.backends.cuda.matmul.allow_tf32)
+    about["TF32 products"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
     if not importlib.util.find_spec("cut_cross_entropy"):
         about["cut-cross-entropy"] = "not installed, left out"
     rows: list[dict[str, Any]] = []
@@ -325,14 +365,17 @@ def main() -> None:
     points = [(size, c) for c in sorted(classes, key=lambda c: c != 10**6) for size in sizes]
     for size, n_classes in points:
         device.settle()
-        x = torch.randn(batch, size, device=options.device, requires_grad=True)
-        y = zipf(batch, n_classes, options.device)
+        x, y = inputs(batch, size, n_classes, options.device)
         here = []
         for case in heads(size, n_classes, options.device):
             kept = {key: case[key] for key in ("head", "cutoffs") if key in case}
             row = {"in_features": size, "C": n_classes, **kept}
-            if time.perf_counter() - start > options.seconds:
+            left = options.seconds - (time.perf_counter() - start)
+            if left <= 0:
                 row["error"] = f"not run: {options.seconds:.0f} s were over"
+            elif case.get("apart"):
+                device.settle()
+                row |= attempt_apart(size, n_classes, min(left, SECONDS_APART))
             else:
                 row |= attempt(case, x, y, device)
             here.append(row)

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -41,8 +42,17 @@ def description(*packages: str) -> dict[str, str]:
         "python": platform.python_version(),
         "ltls": ltls.__version__,
         **{package: version(package) for package in packages},
-        "command": "python " + " ".join(sys.argv),
+        "command": shlex.join(["python", *map(_shown, sys.argv)]),
     }
+
+
+def _shown(argument: str) -> str:
+    """Return a path as it is from the top of the repository, without the folders of a machine."""
+    path = Path(argument)
+    top = RESULTS.parent.parent
+    if path.is_absolute() and path.is_relative_to(top):
+        return str(path.relative_to(top))
+    return path.name if path.is_absolute() else argument
 
 
 def write(folder: Path, name: str, result: dict[str, Any], text: str) -> None:

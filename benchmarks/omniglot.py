@@ -8,8 +8,8 @@ frequent; codebooks are *random*, or *learned*: re-assigned once, after a quarte
 so that classes with similar mean hidden vectors share edges.
 
 The data set is looked for in the folder that --data or the environment variable LTLS_DATA names
-(omniglot_train.txt.xz, omniglot_test.txt.xz). Writes omniglot.{json,md}, in under three minutes on
-an H200; torch, triton and numpy are all it needs:
+(omniglot_train.txt.xz, omniglot_test.txt.xz). Writes omniglot.{json,md} after every row, in under
+four minutes on an H200; torch, triton and numpy are all it needs:
 
     PYTHONPATH=src python benchmarks/omniglot.py --data FOLDER --output docs/benchmarks
 
@@ -21,6 +21,7 @@ A small version, for a CPU:
 from __future__ import annotations
 
 import argparse
+import itertools
 import lzma
 import math
 import os
@@ -42,7 +43,8 @@ REASSIGN_AFTER = 1 / 4  # of the training
 VALIDATION = 8  # one in so many of the rows to learn from chooses the learning rate
 RATES = (1e-3, 3e-3)
 EPOCHS = {"linear": 30, "2×500 ReLU": 40, "convolutional": 30}
-SHORT = 1 / 5  # of the epochs, to choose a learning rate
+SHORT = 1 / 8  # of the epochs, to choose a learning rate
+WANTED = 1.0  # points of P@1 that a trellis may lose on the convolutional network
 
 
 def read(path: Path, n_rows: int | None = None) -> tuple[Tensor, Tensor]:
@@ -120,7 +122,9 @@ class Experiment:
         """Train a network with a new head."""
         torch.manual_seed(0)
         make, size = self.bodies[name]
-        body, head = make().to(self.device), case["make"](size, self.n_classes).to(self.device)
+        # With channels last no convolution has to move its numbers about first.
+        body = make().to(self.device, memory_format=torch.channels_last)
+        head = case["make"](size, self.n_classes).to(self.device)
         images, labels = rows
         per_epoch = math.ceil(len(labels) / BATCH)
         steps = epochs * per_epoch
@@ -142,6 +146,7 @@ class Experiment:
             for group in optimizer.param_groups:
                 group["lr"] = rate * scale
             x = images[some] if name == "linear" else bent(images[some])
+            x = x.contiguous(memory_format=torch.channels_last)
             optimizer.zero_grad()
             with self.cast():
                 hidden = body(x)
@@ -200,15 +205,19 @@ class Experiment:
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Name the heads."""
-    yield {"head": "full softmax", "make": Full}
-    for width in (32, 8, 2):
-        for learned in (True, False):
-            yield {
-                "head": f"trellis, width {width}, {'learned' if learned else 'random'}",
-                "make": lambda d, n, w=width: Trellis(d, n, w, assignment=mixed(n)),
-                "learned": learned,
-            }
+    """Name networks and heads, those first without which the comparison says nothing."""
+    for round_ in (True, False):
+        for network in reversed(EPOCHS):
+            if round_:
+                yield {"network": network, "head": "full softmax", "make": Full}
+            for width, learned in itertools.product((32, 8, 2), (True, False)):
+                if round_ == (learned and width > 2):
+                    yield {
+                        "network": network,
+                        "head": f"trellis, width {width}, {'learned' if learned else 'random'}",
+                        "make": lambda d, n, w=width: Trellis(d, n, w, assignment=mixed(n)),
+                        "learned": learned,
+                    }
 
 
 def mixed(n_classes: int) -> Tensor:
@@ -219,14 +228,27 @@ def mixed(n_classes: int) -> Tensor:
 def report(result: dict[str, Any]) -> str:
     lines = ["# Omniglot: 1,623 handwritten characters", ""]
     lines += [
-        "The same network before every head, images bent a little at random but for the linear "
-        "model; figures on drawers that were held out.",
+        "The paper's own experiment in kind: on small dense features a linear model on a trellis "
+        "fails, and a network on the same trellis does not. The same network before every head, "
+        "images bent a little at random but for the linear model; figures on drawers that were "
+        "held out. Codebooks are *random*, or *learned*: re-assigned once, after a quarter of the "
+        "training, so that characters with similar mean hidden vectors share edges.",
         "",
     ]
     lines += [f"- {key}: {value}" for key, value in result["about"].items()]
     lines += ["", "| network | head | head parameters | P@1 | R@5 | NLL | rate | seconds |"]
     lines += ["|---|---|---:|---:|---:|---:|---:|---:|"]
     lines += [table_row(row) for row in result["rows"]]
+    done = [row for row in result["rows"] if "error" not in row]
+    at = {r["head"]: r["P@1"] for r in done if r["network"] == "convolutional"}
+    full = at.pop("full softmax", None)
+    if full is not None and at:
+        best = max(at, key=lambda head: at[head])
+        lines += [
+            "",
+            f"Wanted of a trellis on the convolutional network: at most {WANTED:g} point of P@1 "
+            f"below the full softmax. Found: {100 * (at[best] - full):+.2f} points ({best}).",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -247,7 +269,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="does it work at all?")
     parser.add_argument("--only", nargs="+", choices=EPOCHS, default=list(EPOCHS), help="networks")
-    parser.add_argument("--seconds", type=float, default=165, help="after which nothing is begun")
+    parser.add_argument("--seconds", type=float, default=225, help="after which nothing is begun")
     options = parser.parse_args()
     if options.data is None:
         parser.error("--data must name the folder of the data set, or LTLS_DATA")
@@ -261,26 +283,30 @@ def main() -> None:
     if options.device != "cpu":
         about["gpu"] = torch.cuda.get_device_name()
     about["rows"] = f"{len(parts[0][1]):,} to learn from, {len(parts[1][1]):,} to test"
-    about["training"] = f"AdamW, batches of {BATCH}, epochs {EPOCHS}, bf16 products on a GPU"
-    result: dict[str, Any] = {"about": about, "rows": []}
-    longest = 0.0
-    for name in reversed(
-        [name for name in EPOCHS if name in options.only]
-    ):  # what is asked for is asked of the convolutional network
-        for case in cases():
-            row, begun = {"network": name, "head": case["head"]}, time.perf_counter()
-            if begun - start + longest > options.seconds:
-                row["error"] = "not run: the time was over"
-            else:
-                try:
-                    row |= of.run(name, case, 4 if options.small else EPOCHS[name])
-                except Exception as error:
-                    row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-                longest = time.perf_counter() - begun
-            result["rows"].append(row)
-            print(table_row(row), flush=True)
-            about["took"] = f"{time.perf_counter() - start:.0f} s"
-            machine.write(options.output, "omniglot", result, report(result))
+    epochs = ", ".join(f"{n} epochs ({name})" for name, n in EPOCHS.items())
+    about["training"] = f"AdamW, batches of {BATCH}, {epochs}, bf16 products on a GPU"
+    rows: list[dict[str, Any]] = []
+    result = {"about": about, "rows": rows}
+    longest = dict.fromkeys(EPOCHS, 0.0)
+    order = list(EPOCHS)
+    for case in cases():
+        name = case["network"]
+        if name not in options.only:
+            continue
+        row, begun = {"network": name, "head": case["head"]}, time.perf_counter()
+        if begun - start + longest[name] > options.seconds:
+            row["error"] = "not run: the time was over"
+        else:
+            try:
+                row |= of.run(name, case, 4 if options.small else EPOCHS[name])
+            except Exception as error:
+                row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            longest[name] = max(longest[name], time.perf_counter() - begun)
+        rows.append(row)
+        rows.sort(key=lambda row: order.index(row["network"]))
+        print(table_row(row), flush=True)
+        about["took"] = f"{time.perf_counter() - start:.0f} s"
+        machine.write(options.output, "omniglot", result, report(result))
     print(report(result))
 
 

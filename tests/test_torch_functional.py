@@ -209,12 +209,13 @@ def test_compiles_without_a_graph_break():
     torch.testing.assert_close(grad, expected)
 
 
-@pytest.mark.parametrize("operator", ["log_probs", "topk", "permute"])
+@pytest.mark.parametrize("operator", ["log_probs", "topk", "look_up", "permute"])
 def test_operators_keep_the_contract_of_torch(operator):
     h = edge_scores(19, 3, dtype=torch.float32).requires_grad_()
     arguments = {
         "log_probs": (h, torch.tensor([[0], [3], [-1]]), 22, 2),
         "topk": (h.detach(), 3, 22, 2),
+        "look_up": (torch.arange(-1, 30), torch.arange(22).flip(0), 22, 22, -1),
         "permute": (torch.arange(22), torch.tensor([5]), [10, 22], False),
     }
     torch.library.opcheck(getattr(torch.ops.ltls, operator).default, arguments[operator])

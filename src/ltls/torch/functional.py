@@ -114,11 +114,10 @@ def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
         return unfused.marginals(rows, layout_of(trellis)).reshape(h.shape)
     paths = _no_paths(rows)
     size = trellis.n_classes, trellis.width
-    none, totals, values = torch.ops.ltls.log_probs(rows, paths, *size)
+    none, totals, values = operators.log_probs(rows, paths, *size)
     ones = torch.ones_like(totals)
-    return torch.ops.ltls.log_probs_backward(
-        rows, paths, totals, values, none, ones, *size
-    ).reshape(h.shape)
+    grad = operators.log_probs_backward(rows, paths, totals, values, none, ones, *size)
+    return grad.reshape(h.shape)
 
 
 def viterbi(h: Tensor, trellis: AnyTrellis) -> tuple[Tensor, Tensor]:
@@ -160,7 +159,7 @@ def topk(h: Tensor, trellis: AnyTrellis, k: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"k must be at least 1, got {k}")
     rows, k = _rows(h, trellis).detach(), min(k, trellis.n_classes)
     if operators.is_fused(rows, trellis):
-        paths, scores = torch.ops.ltls.topk(rows, k, trellis.n_classes, trellis.width)
+        paths, scores = operators.topk(rows, k, trellis.n_classes, trellis.width)
     else:
         paths, scores = unfused.topk(rows.to(real_of(rows)), layout_of(trellis), k)
     shape = (*h.shape[:-1], k)
@@ -249,7 +248,7 @@ def log_probs_and_totals(
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities of paths (rows, k) and the log-partitions (rows,)."""
     if fused and operators.is_fused(h, trellis):
-        log_probs, totals, _ = torch.ops.ltls.log_probs(h, paths, trellis.n_classes, trellis.width)
+        log_probs, totals, _ = operators.log_probs(h, paths, trellis.n_classes, trellis.width)
         return log_probs, totals
     h, layout = h.to(real_of(h)), layout_of(trellis)
     totals = unfused.log_partition(h, layout)

@@ -195,29 +195,29 @@ class TrellisSoftmax(nn.Module):
         >>> head.edges.weight.grad.shape == head.edges.weight.shape
         True
         """
-        labels, counted = self._labels(input, target)
+        paths = self._paths(input, target)
         h, gate = self._rows(input)
-        log_probs, totals = self._log_probs(h, gate, labels)
+        log_probs, totals = self._log_probs(h, gate, paths)
+        first = paths if gate is None else paths[:: self.n_trellises]
+        ignored = first.clamp(max=0)  # −1 where a target is, else 0
         if gate is not None:
-            log_probs = torch.where(counted, log_probs, 0)
+            log_probs = torch.where(ignored < 0, 0, log_probs)
         if target.dim() == input.dim():
-            n_labels = counted.sum(1)
-            output = log_probs.sum(1) / n_labels.clamp(min=1)
-            counted = n_labels > 0
-        else:
-            output, counted = log_probs.squeeze(1), counted.squeeze(1)
-        gain = output
+            n_labels = (ignored + 1).sum(1, keepdim=True)
+            log_probs = log_probs.sum(1, keepdim=True) / n_labels.clamp(min=1)
+            ignored = n_labels.clamp(max=1) - 1
+        gain = log_probs
         if self.label_smoothing:
-            uniform = (h[:, 0].to(totals.dtype) * self.uniform).sum(1) - totals
-            gain = torch.lerp(output, uniform, self.label_smoothing)
-            gain = torch.where(counted, gain, 0)
-        if self.reduction == "mean":
-            loss = -(gain.sum() / counted.sum())
-        elif self.reduction == "sum":
-            loss = -gain.sum()
-        else:
-            loss = -gain.reshape(input.shape[:-1])
-        return HeadOutput(output.reshape(input.shape[:-1]), loss)
+            uniform = (h.to(totals.dtype) * self.uniform).sum(1) - totals
+            gain = torch.lerp(log_probs, uniform[:, None], self.label_smoothing)
+        # Every row has one column: torch's own kernel ignores and reduces, in one launch.
+        loss = nn.functional.nll_loss(
+            gain, ignored.squeeze(1), ignore_index=-1, reduction=self.reduction
+        )
+        batch = input.shape[:-1]
+        return HeadOutput(
+            log_probs.reshape(batch), loss.reshape(batch) if self.reduction == "none" else loss
+        )
 
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the scores of all edges, shape (…, n_trellises, n_edges).
@@ -231,9 +231,7 @@ class TrellisSoftmax(nn.Module):
         >>> head.edge_scores(x).shape == (5, 1, head.layout.n_edges)
         True
         """
-        if self.unit_length:
-            input = nn.functional.normalize(input, dim=-1)  # noqa: A001
-        return self.edges(input).unflatten(-1, (self.n_trellises, self.layout.n_edges))
+        return self._edges(input).unflatten(-1, (self.n_trellises, self.layout.n_edges))
 
     def log_prob(self, input: Tensor, target: Tensor | None = None) -> Tensor:  # noqa: A002
         """Return the log-probabilities of labels.
@@ -261,9 +259,10 @@ class TrellisSoftmax(nn.Module):
         if target is None:
             every = torch.arange(self.n_classes, device=input.device)
             target = every.expand(*input.shape[:-1], -1)
-        labels, counted = self._labels(input, target)
-        log_probs, _ = self._log_probs(*self._rows(input), labels)
-        return torch.where(counted, log_probs, 0).reshape(target.shape)
+        paths = self._paths(input, target)
+        log_probs, _ = self._log_probs(*self._rows(input), paths)
+        ignored = paths[:: self.n_trellises] < 0
+        return torch.where(ignored, 0, log_probs).reshape(target.shape)
 
     def topk(self, input: Tensor, k: int) -> tuple[Tensor, Tensor]:  # noqa: A002
         """Return the k most probable labels and their log-probabilities, best first.
@@ -283,7 +282,9 @@ class TrellisSoftmax(nn.Module):
         """
         k = min(as_integer("k", k, at_least=1), self.n_classes)
         with torch.no_grad():
-            labels, log_probs = decoding.topk(*self._rows(input), self.layout, self.codebooks, k)
+            h, gate = self._rows(input)
+            h = h.unflatten(0, (-1, self.n_trellises))
+            labels, log_probs = decoding.topk(h, gate, self.layout, self.codebooks, k)
         shape = (*input.shape[:-1], labels.shape[-1])
         return labels.reshape(shape), log_probs.reshape(shape)
 
@@ -341,6 +342,7 @@ class TrellisSoftmax(nn.Module):
         with torch.no_grad():
             h, gate = self._rows(input)
             paths = functional.sample(h, self.layout, n, temperature, generator)
+            paths = paths.unflatten(0, (-1, self.n_trellises))
             each = [book.label_of(paths[:, r]) for r, book in enumerate(self.codebooks)]
             labels = each[0]
             if gate is not None:
@@ -381,21 +383,31 @@ class TrellisSoftmax(nn.Module):
         fit_rows(head, linear, options.get("counts"))
         return head
 
+    def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
+        if self.unit_length:
+            input = nn.functional.normalize(input, dim=-1)  # noqa: A001
+        return self.edges(input)
+
     def _rows(self, input: Tensor) -> tuple[Tensor, Tensor | None]:  # noqa: A002
-        """Return edge scores (rows, trellises, edges), and the log-weights of several trellises."""
+        """Return edge scores (rows · trellises, edges), and several trellises' log-weights.
+
+        What changes no shape is left out, here and below: even a view takes the host longer than a
+        kernel takes the GPU, once forward and once back.
+        """
         if input.shape[-1:] != (self.in_features,):
             raise ValueError(
                 f"input must have shape (…, {self.in_features}), got {tuple(input.shape)}"
             )
-        rows = input.reshape(input.shape[:-1].numel(), self.in_features)
-        h = self.edge_scores(rows)
+        rows = input if input.dim() == 2 else input.reshape(-1, self.in_features)
+        h = self._edges(rows)
         if self.gate is None:
             return h, None
         gate = self.gate(rows)
+        h = h.reshape(-1, self.layout.n_edges)
         return h, torch.log_softmax(gate.to(real_of(gate)), -1)
 
-    def _labels(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
-        """Return targets as (rows, k), −1 where ignored, and which of them are not."""
+    def _paths(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the targets' paths (rows · trellises, k), −1 where they are ignored."""
         batch = input.shape[:-1]
         if target.is_floating_point() or target.dtype == torch.bool:
             raise TypeError(f"target must hold integers, got {target.dtype}")
@@ -405,30 +417,24 @@ class TrellisSoftmax(nn.Module):
                 f"{tuple(target.shape)}"
             )
         k = target.shape[-1] if target.dim() > len(batch) else 1
-        rows = target.to(torch.int64).reshape(batch.numel(), k)
-        counted = rows != self.ignore_index
-        # A wrong label must not pass for an ignored one: it becomes too large, and so NaN on a GPU.
-        labels = torch.where(counted, torch.where(rows < 0, self.n_classes, rows), -1)
+        labels = target.to(torch.int64).reshape(batch.numel(), k)
+        each = [book.path_of(labels, self.ignore_index) for book in self.codebooks]
+        unknown = self.layout.n_classes
         checked = labels.device.type == "cpu" and not torch.compiler.is_compiling()
-        if checked and labels.numel() and labels.max() >= self.n_classes:
-            wrong = rows.flatten()[labels.flatten().argmax()].item()
+        if checked and labels.numel() and each[0].max() == unknown:
             raise ValueError(
                 f"target must hold labels from 0 to {self.n_classes - 1} or ignore_index "
-                f"({self.ignore_index}), got {wrong}"
+                f"({self.ignore_index}), got {labels[each[0] == unknown][0].item()}"
             )
-        return labels, counted
+        return each[0] if self.gate is None else torch.stack(each, 1).flatten(0, 1)
 
-    def _log_probs(self, h: Tensor, gate: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the labels' log-probabilities, (rows, k), and every trellis' log-partition.
+    def _log_probs(self, h: Tensor, gate: Tensor | None, paths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the paths' log-probabilities, (rows, k), and every trellis' log-partition.
 
-        Labels of −1 have 0, or so close to it as the weights of a gate add up to 1.
+        Paths of −1 have 0, or so close to it as the weights of a gate add up to 1.
         """
-        each = [book.path_of(labels) for book in self.codebooks]
-        paths = each[0] if gate is None else torch.stack(each, 1).flatten(0, 1)
-        log_probs, totals = functional.log_probs_and_totals(
-            h.flatten(0, 1), paths, self.layout, self.fused
-        )
+        log_probs, totals = functional.log_probs_and_totals(h, paths, self.layout, self.fused)
         if gate is not None:
-            of_trellises = log_probs.reshape(*gate.shape, labels.shape[1])
+            of_trellises = log_probs.reshape(*gate.shape, paths.shape[1])
             log_probs = torch.logsumexp(of_trellises + gate[:, :, None], 1)
         return log_probs, totals

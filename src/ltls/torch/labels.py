@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import operators
+
 
 class LabelPaths(nn.Module):
     """Labels in the order of their paths: label i has path i, and nothing is stored.
 
-    The lookups are for tensors of any shape, and nothing in them waits for a GPU. A label below 0
-    has path −1; one that does not exist has path `n_paths`, which has no score either.
+    The lookups are for tensors of any shape, and nothing in them waits for a GPU. The label that is
+    ignored has path −1; one that does not exist has path `n_paths`, which has no score either.
     """
 
     def __init__(self, n_labels: int, n_paths: int) -> None:
@@ -20,9 +22,9 @@ class LabelPaths(nn.Module):
         self.n_labels = n_labels
         self.n_paths = n_paths
 
-    def path_of(self, labels: Tensor) -> Tensor:
+    def path_of(self, labels: Tensor, ignored: int = -1) -> Tensor:
         """Return the paths of labels."""
-        return labels.clamp(-1, self.n_labels)
+        return operators.look_up(labels, None, self.n_labels, self.n_paths, ignored)
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths from −1 on, −1 for a free path."""
@@ -54,15 +56,14 @@ class KeyedPaths(LabelPaths):
         signed = seed - 2**64 if seed >= 2**63 else seed
         self.register_buffer("seed", torch.tensor([signed], dtype=torch.int64))
 
-    def path_of(self, labels: Tensor) -> Tensor:
+    def path_of(self, labels: Tensor, ignored: int = -1) -> Tensor:
         """Return the paths of labels."""
-        if self.n_labels < self.n_paths:
-            labels = torch.where(labels < self.n_labels, labels, self.n_paths)
-        return torch.ops.ltls.permute(labels, self.seed, self.sizes, False)
+        known = super().path_of(labels, ignored)
+        return operators.permute(known, self.seed, self.sizes, False)
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths from −1 on, −1 for a free path."""
-        labels = torch.ops.ltls.permute(paths, self.seed, self.sizes, True)
+        labels = operators.permute(paths, self.seed, self.sizes, True)
         return torch.where(labels < self.n_labels, labels, -1)
 
 
@@ -83,19 +84,18 @@ class TablePaths(LabelPaths):
     def __init__(self, paths: Tensor, n_paths: int) -> None:
         super().__init__(len(paths), n_paths)
         small = torch.int32 if n_paths < 2**31 - 1 else torch.int64
-        labels = torch.full((n_paths + 1,), -1, dtype=small)
+        labels = torch.full((n_paths + 1,), -1, dtype=small)  # one more, for path −1
         labels[paths] = torch.arange(len(paths), dtype=small)
         if paths.min() < 0 or paths.max() >= n_paths or (labels >= 0).sum() != len(paths):
             raise ValueError(
                 f"a codebook must give every label a path of its own between 0 and {n_paths - 1}"
             )
-        # Two more entries, and one, are what labels and paths that do not exist find.
-        self.register_buffer("paths", torch.cat([paths, torch.tensor([n_paths, -1])]).to(small))
+        self.register_buffer("paths", paths.to(small))
         self.register_buffer("labels", labels)
 
-    def path_of(self, labels: Tensor) -> Tensor:
+    def path_of(self, labels: Tensor, ignored: int = -1) -> Tensor:
         """Return the paths of labels."""
-        return self.paths[labels.clamp(-1, self.n_labels)].to(torch.int64)
+        return operators.look_up(labels, self.paths, self.n_labels, self.n_paths, ignored)
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths from −1 on, −1 for a free path."""

@@ -2,7 +2,9 @@
 
 Two operators do all the training: the log-probabilities of given paths together with the
 log-partition, and their gradient. Registered with torch they are opaque to its compiler and have
-shapes that it can infer, so that `torch.compile` traces through them without a break.
+shapes that it can infer, so that `torch.compile` traces through them without a break. Where torch
+traces nothing the same functions are called directly, which takes the host a third of the time: it
+is slower than the GPU that it launches kernels on.
 """
 
 from __future__ import annotations
@@ -36,6 +38,15 @@ def real_of(h: Tensor) -> torch.dtype:
     return torch.float64 if h.dtype == torch.float64 else torch.float32
 
 
+def _on_gpu(values: Tensor) -> bool:
+    return values.is_cuda and HAS_TRITON
+
+
+def _is_eager(values: Tensor) -> bool:
+    """Whether these are plain numbers, and nothing that torch traces."""
+    return not torch.compiler.is_compiling() and type(values) is Tensor
+
+
 @lru_cache(maxsize=256)
 def _engine_trellis(n_classes: int, width: int) -> Any:
     from ltls import Trellis
@@ -50,20 +61,26 @@ def _on_cpu(h: Tensor, n_classes: int, width: int) -> tuple[Any, Any, int]:
     return _engine_trellis(n_classes, width), array, n_jobs
 
 
-@torch.library.custom_op("ltls::log_probs", mutates_args=())
 def log_probs(
     h: Tensor, paths: Tensor, n_classes: int, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities of some paths of every row, its log-partition, and states' values.
 
-    A path of −1 has 0, and no gradient. The values are what the way back needs, on a GPU; the
-    engine finds them again, and they are empty.
+    The first two have gradients. A path of −1 has 0, and no gradient. The values are what the way
+    back needs, on a GPU; the engine finds them again, and they are empty.
     """
-    if h.is_cuda:
-        from . import triton_kernels
+    compute = _LogProbs.apply if _is_eager(h) else torch.ops.ltls.log_probs
+    return compute(h, paths, n_classes, width)
+
+
+def _log_probs(
+    h: Tensor, paths: Tensor, n_classes: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    if _on_gpu(h):
+        from . import launches
 
         layout = make_layout(n_classes, width)
-        return triton_kernels.forward(h.contiguous(), paths.contiguous(), layout)
+        return launches.forward(h.contiguous(), paths.contiguous(), layout)
     trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
     totals = torch.from_numpy(trellis.log_partition(rows, n_jobs))
     result = totals.new_empty(paths.shape)
@@ -73,7 +90,10 @@ def log_probs(
     return result, totals, totals.new_empty(0)
 
 
-@log_probs.register_fake
+_operator = torch.library.custom_op("ltls::log_probs", _log_probs, mutates_args=())
+
+
+@_operator.register_fake
 def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     layout, real = make_layout(n_classes, width), real_of(h)
     shape = (h.shape[0], layout.n_slices + 1, layout.width) if h.is_cuda else (0,)
@@ -84,7 +104,6 @@ def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Ten
     )
 
 
-@torch.library.custom_op("ltls::log_probs_backward", mutates_args=())
 def log_probs_backward(
     h: Tensor,
     paths: Tensor,
@@ -96,11 +115,27 @@ def log_probs_backward(
     width: int,
 ) -> Tensor:
     """Return the gradient in h: `grads` on the edges of paths, and the rest on the marginals."""
-    if h.is_cuda:
-        from . import triton_kernels
+    # Only where gradients of gradients are asked for is a way back recorded: to be refused.
+    direct = _is_eager(h) and not torch.is_grad_enabled()
+    compute = _log_probs_backward if direct else torch.ops.ltls.log_probs_backward
+    return compute(h, paths, totals, values, grads, total_grads, n_classes, width)
+
+
+def _log_probs_backward(
+    h: Tensor,
+    paths: Tensor,
+    totals: Tensor,
+    values: Tensor,
+    grads: Tensor,
+    total_grads: Tensor | None,
+    n_classes: int,
+    width: int,
+) -> Tensor:
+    if _on_gpu(h):
+        from . import launches
 
         layout = make_layout(n_classes, width)
-        return triton_kernels.backward(
+        return launches.backward(
             h.contiguous(), paths.contiguous(), totals, values, grads, total_grads, layout
         )
     trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
@@ -116,7 +151,12 @@ def log_probs_backward(
     return result.to(h.dtype)
 
 
-@log_probs_backward.register_fake
+_backward_operator = torch.library.custom_op(
+    "ltls::log_probs_backward", _log_probs_backward, mutates_args=()
+)
+
+
+@_backward_operator.register_fake
 def _(
     h: Tensor,
     paths: Tensor,
@@ -144,7 +184,7 @@ def _differentiate(
     h, paths, totals, values = ctx.saved_tensors
     if grads is None:
         grads = torch.zeros_like(paths, dtype=totals.dtype)
-    grad = torch.ops.ltls.log_probs_backward(
+    grad = log_probs_backward(
         h, paths, totals, values, grads, total_grads, ctx.n_classes, ctx.width
     )
     return grad, None, None, None
@@ -157,35 +197,83 @@ def _refuse(ctx: Any, grad: Tensor) -> None:
     )
 
 
-log_probs.register_autograd(_differentiate, setup_context=_keep)
-log_probs_backward.register_autograd(_refuse)
+_operator.register_autograd(_differentiate, setup_context=_keep)
+_backward_operator.register_autograd(_refuse)
 
 
-@torch.library.custom_op("ltls::topk", mutates_args=())
+class _LogProbs(torch.autograd.Function):
+    """The same for eager tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        output = _log_probs(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_differentiate)
+
+
 def topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
     """Return the k best paths of every row and their scores."""
-    if h.is_cuda:
-        from . import triton_kernels
+    compute = _topk if _is_eager(h) else torch.ops.ltls.topk
+    return compute(h, k, n_classes, width)
 
-        return triton_kernels.topk(h.contiguous(), make_layout(n_classes, width), k)
+
+def _topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    if _on_gpu(h):
+        from . import launches
+
+        return launches.topk(h.contiguous(), make_layout(n_classes, width), k)
     trellis, rows, n_jobs = _on_cpu(h, n_classes, width)
     paths, scores = trellis.topk(rows, k, n_jobs)
     return torch.from_numpy(paths), torch.from_numpy(scores)
 
 
-@topk.register_fake
+@torch.library.custom_op("ltls::topk", _topk, mutates_args=()).register_fake
 def _(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
     shape = (h.shape[0], k)
     return h.new_empty(shape, dtype=torch.int64), h.new_empty(shape, dtype=real_of(h))
 
 
-@torch.library.custom_op("ltls::permute", mutates_args=())
+def look_up(
+    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignored: int
+) -> Tensor:
+    """Return the paths of labels, from a table if there is one.
+
+    The ignored label has path −1, and one that does not exist `n_paths`.
+    """
+    compute = _look_up if _is_eager(labels) else torch.ops.ltls.look_up
+    return compute(labels, table, n_labels, n_paths, ignored)
+
+
+def _look_up(
+    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignored: int
+) -> Tensor:
+    if _on_gpu(labels):
+        from . import launches
+
+        return launches.look_up(labels.contiguous(), table, n_labels, n_paths, ignored)
+    known = (labels >= 0) & (labels < n_labels)
+    paths = labels if table is None else table[labels.clamp(0, n_labels - 1)].to(torch.int64)
+    return torch.where(labels == ignored, -1, torch.where(known, paths, n_paths))
+
+
+@torch.library.custom_op("ltls::look_up", _look_up, mutates_args=()).register_fake
+def _(labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignored: int) -> Tensor:
+    return torch.empty_like(labels, memory_format=torch.contiguous_format)
+
+
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
     """Map labels to paths, or back, as `RandomCodebook` does: −1 below its range, size above."""
-    if values.is_cuda and HAS_TRITON:
-        from . import triton_kernels
+    compute = _permute if _is_eager(values) else torch.ops.ltls.permute
+    return compute(values, seed, sizes, inverse)
 
-        return triton_kernels.permute(values.contiguous(), seed, sizes, inverse)
+
+def _permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    if _on_gpu(values):
+        from . import launches
+
+        return launches.permute(values.contiguous(), seed, sizes, inverse)
     from ltls import RandomCodebook
 
     book = RandomCodebook(sizes[-1], int(seed) % 2**64, grown_from=sizes[:-1])
@@ -196,6 +284,6 @@ def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Te
     return mapped.to(values.device)
 
 
-@permute.register_fake
+@torch.library.custom_op("ltls::permute", _permute, mutates_args=()).register_fake
 def _(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)

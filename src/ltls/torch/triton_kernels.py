@@ -1,191 +1,12 @@
-"""The dynamic programs as fused GPU kernels, in Triton.
+"""The dynamic programs as GPU kernels, in Triton; `launches.py` says how each is called.
 
 One program serves a few rows of the batch. The values of a slice stay in registers; the scores of a
-transition are a [rows, from, to] tile. Sums are kept in float32 (float64 for float64 scores). The
-graph is data: a table with four numbers for every slice, so that a kernel is compiled once for a
-width and serves any number of classes.
+transition are a [rows, from, to] tile. `table` holds exits, first exit edge, first path and power
+of every slice.
 """
 
-from __future__ import annotations
-
-from functools import lru_cache
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-from .layout import Layout
-
-_SCORES_PER_WARP = 256
-
-
-@lru_cache(maxsize=256)
-def _table(layout: Layout, device: torch.device) -> Tensor:
-    """Return for every slice: exits, first exit edge, first path, width ** slice."""
-    rows = [
-        [layout.digits[i], layout.exit_edge[i], layout.first_path[i], layout.width**i]
-        for i in range(layout.n_slices + 1)
-    ]
-    return torch.tensor(rows, dtype=torch.int64, device=device)
-
-
-@lru_cache(maxsize=256)
-def _exits(layout: Layout, device: torch.device) -> Tensor:
-    """Return the slice and state of every exit, smaller paths first."""
-    pairs = [(i, s) for i, digit in enumerate(layout.digits) for s in range(digit)]
-    return torch.tensor(pairs, dtype=torch.int64, device=device)
-
-
-@lru_cache(maxsize=256)
-def _shape(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the tile of a program: few rows, since a batch must fill the whole GPU."""
-    width = triton.next_power_of_2(layout.width)
-    rows = max(1, min(32, _SCORES_PER_WARP // width**2))
-    return {
-        "B": layout.width,
-        "WIDTH": width,
-        "ROWS": rows,
-        "REAL": tl.float64 if dtype == torch.float64 else tl.float32,
-        "num_warps": max(1, min(16, rows * width**2 // _SCORES_PER_WARP)),
-    }
-
-
-def _real(h: Tensor) -> torch.dtype:
-    return torch.float64 if h.dtype == torch.float64 else torch.float32
-
-
-def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the paths' log-probabilities (rows, k), log-partitions (rows,) and states' values."""
-    n, k, real = len(h), paths.shape[1], _real(h)
-    log_probs = torch.empty((n, k), dtype=real, device=h.device)
-    totals = torch.empty(n, dtype=real, device=h.device)
-    values = torch.empty((n, layout.n_slices + 1, layout.width), dtype=real, device=h.device)
-    if n:
-        shape = _shape(layout, h.dtype)
-        _forward[(triton.cdiv(n, shape["ROWS"]),)](
-            h,
-            paths,
-            _table(layout, h.device),
-            log_probs,
-            totals,
-            values,
-            n,
-            k,
-            layout.n_classes,
-            layout.n_edges,
-            layout.n_slices,
-            layout.digits[-1],
-            **shape,
-        )
-    return log_probs, totals, values
-
-
-def backward(
-    h: Tensor,
-    paths: Tensor,
-    totals: Tensor,
-    values: Tensor,
-    grads: Tensor,
-    total_grads: Tensor | None,
-    layout: Layout,
-) -> Tensor:
-    """Return the gradient in h: `grads` on the edges of paths, and the rest on the marginals."""
-    n, k = paths.shape
-    out = torch.empty_like(h)
-    if k > 1:  # several labels a row: the kernel does the marginals
-        grads = torch.where((paths >= 0) & (paths < layout.n_classes), grads, 0)
-        rest = -grads.sum(1)
-        total_grads = rest if total_grads is None else rest + total_grads
-    if n:
-        shape = _shape(layout, h.dtype)
-        _backward[(triton.cdiv(n, shape["ROWS"]),)](
-            h,
-            paths,
-            _table(layout, h.device),
-            totals,
-            values,
-            grads.contiguous(),
-            totals if total_grads is None else total_grads.contiguous(),
-            out,
-            n,
-            layout.n_classes,
-            layout.n_edges,
-            layout.n_slices,
-            layout.digits[-1],
-            HAS_PATH=k == 1,
-            HAS_TOTAL=total_grads is not None,
-            **shape,
-        )
-    if k > 1:
-        edges = layout.path_edges(paths)
-        steps = torch.where(edges >= 0, grads[..., None], 0).to(out.dtype)
-        out.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), steps.flatten(1))
-    return out
-
-
-def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k best paths of every row and their scores, best first."""
-    n, real = len(h), _real(h)
-    paths = torch.empty((n, k), dtype=torch.int64, device=h.device)
-    scores = torch.empty((n, k), dtype=real, device=h.device)
-    room = (layout.n_slices + 1, layout.width, k)
-    shape = _shape(layout, h.dtype)
-    exits = _exits(layout, h.device)
-    # The lists of all states live in global memory, for as many rows at a time as 1 GiB holds.
-    step = max(1, 2**30 // (12 * room[0] * room[1] * k))
-    for first in range(0, n, step):
-        rows = slice(first, min(first + step, n))
-        count = rows.stop - first
-        _topk[(triton.cdiv(count, shape["ROWS"]),)](
-            h[rows],
-            _table(layout, h.device),
-            exits,
-            torch.empty((count, *room), dtype=real, device=h.device),
-            torch.empty((count, *room), dtype=torch.int64, device=h.device),
-            paths[rows],
-            scores[rows],
-            count,
-            k,
-            layout.n_edges,
-            layout.n_slices,
-            layout.digits[-1],
-            len(exits),
-            EXITS=triton.next_power_of_2(len(exits)),
-            **shape,
-        )
-    return paths, scores
-
-
-def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
-    """Map through the keyed permutation of `RandomCodebook`: −1 below its range, size above."""
-    out = torch.empty_like(values)
-    first = 0
-    for block, end in enumerate(sizes):
-        size = end - first
-        bits = max(2, (size - 1).bit_length())
-        low_bits = bits // 2
-        _permute[(triton.cdiv(max(values.numel(), 1), 256),)](
-            values,
-            out,
-            seed,
-            values.numel(),
-            first,
-            end,
-            block * 0xD1342543DE82EF95 % 2**64,
-            low_bits,
-            2**low_bits - 1,
-            2 ** (bits - low_bits) - 1,
-            INVERSE=inverse,
-            LAST=end == sizes[-1],
-            BLOCK=256,
-        )
-        first = end
-    return out
-
-
-# The kernels. `table` holds exits, first exit edge, first path and power of every slice.
 
 
 @triton.jit
@@ -203,11 +24,12 @@ def _exit_scores(base, table, i, s, here, REAL: tl.constexpr):  # type: ignore[n
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def forward(  # type: ignore[no-untyped-def]
     h, paths, table, log_probs, totals, values,
     n_rows, n_paths, n_classes, n_edges, n_slices, n_last,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
+    """Sum over all paths, slice by slice, and along the given paths."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
     s = tl.arange(0, WIDTH)
@@ -277,11 +99,12 @@ def _exit_of(path, table, n_slices):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward(  # type: ignore[no-untyped-def]
+def backward(  # type: ignore[no-untyped-def]
     h, paths, table, totals, values, grads, total_grads, out,
     n_rows, n_classes, n_edges, n_slices, n_last, HAS_PATH: tl.constexpr, HAS_TOTAL: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
+    """Go from the sink to the source: every edge's probability, and the path's own edges."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
     s = tl.arange(0, WIDTH)
@@ -363,11 +186,12 @@ def _store_exits(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _topk(  # type: ignore[no-untyped-def]
+def topk(  # type: ignore[no-untyped-def]
     h, table, exits, list_scores, list_paths, paths, scores,
     n_rows, k, n_edges, n_slices, n_last, n_exits, EXITS: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
+    """Merge the lists of the states before, best first, for every state and then the sink."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
     s = tl.arange(0, WIDTH)
@@ -442,6 +266,22 @@ def _topk(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def look_up(  # type: ignore[no-untyped-def]
+    labels, table, out, n, n_labels, n_paths, ignored,
+    HAS_TABLE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Find labels in a table, or take them for their paths."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    label = tl.load(labels + at, mask=at < n, other=-1)
+    known = (label >= 0) & (label < n_labels)
+    path = label
+    if HAS_TABLE:
+        path = tl.load(table + label, mask=known, other=0).to(tl.int64)
+    path = tl.where(known, path, n_paths)
+    tl.store(out + at, tl.where(label == ignored, -1, path), mask=at < n)
+
+
+@triton.jit
 def _round_key(seed, number: tl.constexpr):  # type: ignore[no-untyped-def]
     z = seed + (number + 1) * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
@@ -471,10 +311,11 @@ def _feistel(value, seed, low_bits, low, high, INVERSE: tl.constexpr):  # type: 
 
 
 @triton.jit
-def _permute(  # type: ignore[no-untyped-def]
+def permute(  # type: ignore[no-untyped-def]
     values, out, seed, n, first, end, block_key, low_bits, low, high,
     INVERSE: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Map what lies in one block of a grown codebook; the last also says what lies in none."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     given = tl.load(values + at, mask=at < n, other=-1)
     inside = (given >= first) & (given < end)
