@@ -20,8 +20,9 @@ demo: $(VENV)/.ltls $(VENV)/.plot
 test: $(VENV)/.ltls $(VENV)/.test
 	$(BIN)/python -m pytest tests --pyargs ltls
 
+# Also every command of the README, in a fresh clone.
 test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
-	$(BIN)/python -m pytest tests --pyargs ltls
+	$(BIN)/python -m pytest tests --pyargs ltls -m ''
 
 lint: $(VENV)/.ltls $(VENV)/.lint
 	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/_engine.pyi src/ltls/
