@@ -138,11 +138,13 @@ def test_train_shows_progress_and_a_summary(run):
     facts = {name.strip(): value.strip() for name, value in facts.items()}
     assert facts.pop("model").endswith("kB)")
     assert float(facts.pop("seconds")) >= 0
+    assert int(facts.pop("trellises")) >= 1
     assert facts == {
         "rows": "5",
         "features": "3",
         "labels": "3",
         "multilabel": "False",
+        "width": "3",
         "edges": "7",
         "epochs": "3",
     }
@@ -528,7 +530,10 @@ def test_full_standard_output(folder, words):
     with open("/dev/full", "w") as full:
         failed = process(*words, cwd=folder, stdout=full)
         _, err = failed.communicate()
-    assert (failed.returncode, err) == (2, "ltls: No space left on device\n")
+    assert (failed.returncode, err) == (
+        2,
+        "ltls: standard output: No space left on device; free some space, or write elsewhere\n",
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")

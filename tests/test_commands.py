@@ -281,6 +281,24 @@ def test_bad_rows_are_counted_and_reported(folder, command):
     assert "3 bad rows were skipped" in result.err
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("form", [(), ("--format", "csv")])
+def test_utf_16_is_recognised(folder, command, encoding, form):
+    (folder / "windows.csv").write_bytes(("\ufeff" + FORMS["csv"]).encode(encoding))
+    result = command("train", "windows.csv", *TRAIN[:4], "-o", "m.ltls", *form)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("ltls: windows.csv is UTF-16 text; UTF-8 is needed: iconv -f")
+
+
+def test_files_are_suggested_by_their_names_not_their_suffixes(folder, command):
+    for name in ("e.ltls", "tickets.ltls"):
+        (folder / name).touch()
+    no_such = "No such file or directory"
+    assert command("info", "nope.ltls").err == f"ltls: nope.ltls: {no_such}\n"
+    meant = f"ltls: ticket.ltls: {no_such}; did you mean tickets.ltls?\n"
+    assert command("info", "ticket.ltls").err == meant
+
+
 @pytest.mark.parametrize(
     ("good", "rows"),
     [

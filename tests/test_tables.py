@@ -83,7 +83,13 @@ def test_json_lines(write):
 def test_fasttext(write):
     path = write("__label__x __label__y two words\n__label__z  b \nnone\n\n")
     expected = [("two words", ["x", "y"]), ("b", ["z"]), ("none", [])]
-    assert read(path, "fasttext", Columns("text", "label")) == expected
+    assert read(path, "fasttext", Columns("text", "label"), labelled=False) == expected
+    # fastText itself learns nothing from a line without labels.
+    with pytest.raises(BadRowError, match="line 3: it has no __label__"):
+        read(path, "fasttext", Columns("text", "label"))
+    table = Table(path, "fasttext", Columns("text", "label"), skip_bad_rows=True)
+    assert [len(rows.texts) for rows in table.batches(9)] == [2]
+    assert table.bad_rows == 1
 
 
 def test_plain_lines(write):

@@ -90,7 +90,7 @@ class Table:
         Columns to read.
     labelled : bool, default=True
         Whether every row must have what it needs to be learned from: a label, unless cells hold
-        several, which may be none.
+        lists of them, which may be empty.
     skip_bad_rows : bool, default=False
         Pass over rows that cannot be read, and count them, instead of raising an error.
 
@@ -160,6 +160,8 @@ class Table:
         labels = None
         if self.columns.label is not None and self.columns.label in record:
             labels = self._labels(record[self.columns.label])
+            if not labels and self.labelled and self.format == "fasttext":
+                raise BadRowError(f"it has no {LABEL}")
             if not labels and self.labelled and not self._several(record[self.columns.label]):
                 raise BadRowError(f"its label {self.columns.label!r} is empty")
         return text, features, labels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import sys
@@ -114,6 +115,8 @@ def _message(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"{error.filename}: {error.strerror}{_similar_file(str(error.filename))}"
     if isinstance(error, OSError) and error.strerror:
+        if error.errno == errno.ENOSPC and not error.filename:  # files are named where they fail
+            return f"standard output: {error.strerror}; free some space, or write elsewhere"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}"
@@ -131,8 +134,10 @@ def _similar_file(path: str) -> str:
         names = os.listdir(folder or ".")
     except OSError:
         return ""
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    return f"; did you mean {os.path.join(folder, close[0])}?" if close else ""
+    stem, suffix = os.path.splitext(name)  # a common suffix does not make names alike
+    others = [other.removesuffix(suffix) for other in names if other.endswith(suffix)]
+    close = difflib.get_close_matches(stem, others, n=1, cutoff=0.8)
+    return f"; did you mean {os.path.join(folder, close[0] + suffix)}?" if close else ""
 
 
 def _say(message: str) -> None:

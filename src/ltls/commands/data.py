@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import shutil
 import tempfile
@@ -52,10 +53,15 @@ class Source:
             if self.format not in (None, "text"):
                 raise ValueError(f"--text needs the name of a column for --format {self.format}")
             self.format = "text"
+        with reading(self.path) as stream:
+            line = first_line(stream)
+        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(
+                f"{called(self.path)} is UTF-16 text; UTF-8 is needed: "
+                "iconv -f utf-16 -t utf-8 makes it that"
+            )
         if self.format is None:
             named = self.text or self.label or self.features
-            with reading(self.path) as stream:
-                line = first_line(stream)
             if _is_tensor_file(self.path):
                 raise ValueError(f"{called(self.path)} is a model file, and holds no rows")
             self.format = _guess(line, bool(named), self.tabular)

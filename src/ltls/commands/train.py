@@ -248,6 +248,8 @@ def _summary(
         "features": classifier.n_features_in_,
         "labels": len(classifier.classes_),
         "multilabel": classifier.multilabel_,
+        "width": classifier.trellis_.width,
+        "trellises": len(classifier._learned.codebooks),
         "edges": classifier.trellis_.n_edges,
         "epochs": classifier.n_iter_,
         "seconds": round(seconds, 2),

@@ -25,7 +25,7 @@ def check_output(path: Path | None, *inputs: Path) -> None:
     if path is None or str(path) == "-":
         return
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: not a file that can be replaced")
+        raise ValueError(f"{path}: not a file that can be replaced; name another, or a new one")
     if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
         raise ValueError(f"{path}: cannot be read and replaced at once")
     with naming(path), tempfile.TemporaryFile(dir=path.parent):
