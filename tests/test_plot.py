@@ -182,6 +182,14 @@ def black(arrows):
     return next(arrow for gid, arrow in arrows.items() if "path" not in gid)
 
 
+@pytest.mark.parametrize(("width", "pale"), [(2, False), (8, True)])
+def test_a_path_stands_out_among_many_edges(width, pale):
+    trellis = Trellis(1000, width)
+    for paths in ([], [6]):
+        other = black(drawn(plot_trellis(trellis, paths), FancyArrowPatch))
+        assert to_hex(other.get_edgecolor()) == ("#b8b8b8" if pale and paths else "#000000")
+
+
 def test_default_colours_differ():
     ax = plot_trellis(Trellis(22), range(5))
     colors = {

@@ -94,7 +94,10 @@ def plot_prediction(
         title = ", ".join(f"{a} ({s:.3g})" for a, s in zip(labels, totals[0], strict=True))
     title = title.replace("{label}", ", ".join(map(str, labels)))
     ax = plot_trellis(graph, paths, edge_labels=texts, vertex_labels=False, ax=ax, title=title)
-    ax.title.set_fontsize(np.clip(ax.get_window_extent().width / ax.figure.dpi, 10, 20))
+    size = np.clip(ax.get_window_extent().width / ax.figure.dpi, 10, 20)
+    ax.title.set_fontsize(size)
+    for text in ax.texts:  # a few scores have room where those of all edges have not
+        text.set_fontsize(max(text.get_fontsize(), 0.7 * size))
     return ax
 
 

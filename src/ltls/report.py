@@ -17,6 +17,7 @@ from .atomic import replacing
 try:
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ImportError:
     raise ValueError("reports need matplotlib: pip install 'ltls[plot]'") from None
 
@@ -137,6 +138,7 @@ def _confused_pairs(evaluation: Evaluation) -> Figure:
     axes.bar_label(bars, padding=2)
     axes.set_yticks(range(len(pairs)), names)
     axes.set(xlabel="rows")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -158,7 +160,7 @@ def _heat_map(evaluation: Evaluation) -> Figure:
     axes.set_xticks(range(len(labels)), names, rotation=90)
     axes.set_yticks(range(len(labels)), names)
     axes.set(xlabel="first answer", ylabel="true label")
-    figure.colorbar(image, label="rows", shrink=0.7)
+    figure.colorbar(image, label="rows", shrink=0.7, ticks=MaxNLocator("auto", integer=True))
     return figure
 
 

@@ -27,6 +27,7 @@ Points: TypeAlias = npt.NDArray[np.float64]
 
 MAX_EDGES = 2000
 MAX_LABELLED_DEGREE = 12  # where states have more edges than this, edge labels find no room
+CROWD = 4  # states in a slice above which the edges beside a path are drawn pale
 MIN_FONT = 3.5  # points; smaller text is left out
 INCHES_PER_CM, MAX_INCHES = 0.5, 24.0  # of a new figure
 PATH_COLORS = ("#00cc00", "#ff0000", "#1f77b4", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2")
@@ -124,8 +125,9 @@ def plot_trellis(
     layout = _Layout.of(trellis)
     ax = _prepare_axes(layout.vertices, ax, title)
     scale = _points_per_cm(ax)
+    color = "#b8b8b8" if any(users) and trellis.width > CROWD else "black"
     for edge, route in enumerate(layout.routes):
-        _draw_edge(ax, edge, route, users[edge], scale)
+        _draw_edge(ax, edge, route, users[edge], scale, color)
     for vertex, centre in enumerate(layout.vertices):
         _draw_vertex(ax, vertex, centre, scale)
         if vertex_labels:
@@ -321,18 +323,18 @@ def _points_per_cm(ax: Axes) -> float:
 
 
 def _draw_edge(
-    ax: Axes, edge: int, route: Points, users: list[tuple[int, Any]], scale: float
+    ax: Axes, edge: int, route: Points, users: list[tuple[int, Any]], scale: float, color: str
 ) -> None:
-    """Draw an edge as one thin black arrow, or as one thick arrow per path that uses it."""
+    """Draw an edge as one thin arrow of a colour, or as one thick arrow per path that uses it."""
     from matplotlib.patches import FancyArrowPatch
 
-    arrows = [(f"edge-{edge}-path-{path}", color, 0.055, 2) for path, color in users]
-    arrows = arrows or [(f"edge-{edge}", "black", 0.025, 1)]
+    arrows = [(f"edge-{edge}-path-{path}", own, 0.055, 2) for path, own in users]
+    arrows = arrows or [(f"edge-{edge}", color, 0.025, 1)]
     gap = min(PATH_GAP, 1.5 * RADIUS / len(arrows))
-    for lane, (gid, color, thickness, zorder) in enumerate(arrows):
+    for lane, (gid, own, thickness, zorder) in enumerate(arrows):
         path = _arrow_path(route, gap * ((len(arrows) - 1) / 2 - lane))
         arrow = FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=0.42 * scale)
-        arrow.set(color=color, linewidth=max(thickness * scale, 0.2), zorder=zorder, gid=gid)
+        arrow.set(color=own, linewidth=max(thickness * scale, 0.2), zorder=zorder, gid=gid)
         ax.add_patch(arrow)
 
 
