@@ -28,6 +28,9 @@ def check_output(path: Path | None, *inputs: Path) -> None:
         raise ValueError(f"{path}: not a file that can be replaced; name another, or a new one")
     if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
         raise ValueError(f"{path}: cannot be read and replaced at once")
+    if not path.parent.is_dir():
+        what = f"{os.strerror(errno.ENOENT)}; make the folder {path.parent} first"
+        raise FileNotFoundError(errno.ENOENT, what, str(path))
     with naming(path), tempfile.TemporaryFile(dir=path.parent):
         pass
 
