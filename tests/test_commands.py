@@ -290,6 +290,20 @@ def test_utf_16_is_recognised(folder, command, encoding, form):
     assert result.err.startswith("ltls: windows.csv is UTF-16 text; UTF-8 is needed: iconv -f")
 
 
+def test_what_cannot_be_evaluated_or_answered_is_said(folder, command):
+    command("train", "rows.csv", *TRAIN, "-o", "m.ltls")
+    (folder / "plain").write_text("my card\n")
+    result = command("evaluate", "m.ltls", "plain", "--text")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("ltls: plain: plain texts have no labels to compare with; give a")
+    (folder / "nothing").write_text("")
+    assert command("predict", "m.ltls", "nothing").err == "ltls: nothing: the file has no rows\n"
+    folder_there = "No such file or directory; make the folder no first"
+    assert (
+        command("predict", "m.ltls", "plain", "-o", "no/m").err == f"ltls: no/m: {folder_there}\n"
+    )
+
+
 def test_files_are_suggested_by_their_names_not_their_suffixes(folder, command):
     for name in ("e.ltls", "tickets.ltls"):
         (folder / name).touch()

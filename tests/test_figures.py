@@ -78,3 +78,9 @@ def quotations():
 def test_the_readme_quotes_what_was_measured():
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert [quotation for quotation in quotations() if quotation not in readme] == []
+
+
+@pytest.mark.parametrize("page", sorted(BENCHMARKS.glob("*.md")), ids=lambda page: page.stem)
+def test_the_overview_leads_to_every_page(page):
+    overview = (ROOT / "docs" / "results.md").read_text("utf-8")
+    assert f"(benchmarks/{page.name})" in overview

@@ -145,7 +145,7 @@ def _guess(line: bytes, named: bool, tabular: bool) -> str:
         return "fasttext"
     if not named and re.fullmatch(rb"\d+\s+\d+\s+\d+\s*(#.*)?", line):
         return "xmc"
-    if not named and _SVMLIGHT.fullmatch(line.strip()):
+    if not named and line.strip() and _SVMLIGHT.fullmatch(line.strip()):
         return "svmlight"
     if b"\t" in line:
         return "tsv"
@@ -288,6 +288,11 @@ def batches(
         raise ValueError(
             f"the model takes {kind}: say by {option} where {called(source.path)} has them"
         )
+    if labelled and source.format == "text":
+        raise ValueError(
+            f"{called(source.path)}: plain texts have no labels to compare with; "
+            "give a table, and its columns by --text and --label"
+        )
     if labelled and not columns.label:
         raise ValueError("name the column of labels with --label")
     for rows in _hinting(source, takes_text, table_batches(source, columns, labelled, size)):
@@ -304,7 +309,8 @@ def _hinting(source: Source, takes_text: bool, rows: Iterator[Any]) -> Iterator[
     try:
         yield from rows
     except TableError as error:
-        if not takes_text or source.text or source.format not in ("csv", "tsv"):
+        named = not takes_text or source.text or source.format not in ("csv", "tsv")
+        if named or "no column" not in str(error):
             raise
         raise TableError(f"{error}; if every line is a text, give --text alone") from None
 
