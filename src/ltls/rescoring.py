@@ -32,7 +32,7 @@ _SAMPLES = 30  # labels beside them that are drawn from a trellis
 _TEMPERATURE = 4.0  # of the draws: it is sure of the rows that it learned from
 _SQUARES_START = np.float32(1e-3)
 _RATES = {False: 0.1, True: 0.05}  # the step for one label a row, for several
-_STEPS, _FEWEST_PASSES, _MOST_PASSES = 400_000, 2, 8
+_STEPS, _FEWEST_PASSES, _MOST_PASSES = 230_000, 2, 8
 _ROWS_AT_A_TIME = 4096
 # What the embedding may count beside the sum over the trellises, per trellis.
 _WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0)
