@@ -25,7 +25,7 @@ from .training import Examples, Part, Standing, Training, interruptible
 if TYPE_CHECKING:
     from .classifier import LTLSClassifier
 
-THRESHOLD_ROWS = 10_000  # that choose the threshold
+THRESHOLD_ROWS = 4_000  # that choose the threshold
 _LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
 
 

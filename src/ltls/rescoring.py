@@ -27,7 +27,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 CANDIDATES = 20  # of the trellises that are rescored, at least
-_NEGATIVES = 10  # of them that every row learns to tell apart from its own labels
+_NEGATIVES = 10  # the best that every row learns to tell apart from its own labels
 _SAMPLES = 30  # labels beside them that are drawn from a trellis
 _TEMPERATURE = 4.0  # of the draws: it is sure of the rows that it learned from
 _SQUARES_START = np.float32(1e-3)
@@ -161,7 +161,6 @@ class EmbeddingLearner:
     ) -> None:
         """Learn from rows in this order, some at a time, so that Ctrl-C is heard."""
         features = engine_features(examples.X, False, self.unit_length)
-        negatives = np.ascontiguousarray(candidates[:, :_NEGATIVES])
         draws = proposal.draws(examples.X, order, rng)
         several = _engine.threads_for(threads(self.n_jobs)) > 1
         for some, samples, stands_for in ahead(draws) if several else draws:
@@ -176,7 +175,7 @@ class EmbeddingLearner:
                 some,
                 examples.indptr,
                 examples.labels,
-                negatives,
+                candidates,
                 samples,
                 stands_for,
                 examples.weights,
@@ -213,12 +212,11 @@ def learn_embedding(
         learner = EmbeddingLearner(
             linear.n_features, len(model.labels), rank, linear.unit_length, rng, n_jobs
         )
-        ids, scores = model.candidates(examples.X, CANDIDATES, n_jobs)
+        ids, _ = model.candidates(examples.X, _NEGATIVES, n_jobs)
         proposal = Proposal(model)
         learner.run(examples, rows, ids, proposal, rng)
-        embedding = learner.embedding().weighed(
-            examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
-        )
+        judged = model.candidates(examples.X[held_out], CANDIDATES, n_jobs)
+        embedding = learner.embedding().weighed(examples, held_out, *judged, len(model.codebooks))
         if training is not None:
             for _ in range(epochs):
                 training.pass_over([(examples, rng.permutation(held_out))])
