@@ -131,7 +131,7 @@ def plan_for(estimator: Any, size: Size, rescores: bool = True) -> Plan:
         n_held_out = math.ceil(estimator.validation_fraction * size.n_rows)
     stops_early = n_held_out > 0
     if rank and not stops_early:
-        n_held_out = min(max(size.n_rows // 20, 1), _WEIGHING_ROWS)
+        n_held_out = min(max(size.n_rows // 10, 1), _WEIGHING_ROWS)
     if n_held_out >= size.n_rows:
         raise ValueError(
             f"validation_fraction={estimator.validation_fraction} leaves none of the "

@@ -27,15 +27,13 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 CANDIDATES = 20  # of the trellises that are rescored, at least
-_NEGATIVES = 10  # the best that every row learns to tell apart from its own labels
+_NEGATIVES = 10  # of them that every row learns to tell apart from its own labels
 _SAMPLES = 30  # labels beside them that are drawn from a trellis
 _TEMPERATURE = 4.0  # of the draws: it is sure of the rows that it learned from
 _SQUARES_START = np.float32(1e-3)
 _RATES = {False: 0.1, True: 0.05}  # the step for one label a row, for several
 _STEPS, _FEWEST_PASSES, _MOST_PASSES = 230_000, 2, 8
 _ROWS_AT_A_TIME = 4096
-# What the embedding may count beside the sum over the trellises, per trellis.
-_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0)
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,10 @@ class Embedding:
     def weighed(
         self, examples: Examples, rows: Ints, ids: Ints, scores: Floats, n_trellises: int
     ) -> Embedding:
-        """Return the same with the weight that makes the best candidate right most often.
+        """Return the same with a weight that makes the best candidate right often.
 
-        That is 0 unless it finds more than no weight does, by more than a standard error.
+        It counts as much as a trellis for each of them: a weight that is good nearly everywhere. A
+        fourth of that, four times as much, or nothing at all have to show that they are better.
 
         Parameters
         ----------
@@ -89,16 +88,21 @@ class Embedding:
         vectors = self.row_vectors(self.engine_features(examples.X[rows]), 0, len(rows), None)
         own = np.einsum("ij,ikj->ik", vectors, self.labels[ids])
         hits = examples.contains(rows, ids)
-        best = [(scores + weight * n_trellises * own).argmax(axis=1) for weight in _WEIGHTS]
-        found = np.take_along_axis(hits, np.stack(best, axis=1), axis=1).astype(float)
-        # Neighbours count too: one weight's luck is not theirs.
-        padded_found = np.pad(found.mean(axis=0), 1, mode="edge")
-        smooth = np.convolve(padded_found, [0.25, 0.5, 0.25], mode="valid")
-        chosen = int(np.argmax(smooth))
-        gain = found[:, chosen] - found[:, 0]
-        if gain.mean() <= gain.std() / np.sqrt(len(gain)):
-            chosen = 0
-        return replace(self, weight=_WEIGHTS[chosen] * n_trellises)
+
+        def found(weight: float) -> npt.NDArray[np.float64]:
+            """Return which rows are answered rightly, as numbers."""
+            best = (scores + weight * own).argmax(axis=1)
+            return np.take_along_axis(hits, best[:, None], axis=1)[:, 0].astype(float)
+
+        def surely(gain: npt.NDArray[np.float64]) -> bool:
+            """Return whether the mean is more than a standard error above 0."""
+            return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
+
+        weight = float(n_trellises)
+        for other in (weight / 4, weight * 4):
+            if surely(found(other) - found(weight)):
+                weight = other
+        return replace(self, weight=weight if surely(found(weight) - found(0)) else 0.0)
 
     def stored_as(self, dtype: str) -> Embedding:
         """Return the same with smaller numbers."""
@@ -212,14 +216,16 @@ def learn_embedding(
         learner = EmbeddingLearner(
             linear.n_features, len(model.labels), rank, linear.unit_length, rng, n_jobs
         )
-        ids, _ = model.candidates(examples.X, _NEGATIVES, n_jobs)
+        ids, scores = model.candidates(examples.X, CANDIDATES, n_jobs)
+        negatives = np.ascontiguousarray(ids[:, :_NEGATIVES])
         proposal = Proposal(model)
-        learner.run(examples, rows, ids, proposal, rng)
-        judged = model.candidates(examples.X[held_out], CANDIDATES, n_jobs)
-        embedding = learner.embedding().weighed(examples, held_out, *judged, len(model.codebooks))
+        learner.run(examples, rows, negatives, proposal, rng)
+        embedding = learner.embedding().weighed(
+            examples, held_out, ids[held_out], scores[held_out], len(model.codebooks)
+        )
         if training is not None:
             for _ in range(epochs):
                 training.pass_over([(examples, rng.permutation(held_out))])
-            learner.learn(examples, held_out, ids, proposal, rng)
+            learner.learn(examples, held_out, negatives, proposal, rng)
         if embedding.weight > 0:
             model.embedding = embedding
