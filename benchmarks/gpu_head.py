@@ -95,7 +95,7 @@ class Device:
         """Return milliseconds of a call."""
         self.times(work, 2)
         first = max(self.times(work, 1)[0], 1e-3)
-        n = int(min(100, max(5, 1e3 * self.patience / first)))
+        n = int(min(200, max(5, 1e3 * self.patience / first)))
         return statistics.median(self.times(work, n))
 
     def bandwidth(self) -> float:

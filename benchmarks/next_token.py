@@ -251,6 +251,20 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
             "make": trellis(width, assignment=found, **options),
             "learned": paths,
         }
+    for name, n_trellises in (("two", 2), ("three", 3)):
+        yield {
+            "head": f"width 32, {name} trellises, frequency",
+            "make": trellis(32, n_trellises=n_trellises),
+        }
+    half = of.sizes.rank // 2
+    yield {
+        "head": f"width 32 after {half} linear units, two trellises, frequency",
+        "make": trellis(32, n_trellises=2, rank=half),
+    }
+    yield {
+        "head": f"width 64 after {half} linear units, frequency",
+        "make": trellis(64, rank=half),
+    }
     several = {"assignment": "similarity", "label_features": similar}
     yield {
         "head": "two trellises of width 7, frequency + similarity",
