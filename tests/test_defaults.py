@@ -27,6 +27,12 @@ def test_more_data_means_fewer_passes_and_trellises():
     assert [plan.stops_early for plan in plans] == [False, True, True, True]
 
 
+def test_many_labels_mean_wider_trellises_and_fewer_of_them():
+    few, many = (plan_for(LTLSClassifier(), size(10**6, 10**5, 10**8, n)) for n in (10**4, 10**5))
+    assert (few.width, few.n_trellises) == (8, 3)
+    assert (many.width, many.n_trellises) == (16, 2)
+
+
 def test_small_problems_are_not_rescored():
     assert plan_for(LTLSClassifier(), size(n_rows=900)).rank == 0
     assert plan_for(LTLSClassifier(), size(n_labels=60)).rank == 0

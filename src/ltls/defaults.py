@@ -2,9 +2,9 @@
 
 | parameter | rows, labels and features | value |
 |---|---|---|
-| `width` | any | 8 |
+| `width` | up to 10,000 labels / more | 8 / 16 |
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
-| `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 12 |
+| `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 12; of width 16, 2 to 12 |
 | `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
 | `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
 
@@ -27,6 +27,7 @@ _WIDTH = 8
 _RANK = 128
 _MULTIPLICATIONS = 2.5e9
 _FEWEST, _MOST = 3, 12  # trellises
+_MANY_LABELS, _WIDE = 10_000, 16  # two wide trellises learn as fast as three, and more
 _WEIGHING_ROWS = 1000  # at most, to weigh an embedding
 # From small to large: width and trellises. Several narrow ones come before few wide ones.
 LADDER = (
@@ -59,11 +60,17 @@ class Size:
         """The passes over the rows."""
         return 5 if self.n_rows <= 100_000 else 3
 
+    @property
+    def width(self) -> int:
+        """The states per slice."""
+        return _WIDTH if self.n_labels <= _MANY_LABELS else _WIDE
+
     def n_trellises(self, width: int, epochs: int) -> int:
         """Return as many trellises as learn in time."""
         n_edges = Trellis(self.n_labels, width).n_edges
         each = epochs * (self.n_values + self.n_rows) * max(n_edges, 1)
-        return int(min(max(_MULTIPLICATIONS // max(each, 1), _FEWEST), _MOST))
+        fewest = _FEWEST if width < _WIDE else _FEWEST - 1
+        return int(min(max(_MULTIPLICATIONS // max(each, 1), fewest), _MOST))
 
     def rank(self, width: int, n_trellises: int) -> int:
         """Return the rank of the embedding that rescores, 0 for none."""
@@ -117,7 +124,7 @@ def plan_for(estimator: Any, size: Size, rescores: bool = True) -> Plan:
             )
         width, n_trellises = size.largest(parsed_bytes(estimator.size_budget))
     else:
-        width = _or(estimator.width, _WIDTH)
+        width = _or(estimator.width, size.width)
         n_trellises = _n_trellises(estimator, lambda: size.n_trellises(width, epochs))
     automatic = estimator.size_budget is None and estimator.loss != "separation"
     rank = _or(estimator.rescore, size.rank(width, n_trellises) if automatic else 0)
