@@ -18,7 +18,7 @@ from .trellis import Trellis
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_CANDIDATES = 20  # at least so many paths of each of several trellises are looked at
+_FEWEST_PATHS = 12  # of each of several trellises that are looked at, and two more than asked for
 _MOST_PATHS = 4096  # the widest search before all labels are scored one by one
 _CELLS = 1 << 22  # rows × labels that are scored at a time
 
@@ -56,7 +56,7 @@ class Decoder:
     def needs_all(self, k: int) -> bool:
         """Return whether scoring all labels is no more work than that many candidates."""
         several = len(self.codebooks) > 1
-        return several and k > _CANDIDATES and 2 * k * len(self.codebooks) >= self.n_labels
+        return several and k > _FEWEST_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
 
     def predictor(self, linear: LinearModel, k: int) -> _engine.Predictor:
         """Return the engine's way from features to the k best labels.
@@ -79,7 +79,7 @@ class Decoder:
 
     def _n_paths(self, k: int) -> int:
         """Return how many paths of each trellis to look at."""
-        return max(2 * k, _CANDIDATES) if len(self.codebooks) > 1 else k
+        return max(k + 2, _FEWEST_PATHS) if len(self.codebooks) > 1 else k
 
     def all_scores(self, h: Floats) -> Floats:
         """Return the scores of all labels, shape (rows, n_labels)."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-CANDIDATES = 20  # of the trellises that are rescored, at least
-_NEGATIVES = 10  # of them that every row learns to tell apart from its own labels
+CANDIDATES = 8  # of the trellises that are rescored, at least
+_NEGATIVES = 10  # of the trellises' best that every row learns to tell apart from its own labels
 _SAMPLES = 30  # labels beside them that are drawn from a trellis
 _TEMPERATURE = 4.0  # of the draws: it is sure of the rows that it learned from
 _SQUARES_START = np.float32(1e-3)
@@ -216,7 +216,7 @@ def learn_embedding(
         learner = EmbeddingLearner(
             linear.n_features, len(model.labels), rank, linear.unit_length, rng, n_jobs
         )
-        ids, scores = model.candidates(examples.X, CANDIDATES, n_jobs)
+        ids, scores = model.candidates(examples.X, 2 * _NEGATIVES, n_jobs)
         negatives = np.ascontiguousarray(ids[:, :_NEGATIVES])
         proposal = Proposal(model)
         learner.run(examples, rows, negatives, proposal, rng)
