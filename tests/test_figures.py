@@ -67,6 +67,21 @@ def quotations():
     yield f"right in {model['precision']:.0%} of all cases".replace("%", " %")
     yield f"a table of bigrams has {demo['bigrams'][0]:.0%}".replace("%", " %")
     yield f"five best take {model['predict_us']:.1f} µs"
+    speed = measured("speed")["sets"]["icd10cm"]
+    each = {name: 1e6 * r["one_core_seconds"] / r["test_rows"] for name, r in speed.items()}
+    peers = min(each[name] for name in ("omikuji", "napkinxc", "pecos"))
+    yield (
+        f"icd10cm take {each['default']:.1f} µs with the defaults and {each['width2']:.1f} at "
+        f"width 2, where the fastest of omikuji, napkinXC and PECOS takes {peers:.0f}"
+    )
+    at = {r["head"]: r for r in measured("gpu_head")["rows"]
+          if (r["C"], r["in_features"]) == (10**6, 512)}  # fmt: skip
+    ours, full = at["TrellisSoftmax, width 8"], at["nn.Linear + cross_entropy"]
+    yield (
+        f"takes {ours['step ms']:.1f} ms on an H200, {full['step ms'] / ours['step ms']:.0f} times "
+        "as fast as `nn.Linear` and cross-entropy, in "
+        f"1/{full['memory'] / ours['memory']:,.0f} of the memory"
+    )
     summary, found = benchmark("results").summary, accuracies()[0]["debfiles"]
     peers = [found[name] for name in ("omikuji", "napkinxc", "pecos")]
     sizes = (summary(of, "model_bytes") / 1e6 for of in (*peers, found["default"]))
