@@ -11,13 +11,39 @@
 
 namespace ltls::LTLS_ISA {
 
-// What an example wants: W += rate · weight · row ⊗ u, if it moves anything.
+// What an example wants: W += rate · weight · row ⊗ u, in the runs of edges that move.
 struct Step {
     Rows row;
     Buffer<float> u;
+    Buffer<Index> bounds;  // where a run begins and where it ends, and so on
+    Index n_bounds = 0;
     float weight = 0;
     double loss = 0;
-    bool found = false, counts = false, hit = false, moves = false;
+    bool found = false, counts = false, hit = false;
+
+    // Finds the runs. Most edges are far from all likely paths and would hardly move, but the
+    // weights of every feature would have to be fetched for it: a vector of edges stays where it is
+    // if none of them would move by a thousandth of a full step.
+    void find_runs(Index edges) {
+        constexpr Index vector = 16;
+        constexpr float smallest = 1e-3f;
+        bounds.keep(2 * (edges / vector + 1));
+        n_bounds = 0;
+        for (Index first = 0; first < edges; first += vector) {
+            const Index last = first + vector < edges ? first + vector : edges;
+            float largest = 0;
+            for (Index e = first; e < last; ++e) {
+                const float size = u[e] < 0 ? -u[e] : u[e];
+                largest = size > largest ? size : largest;
+            }
+            if (largest < smallest) continue;
+            if (n_bounds > 0 && bounds[n_bounds - 1] == first)
+                --n_bounds;
+            else
+                bounds[n_bounds++] = first;
+            bounds[n_bounds++] = last;
+        }
+    }
 };
 
 // One thread's way from an example to its step. The weights are only read.
@@ -36,7 +62,8 @@ class Student {
 
     void look(Index example, Step& step) {
         step.weight = lesson_.example_weights ? lesson_.example_weights[example] : 1.0f;
-        step.counts = step.hit = step.moves = false;
+        step.counts = step.hit = false;
+        step.n_bounds = 0;
         step.loss = 0;
         if (step.weight == 0) return;
         step.row.load(x_, example, example + 1);
@@ -51,7 +78,9 @@ class Student {
         step.counts = true;
         if (lesson_.count_hits) step.hit = positives.contains(best_path());
         step.u.keep(trellis_.n_edges);
-        step.loss = step.weight * loss_.step(h_, positives, lesson_.multilabel, step.u, step.moves);
+        bool moves = false;
+        step.loss = step.weight * loss_.step(h_, positives, lesson_.multilabel, step.u, moves);
+        if (moves) step.find_runs(trellis_.n_edges);
     }
 
     // Whether a label of an example is still without a path.
@@ -125,7 +154,7 @@ template <class Rule>
 class Trainer {
   public:
     Trainer(const Trellis& trellis, const Features& x, const Learned& learned, const Lesson& lesson)
-        : edges_(trellis.n_edges), learned_(learned), lesson_(lesson), parts_(lesson.threads) {
+        : learned_(learned), lesson_(lesson), parts_(lesson.threads) {
         if (parts_ > lesson.batch) parts_ = lesson.batch;
         for (Index part = 0; part < parts_; ++part)
             students_.push_back(std::make_unique<Student<Rule>>(trellis, x, learned, lesson));
@@ -173,18 +202,21 @@ class Trainer {
 
     // Makes a step for the features of one part.
     void make_step(const Step& step, Index part, Index number) {
-        if (!step.moves) return;
+        if (step.n_bounds == 0) return;
         const double time = static_cast<double>(lesson_.clock + number);
         for (Index entry = 0; entry < step.row.size(); ++entry) {
             const Index feature = step.row.feature(entry), first = feature * learned_.stride;
             if (parts_ > 1 && feature % parts_ != part) continue;
-            update(step.weight * step.row.value(entry), lesson_.rate, step.u, edges_,
-                   learned_.rows + first, learned_.squares ? learned_.squares + first : nullptr,
-                   learned_.sums ? learned_.sums + first : nullptr, time);
+            for (Index run = 0; run < step.n_bounds; run += 2) {
+                const Index begin = step.bounds[run], at = first + begin;
+                update(step.weight * step.row.value(entry), lesson_.rate, step.u + begin,
+                       step.bounds[run + 1] - begin, learned_.rows + at,
+                       learned_.squares ? learned_.squares + at : nullptr,
+                       learned_.sums ? learned_.sums + at : nullptr, time);
+            }
         }
     }
 
-    const Index edges_;
     const Learned learned_;
     const Lesson lesson_;
     Index parts_;
