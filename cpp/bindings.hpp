@@ -34,6 +34,19 @@ inline void same_size(const char* name, std::size_t given, Index expected) {
                                     " entries, got " + std::to_string(given));
 }
 
+// Lets other threads run Python for as long as it lives, where that is worth it: another thread
+// takes longer to get going than a few rows take. `work` is in weights read.
+class Unlocked {
+  public:
+    explicit Unlocked(Index work) {
+        if (work >= worth_releasing) release_.emplace();
+    }
+
+  private:
+    static constexpr Index worth_releasing = 1 << 17;
+    std::optional<nb::gil_scoped_release> release_;
+};
+
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 // A feature matrix that keeps the arrays it looks into.

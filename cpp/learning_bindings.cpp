@@ -186,7 +186,7 @@ void rescore(InMatrix<float> row_vectors, InMatrix<float> vectors, Index rank, f
     const Embedding embedding = embedding_of(nullptr, nullptr, const_cast<float*>(vectors.data()),
                                              nullptr, rank, stride, size(vectors.shape(0)));
     const int threads = threads_for(n_jobs);
-    nb::gil_scoped_release release;
+    const Unlocked unlocked(rows * count * stride);
     in_parallel(rows, threads, [&](Index begin, Index end) {
         kernels().linear.rescore(embedding, row_vectors.data() + begin * stride, weight,
                                  end - begin, count, labels.data() + begin * count,

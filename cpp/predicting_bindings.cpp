@@ -142,7 +142,7 @@ void edge_scores(const FeatureArrays& x, AnyArray weights, std::optional<In<floa
         throw std::invalid_argument("h has more rows than X has from row " + std::to_string(first));
     const Weights w = weights_of(weights, scales);
     const int threads = threads_for(n_jobs);
-    nb::gil_scoped_release release;
+    const Unlocked unlocked(rows * (x.view.longest_row + 1) * edges);
     in_parallel(rows, threads, [&](Index begin, Index end) {
         kernels().linear.edge_scores(x.view, w, edges, first + begin, first + end,
                                      h.data() + begin * edges);

@@ -185,11 +185,8 @@ class ModelPredictor {
         Index* const out = static_cast<Index*>(label_out.data());
         float* const out_scores = static_cast<float*>(score_out.data());
         bool well;
-        // Another thread takes longer to get going than a few rows take.
-        if (index.count() * weights_.stride + x.n_rows * decode_cost() < worth_releasing) {
-            well = run(x, 0, x.n_rows, out, out_scores);
-        } else {
-            nb::gil_scoped_release release;
+        {
+            const Unlocked unlocked(index.count() * weights_.stride + x.n_rows * decode_cost());
             well = run(x, 0, x.n_rows, out, out_scores);
         }
         if (!well) throw_not_finite();
@@ -201,7 +198,6 @@ class ModelPredictor {
     Index n_features() const { return n_features_; }
 
   private:
-    static constexpr Index worth_releasing = 1 << 17;  // weights read
     Index decode_cost() const { return 256 * decoding_.n_trellises * decoding_.n_paths; }
 
     bool run(const Features& x, Index first, Index last, Index* labels, float* scores) {
