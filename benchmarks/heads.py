@@ -19,6 +19,16 @@ PASSES_OF_EDGES = 6
 PASSES_OF_LOGITS = 9
 
 
+def figures(row: dict[str, Any]) -> str:
+    """Return what was found of a head as cells of a table: its size first, its seconds last."""
+    if "error" in row:
+        return f"| {row['error']} | | | | |"
+    return (
+        f"{row['parameters']:,} | {row['P@1']:.4f} | {row['R@5']:.4f} | {row['NLL']:.3f} "
+        f"| {row['rate']:g} | {row['seconds']:.1f} |"
+    )
+
+
 class Head(nn.Module):
     """What all of them can do."""
 

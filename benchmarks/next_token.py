@@ -37,7 +37,7 @@ from typing import Any
 import machine
 import stdlib_tokens
 import torch
-from heads import TOP, Adaptive, Full, Head, Trellis
+from heads import TOP, Adaptive, Full, Head, Trellis, figures
 from label_paths import Centroids, cooccurrence, frequency_and_similarity
 from stdlib_tokens import CONTEXT, Corpus
 from torch import Tensor, nn
@@ -349,12 +349,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def table_row(row: dict[str, Any]) -> str:
-    if "error" in row:
-        return f"| {row['head']} | | {row['error']} | | | | |"
-    return (
-        f"| {row['head']} | {row['parameters']:,} | {row['P@1']:.4f} | {row['R@5']:.4f} "
-        f"| {row['NLL']:.3f} | {row['rate']:g} | {row['seconds']:.1f} |"
-    )
+    return f"| {row['head']} | {figures(row)}"
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from typing import Any
 import machine
 import numpy as np
 import torch
-from heads import TOP, Full, Head, Trellis
+from heads import TOP, Full, Head, Trellis, figures
 from label_paths import Centroids, frequency_and_similarity
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -253,13 +253,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def table_row(row: dict[str, Any]) -> str:
-    start = f"| {row['network']} | {row['head']} |"
-    if "error" in row:
-        return f"{start} | {row['error']} | | | | |"
-    return (
-        f"{start} {row['parameters']:,} | {row['P@1']:.4f} | {row['R@5']:.4f} | {row['NLL']:.3f} "
-        f"| {row['rate']:g} | {row['seconds']:.1f} |"
-    )
+    return f"| {row['network']} | {row['head']} | {figures(row)}"
 
 
 def main() -> None:

@@ -75,8 +75,9 @@ class Embedding:
     ) -> Embedding:
         """Return the same with a weight that makes the best candidate right often.
 
-        It counts as much as a trellis for each of them: a weight that is good nearly everywhere. A
-        fourth of that, four times as much, or nothing at all have to show that they are better.
+        It counts as much as all trellises together: a weight that is good nearly everywhere. A
+        fourth of that, or four times as much, has to be better by more than a standard error, and
+        the weight so found has to be so against 0, which it is otherwise.
 
         Parameters
         ----------
