@@ -62,6 +62,8 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python benchmarks/demo.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/readers.py
+	$(if $(LTLS_DATA),$(BIN)/python benchmarks/codebooks.py,@echo "LTLS_DATA is not set: codebooks are left out")
+	$(if $(LTLS_DATA),$(BIN)/python benchmarks/rounding.py,@echo "LTLS_DATA is not set: rounding is left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/threads.py,@echo "LTLS_DATA is not set: threads are left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
 	$(if $(LTLS_DATA),$(BIN)/python benchmarks/accuracy.py,@echo "LTLS_DATA is not set: the peers are left out")
