@@ -8,24 +8,20 @@ Jasinska and Karampatziakis, *Log-time and Log-space Extreme Classification*, 20
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError as _NotInstalled
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from . import baselines, metrics, plot, presets, readers, tuning
-    from .checkpoint import Checkpoint
-    from .classifier import LTLSClassifier
-    from .codebook import RandomCodebook, TableCodebook
-    from .model_file import load
-    from .tensor_file import ModelFileError
-    from .text import TextClassifier
-    from .trellis import Trellis
+from .core.version import __version__ as __version__
 
-try:
-    __version__ = _version("ltls")
-except _NotInstalled:  # run from its sources, as far as they go without the engine
-    __version__ = "0+source"
+if TYPE_CHECKING:
+    from . import metrics, plot, presets, readers, tuning
+    from .estimators.classifier import LTLSClassifier
+    from .estimators.load import load
+    from .estimators.text import TextClassifier
+    from .storage.tensor_file import ModelFileError
+    from .structure.codebook import RandomCodebook, TableCodebook
+    from .structure.trellis import Trellis
+    from .training.checkpoint import Checkpoint
+
 __all__ = [
     "Checkpoint",
     "LTLSClassifier",
@@ -34,7 +30,6 @@ __all__ = [
     "TableCodebook",
     "TextClassifier",
     "Trellis",
-    "baselines",
     "load",
     "metrics",
     "plot",
@@ -43,23 +38,23 @@ __all__ = [
     "tuning",
 ]
 
-# Public names load when they are first used, so that importing ltls stays fast (PEP 562).
+# Public names are imported when they are first used, so that `import ltls` stays fast (PEP 562).
 _HOME = {
-    "Checkpoint": "checkpoint",
-    "LTLSClassifier": "classifier",
-    "ModelFileError": "tensor_file",
-    "RandomCodebook": "codebook",
-    "TableCodebook": "codebook",
-    "TextClassifier": "text",
-    "Trellis": "trellis",
-    "load": "model_file",
+    "Checkpoint": "training.checkpoint",
+    "LTLSClassifier": "estimators.classifier",
+    "ModelFileError": "storage.tensor_file",
+    "RandomCodebook": "structure.codebook",
+    "TableCodebook": "structure.codebook",
+    "TextClassifier": "estimators.text",
+    "Trellis": "structure.trellis",
+    "load": "estimators.load",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    if name in __all__ or name == "torch":  # not for `import *`, which needs no torch
+    if name in __all__ or name == "torch":  # `import *` must not need torch
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

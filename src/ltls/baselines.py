@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from .metrics import label_matrix, precision_at_k
+from .evaluation.metrics import label_matrix, precision_at_k
 
 
 def oracle(y_train: Any, y_test: Any, n_labels: int) -> float:

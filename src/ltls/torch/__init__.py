@@ -4,7 +4,8 @@
 on a CPU by the compiled engine, on a GPU by fused Triton kernels.
 """
 
-from . import functional, operators
+from . import functional
+from . import operators
 from .export import from_classifier, to_classifier
 from .functional import log_partition, log_prob, marginals, path_scores, sample, topk, viterbi
 from .head import HeadOutput, TrellisSoftmax

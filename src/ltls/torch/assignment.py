@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..splits import split_along_axes
+from ..structure.splits import split_along_axes
 from .labels import KeyedPaths, LabelPaths, TablePaths
 from .layout import Layout, make_layout
 

@@ -11,8 +11,8 @@ from .head import TrellisSoftmax
 from .labels import KeyedPaths, LabelPaths, TablePaths
 
 if TYPE_CHECKING:
-    from ..assignment import Codebook
-    from ..classifier import LTLSClassifier
+    from ..structure.policies import Codebook
+    from ..estimators.classifier import LTLSClassifier
 
 
 def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftmax:
@@ -96,11 +96,11 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
     >>> bool((classifier.predict(x.numpy()) == head.predict(x).numpy()).all())
     True
     """
-    from ..classifier import LTLSClassifier
-    from ..labels import Labels
-    from ..linear import LinearModel, aligned_zeros, padded
-    from ..model import Model
-    from ..trellis import Trellis
+    from ..estimators.classifier import LTLSClassifier
+    from ..model.labels import Labels
+    from ..linear.weights import LinearModel, aligned_zeros, padded
+    from ..model.fitted import Model
+    from ..structure.trellis import Trellis
 
     gate = head.gate
     if gate is not None and (gate.weight.any() or (gate.bias != gate.bias[0]).any()):
@@ -139,7 +139,7 @@ def to_classifier(head: TrellisSoftmax, classes: Any = None) -> LTLSClassifier:
 
 
 def _codebook(book: LabelPaths) -> Codebook:
-    from ..codebook import RandomCodebook, TableCodebook
+    from ..structure.codebook import RandomCodebook, TableCodebook
 
     if isinstance(book, KeyedPaths):
         *grown_from, n = book.sizes

@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import operators, unfused
+from . import operators
+from . import unfused
 from .layout import AnyTrellis, Layout, layout_of
 from .operators import real_of
 

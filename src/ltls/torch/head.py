@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..arrays import as_integer
-from . import decoding, functional
+from ..core.arrays import as_integer
+from . import decoding
+from . import functional
 from .assignment import assign
 from .layout import make_layout
 from .operators import real_of

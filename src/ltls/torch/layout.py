@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ..trellis import Trellis
+    from ..structure.trellis import Trellis
 
 AnyTrellis: TypeAlias = "Trellis | Layout"  # what says which trellis is meant
 

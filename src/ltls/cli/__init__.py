@@ -1,0 +1,5 @@
+"""The ``ltls`` command."""
+
+from .app import main
+
+__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""Arrays, files, compression, memory and prefetching: what every other room may use."""

@@ -1,0 +1,43 @@
+"""How much memory there is, and what fits into it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from .compression import is_compressed
+
+# What a container may take, on Linux: cgroup 2 and cgroup 1.
+_CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_UNPACKED = 6  # times as large as its compressed file is text of rows, about
+
+
+def memory_limit() -> int | None:
+    """Return how many bytes this process may take at most, None where that cannot be told."""
+    limits = []
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for name in _CONTAINER_LIMITS:
+        try:
+            text = Path(name).read_text()
+        except OSError:
+            continue
+        if text.strip().isdigit():
+            limits.append(int(text))
+    if sys.platform != "win32":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            limits.append(soft)
+    return min((limit for limit in limits if limit > 0), default=None)
+
+
+def fits(path: str | os.PathLike[str]) -> bool:
+    """Tell whether the rows of a file take less than half of the memory, as far as can be told."""
+    limit = memory_limit()
+    if limit is None or not os.path.isfile(path):
+        return True
+    size = os.path.getsize(path) * (_UNPACKED if is_compressed(path) else 1)
+    return size <= limit // 2

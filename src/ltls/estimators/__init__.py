@@ -1,0 +1,1 @@
+"""The scikit-learn estimators and what belongs to them."""

@@ -1,0 +1,48 @@
+"""Estimators with the settings of a paper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .classifier import LTLSClassifier
+
+
+def paper(**changes: Any) -> LTLSClassifier:
+    """Return an estimator that learns exactly as the paper's sections 4 to 6 and its authors' code.
+
+    Separation ranking loss, online assignment by ranking, width 2, plain SGD with a constant step
+    of 1 and averaging over all examples, weights from 0, no intercept, rows in the given order,
+    which should be mixed.
+
+    Parameters
+    ----------
+    **changes
+        Other parameters of `LTLSClassifier`: the paper chose `epochs` (4 for Bibtex), `l1` (2.3 for
+        LSHTC1, 1.75 for Dmoz) and `ranking_multiplier` (3 for rcv1-regions and Eur-Lex, 4 for
+        LSHTCwiki) for each data set.
+
+    Examples
+    --------
+    >>> from ltls import presets
+    >>> presets.paper(epochs=4).loss
+    'separation'
+    """
+    from .classifier import LTLSClassifier
+
+    settings: dict[str, Any] = {
+        "width": 2,
+        "n_trellises": 1,
+        "rescore": 0,
+        "epochs": 5,
+        "loss": "separation",
+        "assignment": "ranking",
+        "optimizer": "sgd",
+        "learning_rate": 1.0,
+        "average": True,
+        "shuffle": False,
+        "normalize": False,
+        "fit_intercept": False,
+        "validation_fraction": 0.0,
+    }
+    return LTLSClassifier(**{**settings, **changes})

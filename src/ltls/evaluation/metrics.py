@@ -1,0 +1,326 @@
+"""Precision, recall, nDCG and propensity-scored precision at k: how good a ranked list is.
+
+Every metric takes the truth and an array with the k best labels of every row, best first, as
+``predict_topk`` gives them. Nothing of size rows x labels is ever built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+
+def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
+    """Bring the labels of some rows, in any of the accepted forms, into one: a boolean CSR matrix.
+
+    Parameters
+    ----------
+    y : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
+        One label id per row, or a matrix (sparse or dense) that is not 0 where a row has a label.
+    name : str, default="y"
+        What error messages call `y`.
+
+    Returns
+    -------
+    scipy.sparse.csr_matrix of bool, shape (n_rows, n_labels)
+        Sorted, without stored zeros and duplicates. For label ids n_labels is the largest id + 1.
+
+    Examples
+    --------
+    >>> from ltls.metrics import label_matrix
+    >>> label_matrix([2, 0]).toarray().astype(int)
+    array([[0, 0, 1],
+           [1, 0, 0]])
+    """
+    forms = f"{name} must be a 1-d array of label ids or a matrix of shape (n_rows, n_labels)"
+    if not sp.issparse(y):
+        try:
+            y = np.asarray(y)
+        except ValueError:
+            raise ValueError(f"{forms}, got rows of different lengths") from None
+        if y.dtype.kind not in "biuf":
+            raise ValueError(f"{forms}, got values of type {y.dtype}")
+    if y.ndim not in (1, 2):
+        raise ValueError(f"{forms}, got {y.ndim} dimensions")
+    if y.shape[0] == 0:
+        raise ValueError(f"{name} must have at least one row, got none")
+    if y.ndim == 1:
+        if sp.issparse(y) or y.dtype.kind not in "iu" or y.min() < 0:
+            got = f"{y.min()} ({y.dtype})"
+            raise ValueError(f"{name} must hold label ids, integers of at least 0, got {got}")
+        ids = y.astype(np.int64)
+        parts = (np.ones(ids.size, dtype=bool), ids, np.arange(ids.size + 1))
+        return sp.csr_matrix(parts, shape=(ids.size, int(ids.max()) + 1))
+    matrix = sp.csr_matrix(y, copy=True)
+    if matrix.dtype.kind == "f" and not np.isfinite(matrix.data).all():
+        raise ValueError(f"{name} must hold 0 and 1, got NaN or infinity")
+    matrix = matrix.astype(bool)
+    matrix.eliminate_zeros()
+    matrix.sum_duplicates()
+    return matrix
+
+
+def precision_at_k(
+    y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Give the share of the first k answers that are true labels, averaged over the rows.
+
+    Parameters
+    ----------
+    y_true : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
+        The true labels; see :func:`label_matrix`.
+    topk : array-like of int of shape (n_rows, n_answers)
+        Label ids, best first; -1 stands for no answer.
+    k : int, optional
+        How many answers count; all columns of `topk` by default.
+    sample_weight : array-like of shape (n_rows,), optional
+        Weight of each row in the average.
+
+    Returns
+    -------
+    float
+        Between 0 and 1. A missing answer counts as a wrong one.
+
+    Examples
+    --------
+    >>> from ltls.metrics import precision_at_k
+    >>> precision_at_k([2, 0, 1], [[2, 0], [1, 0], [0, 2]], k=1)
+    0.3333333333333333
+    """
+    _, hits = _hits(y_true, topk, k)
+    return _mean(hits.mean(axis=1), sample_weight)
+
+
+def recall_at_k(
+    y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Give the share of a row's true labels among its first k answers, averaged over the rows.
+
+    Parameters
+    ----------
+    y_true, topk, k, sample_weight
+        As for :func:`precision_at_k`.
+
+    Returns
+    -------
+    float
+        Between 0 and 1. A row without a true label counts as 0.
+
+    Examples
+    --------
+    >>> from ltls.metrics import recall_at_k
+    >>> recall_at_k([[1, 1, 0, 0], [0, 0, 0, 1]], [[0, 2], [3, 1]])
+    0.75
+    """
+    truth, hits = _hits(y_true, topk, k)
+    return _mean(hits.sum(axis=1) / np.maximum(np.diff(truth.indptr), 1), sample_weight)
+
+
+def ndcg_at_k(
+    y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Give the normalised discounted cumulative gain of the first k answers.
+
+    A true label at rank r gains 1 / log2(r + 1); the sum is divided by that of a perfect list.
+
+    Parameters
+    ----------
+    y_true, topk, k, sample_weight
+        As for :func:`precision_at_k`.
+
+    Returns
+    -------
+    float
+        Between 0 and 1. A row without a true label counts as 0.
+
+    Examples
+    --------
+    >>> from ltls.metrics import ndcg_at_k
+    >>> round(ndcg_at_k([[1, 1, 0, 0], [0, 0, 0, 1]], [[0, 2], [1, 3]]), 4)
+    0.622
+    """
+    truth, hits = _hits(y_true, topk, k)
+    gains = 1.0 / np.log2(np.arange(2, hits.shape[1] + 2))
+    best = np.cumsum(gains)[np.clip(np.diff(truth.indptr), 1, hits.shape[1]) - 1]
+    return _mean(hits @ gains / best, sample_weight)
+
+
+def psp_at_k(
+    y_true: Any,
+    topk: ArrayLike,
+    propensity: ArrayLike,
+    k: int | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Give the propensity-scored precision of the first k answers, relative to the best possible.
+
+    A true label counts 1 / propensity, so that rare labels count more. As in the Extreme
+    Classification Repository, the sum over all rows is divided by the sum that a perfect list of
+    k answers would have.
+
+    Parameters
+    ----------
+    y_true, topk, k, sample_weight
+        As for :func:`precision_at_k`.
+    propensity : array-like of shape (n_labels,)
+        The propensity of every label, from :func:`propensities` of the training labels.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 0 where no row has a true label.
+
+    References
+    ----------
+    Jain, Prabhu and Varma, Extreme Multi-label Loss Functions for Recommendation, Tagging,
+    Ranking & Other Missing Label Applications, KDD 2016.
+
+    Examples
+    --------
+    >>> from ltls.metrics import propensities, psp_at_k
+    >>> p = propensities([0, 0, 0, 0, 0, 0, 1, 2])
+    >>> round(psp_at_k([0, 1, 2], [[0], [1], [0]], p), 4)
+    0.6383
+    """
+    truth, hits = _hits(y_true, topk, k)
+    p = np.asarray(propensity, dtype=np.float64)
+    if p.ndim != 1 or not (p > 0).all() or not np.isfinite(p).all():
+        raise ValueError("propensity must be a 1-d array of positive numbers; see propensities()")
+    if truth.nnz and truth.indices.max() >= p.size:
+        raise ValueError(
+            f"propensity must have one value for every label, got {p.size} values and label "
+            f"{truth.indices.max()} in y_true"
+        )
+    ids = np.asarray(topk)[:, : hits.shape[1]]
+    gained = np.zeros(hits.shape)
+    gained[hits] = 1.0 / p[ids[hits]]
+    # The best list of a row: its true labels by falling weight, the first k of them.
+    rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    weight = 1.0 / p[truth.indices]
+    weight = weight[np.lexsort((-weight, rows))]
+    rank = np.arange(truth.nnz) - truth.indptr[rows]
+    weight *= rank < hits.shape[1]
+    possible = np.bincount(rows, weight, minlength=truth.shape[0]).astype(np.float64)
+    best = _mean(possible, sample_weight)
+    return _mean(gained.sum(axis=1), sample_weight) / best if best > 0 else 0.0
+
+
+def propensities(
+    y_train: Any, a: float = 0.55, b: float = 1.5, n_labels: int | None = None
+) -> NDArray[np.float64]:
+    """Estimate how likely each label is to be recorded where it is true, from its frequency.
+
+    Parameters
+    ----------
+    y_train : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
+        The training labels; see :func:`label_matrix`.
+    a, b : float, default=0.55 and 1.5
+        The constants A and B of Jain et al.; the repository has 0.5 and 0.4 for its Wikipedia
+        sets, 0.6 and 2.6 for its Amazon sets, and the defaults for all others.
+    n_labels : int, optional
+        How many labels there are, where the training rows do not have the last ones.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_labels,)
+        Above 0 and at most 1; all 1 for fewer than three rows, too few for the estimate.
+
+    Examples
+    --------
+    >>> from ltls.metrics import propensities
+    >>> propensities([0, 0, 0, 0, 0, 0, 1, 2]).round(4)
+    array([0.629 , 0.4809, 0.4809])
+    """
+    truth = label_matrix(y_train, "y_train")
+    n_rows, width = truth.shape
+    if n_labels is not None and n_labels < width:
+        raise ValueError(f"n_labels must be at least the {width} of y_train, got {n_labels}")
+    counts = np.bincount(truth.indices, minlength=width if n_labels is None else n_labels)
+    return propensities_of(counts, n_rows, a, b)
+
+
+def propensities_of(
+    counts: ArrayLike, n_rows: int, a: float = 0.55, b: float = 1.5
+) -> NDArray[np.float64]:
+    """Estimate propensities as :func:`propensities` does, from how many rows have each label.
+
+    Parameters
+    ----------
+    counts : array-like of int of shape (n_labels,)
+        How many training rows have each label.
+    n_rows : int
+        How many training rows there are.
+    a, b : float, default=0.55 and 1.5
+        As for :func:`propensities`.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_labels,)
+
+    Examples
+    --------
+    >>> from ltls.metrics import propensities_of
+    >>> propensities_of([6, 1, 1], n_rows=8).round(4)
+    array([0.629 , 0.4809, 0.4809])
+    """
+    if not a >= 0:
+        raise ValueError(f"a must be at least 0, got {a!r}")
+    if not b > 0:
+        raise ValueError(f"b must be above 0, got {b!r}")
+    c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
+    result: NDArray[np.float64] = 1.0 / (1.0 + c * (np.asarray(counts) + b) ** -a)
+    return result
+
+
+def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, NDArray[np.bool_]]:
+    """Check the arguments; return the truth and, for the first k answers, whether each is true."""
+    truth = label_matrix(y_true, "y_true")
+    ids = np.asarray(topk)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            "topk must be a 2-d array of integer label ids, (n_rows, n_answers), "
+            f"got {ids.ndim} dimensions of {ids.dtype}"
+        )
+    n_rows, width = ids.shape
+    if n_rows != truth.shape[0]:
+        raise ValueError(f"topk must have {truth.shape[0]} rows, as y_true has, got {n_rows}")
+    if k is None:
+        k = width
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= width:
+        raise ValueError(f"k must be an integer from 1 to {width}, the columns of topk, got {k!r}")
+    ids = ids[:, :k].astype(np.int64)
+    if ids.min() < -1:
+        raise ValueError(f"topk must hold label ids, or -1 for no answer, got {ids.min()}")
+    ordered = np.sort(ids, axis=1)
+    repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if repeated.any():
+        row = int(np.flatnonzero(repeated.any(axis=1))[0])
+        raise ValueError(f"topk must name a label at most once in a row, got {ids[row]} in {row=}")
+    answered = ids >= 0
+    if np.ndim(y_true) == 1:
+        answered &= ids < truth.shape[1]  # label ids do not say how many labels there are
+    elif ids.max() >= truth.shape[1]:
+        most = truth.shape[1]
+        raise ValueError(f"topk must hold ids below {most}, y_true's columns, got {ids.max()}")
+    rows = np.broadcast_to(np.arange(n_rows)[:, None], ids.shape)
+    hits = np.zeros(ids.shape, dtype=bool)
+    hits[answered] = np.asarray(truth[rows[answered], ids[answered]]).ravel()
+    return truth, hits
+
+
+def _mean(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float:
+    """Average over the rows, weighted where there are weights."""
+    if sample_weight is None:
+        return float(values.mean())
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != values.shape:
+        raise ValueError(
+            f"sample_weight must have shape {values.shape}, one weight a row, got {weight.shape}"
+        )
+    if not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() <= 0:
+        raise ValueError("sample_weight must hold finite numbers of at least 0, not all 0")
+    return float(np.average(values, weights=weight))

@@ -1,0 +1,256 @@
+"""A report of an evaluation: what is confused with what, calibration, score by frequency.
+
+One file, HTML or PDF, that needs nothing beside it. The plots are matplotlib's.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.atomic import replacing
+
+try:
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+except ImportError:
+    raise ValueError("reports need matplotlib: pip install 'ltls[plot]'") from None
+
+if TYPE_CHECKING:
+    from .evaluation import Evaluation
+
+_BLUE, _ORANGE, _GREY = "#2a6f97", "#e07a5f", "#9aa5b1"
+_MOST_CONFUSED = 20  # pairs of labels
+_HEAT_LABELS = 16  # of the confusion matrix
+_LONGEST_NAME = 28
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+       color: #1f2933; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: .25rem .9rem; text-align: right; border-bottom: 1px solid #d9e2ec; }
+th:first-child, td:first-child { text-align: left; }
+svg { max-width: 100%; height: auto; } p { color: #52606d; }
+"""
+
+
+def write_report(
+    path: Path,
+    evaluation: Evaluation,
+    facts: dict[str, Any],
+    measured: list[dict[str, Any]],
+    groups: list[dict[str, Any]],
+    model: str,
+    data: str,
+) -> None:
+    """Write a report, as PDF or HTML by the name of the file; it appears whole or not at all."""
+    title = f"{model} on {data}"
+    tables = [_metrics(measured), _groups(groups), _facts(facts)]
+    with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "ltls", "svg.fonttype": "none"}):
+        parts = _figures(evaluation)
+        with replacing(path) as temporary:
+            if path.suffix == ".pdf":
+                _write_pdf(temporary, title, tables, parts)
+            else:
+                temporary.write_text(_html(title, tables, parts), encoding="utf-8")
+
+
+def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
+    """Return the plots with their titles and a line on how to read them."""
+    parts = [
+        (
+            "Score by frequency",
+            "The share of true labels among the answers, by how often a label occurred in "
+            f"{'training' if evaluation.counts is not None else 'this file'}.",
+            _by_frequency(evaluation),
+        )
+    ]
+    if evaluation.confidence is not None:
+        error = evaluation.calibration_error()
+        parts.append(
+            (
+                "Calibration",
+                "How often the first answer is right, by the probability that the model gives it; "
+                f"on the diagonal, it means what it says. Mean distance: {error:.3f}.",
+                _calibration(evaluation),
+            )
+        )
+    if evaluation.confusions(1):
+        parts += [
+            (
+                "What is taken for what",
+                "The most frequent mistakes of the first answer: the true label → the answer.",
+                _confused_pairs(evaluation),
+            ),
+            (
+                "Among the labels most often confused",
+                "Rows are true labels, columns first answers; right answers are left out.",
+                _heat_map(evaluation),
+            ),
+        ]
+    return parts
+
+
+def _by_frequency(evaluation: Evaluation) -> Figure:
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    widest = int(evaluation.topk.shape[1])
+    for k, colour in {1: _BLUE, widest: _ORANGE}.items():
+        labels, found = evaluation.found(k)
+        octave = np.log2(np.maximum(evaluation.frequency[labels], 0.5)).astype(int)
+        steps = np.unique(octave)
+        shares = [found[octave == step].mean() for step in steps]
+        axes.plot(2.0**steps, shares, "o-", color=colour, label=f"among the first {k}")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel="times the label occurred", ylabel="found", ylim=(0, 1.02))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def _calibration(evaluation: Evaluation) -> Figure:
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    bins = evaluation.calibration()
+    said, share, rows = (list(values) for values in zip(*bins, strict=True))
+    left.plot([0, 1], [0, 1], "--", color=_GREY)
+    left.plot(said, share, "o-", color=_BLUE)
+    left.set(xlabel="probability of the first answer", ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
+    left.grid(alpha=0.3)
+    right.bar(said, rows, width=0.08, color=_BLUE)
+    right.set(xlabel="probability of the first answer", ylabel="rows", xlim=(0, 1))
+    return figure
+
+
+def _confused_pairs(evaluation: Evaluation) -> Figure:
+    pairs = evaluation.confusions(_MOST_CONFUSED)[::-1]
+    figure = Figure(figsize=(7, 1.2 + 0.26 * len(pairs)), layout="constrained")
+    axes = figure.add_subplot()
+    names = [f"{_short(true)} → {_short(said)}" for true, said, _ in pairs]
+    bars = axes.barh(range(len(pairs)), [count for *_, count in pairs], color=_ORANGE)
+    axes.bar_label(bars, padding=2)
+    axes.set_yticks(range(len(pairs)), names)
+    axes.set(xlabel="rows")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _heat_map(evaluation: Evaluation) -> Figure:
+    pairs = evaluation.confusions(10 * _HEAT_LABELS)
+    labels = list(dict.fromkeys(label for true, said, _ in pairs for label in (true, said)))
+    labels = labels[:_HEAT_LABELS]
+    place = {label: number for number, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(labels)))
+    for true, said, count in pairs:
+        if true in place and said in place:
+            counts[place[true], place[said]] += count
+    size = 3.5 + 0.25 * len(labels)
+    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(counts, cmap="Oranges")
+    names = [_short(label) for label in labels]
+    axes.set_xticks(range(len(labels)), names, rotation=90)
+    axes.set_yticks(range(len(labels)), names)
+    axes.set(xlabel="first answer", ylabel="true label")
+    figure.colorbar(image, label="rows", shrink=0.7, ticks=MaxNLocator("auto", integer=True))
+    return figure
+
+
+def _short(label: Any) -> str:
+    # A dollar sign would begin a formula.
+    text = " ".join(str(label).split()).replace("$", r"\$")
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+# Tables: a header and rows of text
+
+
+def _metrics(measured: list[dict[str, Any]]) -> list[list[str]]:
+    names = {"precision": "P@k", "recall": "R@k", "ndcg": "nDCG@k", "psp": "PSP@k"}
+    rows = [[str(row["k"]), *(_number(row[name]) for name in names)] for row in measured]
+    return [["k", *names.values()], *rows]
+
+
+def _groups(groups: list[dict[str, Any]]) -> list[list[str]]:
+    cutoffs = list(groups[0]["found"])
+    header = ["labels", "of them", "times in training", "here", *(f"R@{k}" for k in cutoffs)]
+    return [
+        header,
+        *(
+            [
+                group["group"],
+                f"{group['labels']:,}",
+                f"{group['least_frequency']:,}–{group['most_frequency']:,}",
+                f"{group['occurrences']:,}",
+                *(_number(group["found"][k]) for k in cutoffs),
+            ]
+            for group in groups
+        ),
+    ]
+
+
+def _facts(facts: dict[str, Any]) -> list[list[str]]:
+    return [
+        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)]
+        for name, value in facts.items()
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _html(title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]) -> str:
+    from .. import __version__
+
+    body = [f"<h1>{html.escape(title)}</h1>", f"<p>ltls {__version__}</p>"]
+    for table in tables:
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in table
+        )
+        body.append(f"<table>{rows}</table>")
+    for heading, caption, figure in parts:
+        picture = io.StringIO()
+        figure.savefig(picture, format="svg", metadata=_NO_METADATA)
+        svg = picture.getvalue()
+        body += [f"<h2>{html.escape(heading)}</h2>", f"<p>{html.escape(caption)}</p>"]
+        body.append(svg[svg.index("<svg") :])
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    )
+
+
+def _write_pdf(
+    path: Path, title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]
+) -> None:
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.transforms import Bbox
+
+    with PdfPages(path, metadata={"Title": title, "CreationDate": None}) as pages:
+        page = Figure(figsize=(8.27, 6))
+        page.suptitle(title)
+        top = 0.88
+        for table in tables:
+            columns = max(map(len, table))
+            height = 0.045 * len(table)
+            axes = page.add_axes((0.14, top - height, 0.13 * columns, height))
+            axes.axis("off")
+            drawn = axes.table(table, bbox=Bbox.unit(), edges="horizontal")
+            drawn.auto_set_font_size(False)
+            drawn.set_fontsize(9)
+            top -= height + 0.06
+        pages.savefig(page)
+        for heading, caption, figure in parts:
+            figure.suptitle(heading)
+            figure.supxlabel(caption, fontsize=7, color="#52606d")
+            pages.savefig(figure)

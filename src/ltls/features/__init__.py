@@ -1,0 +1,1 @@
+"""Rows of features as the engine takes them, and the text vectorizer."""

@@ -1,0 +1,1 @@
+"""Fitted models: labels, decoding, reranking, and top-k prediction."""

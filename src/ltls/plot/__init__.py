@@ -1,0 +1,18 @@
+"""Pictures: the trellis and paths through it, predictions, codebooks, learning curves.
+
+`plot_trellis` draws the graph as in the paper's figures 1 and 2; the others show what a model does
+with it. All of them need matplotlib: ``pip install 'ltls[plot]'``.
+"""
+
+from .curves import plot_codebook, plot_learning_curves, plot_prediction
+from .trellis import figure1, figure2, paper_edge_order, plot_trellis
+
+__all__ = [
+    "figure1",
+    "figure2",
+    "paper_edge_order",
+    "plot_codebook",
+    "plot_learning_curves",
+    "plot_prediction",
+    "plot_trellis",
+]

@@ -1,0 +1,218 @@
+"""Predictions, codebooks and learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.arrays import as_integer
+from .trellis import plot_trellis, require_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..structure.policies import Codebook
+    from ..estimators.predict import Answers
+    from ..structure.trellis import Trellis
+
+MAX_LABELS = 2000  # of a codebook map: more rows than a screen has pixels tell nothing
+
+
+def plot_prediction(
+    classifier: Answers,
+    x: Any,
+    k: int = 1,
+    *,
+    trellis: int = 0,
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Axes:
+    """Draw the paths of a row's best labels, with the scores of their edges.
+
+    Parameters
+    ----------
+    classifier : LTLSClassifier
+        Fitted; its trellis may have at most 2000 edges.
+    x : array or CSR matrix of shape (1, n_features)
+        The row.
+    k : int, default=1
+        How many labels, the best of the whole model.
+    trellis : int, default=0
+        Which of several trellises to draw: each gives a label another path.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure whose size suits the trellis.
+    title : str, optional
+        The title, in which ``{label}`` stands for the labels; by default those with their scores.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        As from `plot_trellis`.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from sklearn.datasets import load_digits
+    >>> from ltls import LTLSClassifier
+    >>> from ltls.plot import plot_prediction
+    >>> X, y = load_digits(return_X_y=True)
+    >>> classifier = LTLSClassifier(width=2, rescore=0, random_state=0).fit(X / 16, y)
+    >>> plot_prediction(classifier, X[:1] / 16, title="digit {label}").get_title()
+    'digit 0'
+    """
+    k = as_integer("k", k, at_least=1)
+    n_trellises = len(classifier.codebooks_)
+    trellis = as_integer("trellis", trellis, at_least=0, at_most=n_trellises - 1)
+    scores = classifier.edge_scores(x)
+    if len(scores) != 1:
+        raise ValueError(f"x must be one row, got {len(scores)}")
+    ids, totals = classifier._fitted().topk(classifier._checked(x), k, None)
+    labels = classifier.classes_[ids[0]].tolist()
+    graph = classifier.trellis_
+    paths = classifier.codebooks_[trellis].path_of(ids[0]).tolist()
+    h = scores[0].reshape(n_trellises, graph.n_edges)[trellis]
+    used = {int(edge) for path in paths for edge in graph.path_edges(path)}
+    texts = [f"{h[e]:.2g}".replace("-", "−") if e in used else "" for e in range(graph.n_edges)]
+    if title is None:
+        title = ", ".join(f"{a} ({s:.3g})" for a, s in zip(labels, totals[0], strict=True))
+    title = title.replace("{label}", ", ".join(map(str, labels)))
+    ax = plot_trellis(graph, paths, edge_labels=texts, vertex_labels=False, ax=ax, title=title)
+    size = np.clip(ax.get_window_extent().width / ax.figure.dpi, 10, 20)
+    ax.title.set_fontsize(size)
+    for text in ax.texts:  # a few scores have room where those of all edges have not
+        text.set_fontsize(max(text.get_fontsize(), 0.7 * size))
+    return ax
+
+
+def plot_codebook(
+    trellis: Trellis,
+    codebook: Codebook,
+    labels: Sequence[int] | None = None,
+    *,
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Axes:
+    """Draw a codebook as a map: a row for every label, a column for every slice.
+
+    A cell's colour is the state that the label's path takes there; what a short path no longer
+    visits is white. Labels that share colours from the left share edges.
+
+    Parameters
+    ----------
+    trellis : Trellis
+        The graph.
+    codebook : TableCodebook or RandomCodebook
+        Which label has which path.
+    labels : sequence of int, optional
+        The labels to show, in this order, such as the most frequent first; by default all of them,
+        evenly thinned out to 2000.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure.
+    title : str, optional
+        The title of the axes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Its one image holds the states, masked where a path has ended.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from ltls import RandomCodebook, Trellis
+    >>> from ltls.plot import plot_codebook
+    >>> ax = plot_codebook(Trellis(100, width=4), RandomCodebook(100, seed=1))
+    >>> ax.images[0].get_array().shape  # slices and the auxiliary vertices
+    (100, 4)
+    """
+    require_matplotlib()
+    if codebook.n_paths > trellis.n_classes:
+        raise ValueError(
+            f"codebook must fit into the trellis' {trellis.n_classes} paths, got "
+            f"n_paths={codebook.n_paths}"
+        )
+    if labels is None:
+        n = codebook.n_labels
+        labels = np.linspace(0, n - 1, min(n, MAX_LABELS)).round().astype(int).tolist()
+    paths = codebook.path_of(np.asarray(labels, np.int64))
+    states = np.full((len(labels), trellis.n_slices + 1), -1)
+    for row, path in enumerate(paths):
+        if path < 0:
+            continue  # a label without a path yet
+        for edge in trellis.path_edges(path):
+            head = int(trellis.edges[edge, 1]) - 1
+            column, state = divmod(head, trellis.width)
+            if head < int(trellis.edges.max()) - 1:  # the sink is no state
+                states[row, column] = state
+    return _draw_map(np.ma.masked_less(states, 0), trellis.width, ax, title)
+
+
+def _draw_map(states: Any, width: int, ax: Axes | None, title: str | None) -> Axes:
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    if ax is None:
+        ax = plt.figure(figsize=(5, 5), layout="constrained").subplots()
+    colors = plt.get_cmap("viridis", width)
+    image = ax.imshow(
+        states, aspect="auto", interpolation="nearest", cmap=colors, vmin=-0.5, vmax=width - 0.5
+    )
+    bar = ax.figure.colorbar(image, ax=ax, label="state")
+    for axis in (bar.ax.yaxis, ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel="slice", ylabel="label")
+    if title:
+        ax.set_title(title)
+    return ax
+
+
+def plot_learning_curves(
+    curves: Mapping[str, Any], *, ax: Axes | None = None, title: str | None = None
+) -> Axes:
+    """Draw the mean loss of every epoch, of one model or several.
+
+    Parameters
+    ----------
+    curves : mapping from str to classifier or sequence of float
+        Names, and fitted classifiers or their `loss_curve_`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure.
+    title : str, optional
+        The title of the axes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a line for every curve.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from ltls.plot import plot_learning_curves
+    >>> ax = plot_learning_curves({"width 2": [2.3, 1.1, 0.8], "width 8": [1.9, 0.7, 0.4]})
+    >>> [line.get_label() for line in ax.lines]
+    ['width 2', 'width 8']
+    """
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    if not curves:
+        raise ValueError("curves must hold at least one curve, got none")
+    if ax is None:
+        ax = plt.figure(figsize=(6, 4), layout="constrained").subplots()
+    for name, curve in curves.items():
+        losses = getattr(curve, "loss_curve_", curve)
+        ax.plot(range(1, len(losses) + 1), losses, marker="o", label=name)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel="epoch", ylabel="mean loss")
+    ax.grid(alpha=0.3)
+    ax.legend()
+    if title:
+        ax.set_title(title)
+    return ax

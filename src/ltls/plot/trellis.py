@@ -1,0 +1,372 @@
+"""The trellis and paths through it, drawn as in figures 1 and 2 of the paper.
+
+Everything is laid out in centimetres of a drawing; fonts and lines follow the scale at which that
+drawing lands on the axes, so that a figure looks the same at any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.path import Path
+
+    from ..structure.trellis import Trellis
+
+__all__ = ["figure1", "figure2", "paper_edge_order", "plot_trellis"]
+
+Points: TypeAlias = npt.NDArray[np.float64]
+
+MAX_EDGES = 2000
+MAX_LABELLED_DEGREE = 12  # where states have more edges than this, edge labels find no room
+CROWD = 4  # states in a slice above which the edges beside a path are drawn pale
+MIN_FONT = 3.5  # points; smaller text is left out
+INCHES_PER_CM, MAX_INCHES = 0.5, 24.0  # of a new figure
+PATH_COLORS = ("#00cc00", "#ff0000", "#1f77b4", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2")
+
+# Centimetres of the drawing.
+RADIUS = 0.4  # of a vertex
+VERTEX_FONT, EDGE_FONT = 0.36, 0.28
+SLOT = 0.38  # height that an edge label takes
+LABEL_DISTANCE = 1.0  # from a state to the labels of its edges
+MIN_ROW, MIN_COLUMN, MIN_HEIGHT, MARGIN = 1.1, 2.4, 2.6, 0.25
+LANE = 0.12  # between early exits that run side by side
+PATH_GAP = 0.16  # between highlighted paths that share an edge
+
+
+def paper_edge_order(trellis: Trellis) -> npt.NDArray[np.int64]:
+    """Give every edge its number in the paper: by tail, the exit to the sink first, then by head.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_edges,)
+        The paper's number of every edge.
+
+    Examples
+    --------
+    >>> from ltls import Trellis
+    >>> from ltls.plot import paper_edge_order
+    >>> paper_edge_order(Trellis(22)).tolist()
+    [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 6, 11]
+    """
+    tail, head = trellis.edges.T
+    exit_first = np.where(head == head.max(initial=0), -1, head)
+    number = np.empty(trellis.n_edges, dtype=np.int64)
+    number[np.lexsort((exit_first, tail))] = np.arange(trellis.n_edges)
+    return number
+
+
+def plot_trellis(
+    trellis: Trellis,
+    paths: Iterable[int] = (),
+    *,
+    colors: Sequence[Any] | None = None,
+    edge_labels: str | Iterable[Any] | None = "paper",
+    vertex_labels: bool = True,
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Axes:
+    """Draw the trellis as in the paper's figure 1, and paths through it as in its figure 2.
+
+    Parameters
+    ----------
+    trellis : Trellis
+        The graph, of at most 2000 edges.
+    paths : iterable of int
+        Paths to draw thick, each in its own colour, side by side where they share an edge.
+    colors : sequence of matplotlib colours, optional
+        One colour per path; by default green, red, then others.
+    edge_labels : {"paper", "engine"}, iterable of n_edges values, or None
+        The paper's edge numbers, the package's, or values such as edge scores (printed short).
+        Labels that would be too crowded or too small to read are left out.
+    vertex_labels : bool
+        Whether to name the vertices.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure whose size suits the trellis.
+    title : str, optional
+        The title of the axes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Every vertex is a circle with the gid ``vertex-<number>``. Every edge is an arrow with the
+        gid ``edge-<engine number>`` or, if highlighted, one ``edge-<number>-path-<id>`` per path.
+
+    Raises
+    ------
+    ValueError
+        If the trellis has too many edges, if a path is not in it, or if `colors` or `edge_labels`
+        have the wrong length.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from ltls import Trellis
+    >>> from ltls.plot import plot_trellis
+    >>> plot_trellis(Trellis(105), [7], title="105 classes").get_title()
+    '105 classes'
+    """
+    require_matplotlib()
+    if trellis.n_edges > MAX_EDGES:
+        raise ValueError(f"plots take at most {MAX_EDGES} edges, got n_edges={trellis.n_edges}")
+    users = _users_of_edges(trellis, [index(path) for path in paths], colors)
+    texts = _edge_texts(trellis, edge_labels)
+    layout = _Layout.of(trellis)
+    ax = _prepare_axes(layout.vertices, ax, title)
+    scale = _points_per_cm(ax)
+    color = "#b8b8b8" if any(users) and trellis.width > CROWD else "black"
+    for edge, route in enumerate(layout.routes):
+        _draw_edge(ax, edge, route, users[edge], scale, color)
+    for vertex, centre in enumerate(layout.vertices):
+        _draw_vertex(ax, vertex, centre, scale)
+        if vertex_labels:
+            _draw_text(ax, centre, f"$v_{{{vertex}}}$", VERTEX_FONT * scale)
+    for place, text in zip(layout.labels, texts, strict=False):  # either may be empty
+        if text:
+            _draw_text(ax, place, text, EDGE_FONT * scale, background="white")
+    return ax
+
+
+def figure1() -> Axes:
+    """Draw the paper's figure 1: the trellis of 22 classes.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from ltls.plot import figure1
+    >>> len(figure1().patches)  # 11 vertices and 19 edges
+    30
+    """
+    from ..structure.trellis import Trellis
+
+    return plot_trellis(Trellis(22))
+
+
+def figure2() -> Axes:
+    """Draw the paper's figure 2: a positive (green) and a negative (red) path of 22 classes.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from ltls.plot import figure2
+    >>> len(figure2().patches)  # four edges are drawn twice
+    34
+    """
+    from ..structure.trellis import Trellis
+
+    trellis = Trellis(22)
+    engine_edge = np.argsort(paper_edge_order(trellis))
+    positive, negative = [0, 2, 8, 14, 16, 18], [0, 2, 7, 12, 16, 18]
+    return plot_trellis(trellis, [trellis.path_of(engine_edge[p]) for p in (positive, negative)])
+
+
+def require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("ltls.plot needs matplotlib: pip install 'ltls[plot]'") from error
+
+
+@dataclass(frozen=True)
+class _Spacing:
+    """The distances of the drawing, wide enough for the edge labels not to meet.
+
+    The label of an edge stands 1/slots along it. With one slot more than a state has edges, all
+    labels between two slices stand there in one column, evenly spaced. Exits from below the top
+    state take one more: they aim `overhead` above the next slice, like an edge to a state there.
+    """
+
+    slots: int
+    overhead: float
+    row: float
+    column: float
+    labelled: bool
+
+    @classmethod
+    def of(cls, width: int, degree: int, most_exits: int) -> _Spacing:
+        labelled = degree <= MAX_LABELLED_DEGREE
+        slots = degree + 1 + (most_exits > 1) if labelled else 4
+        overhead = SLOT * slots + (0 if labelled else LANE * most_exits / 2)
+        row = max(SLOT * slots, MIN_ROW, MIN_HEIGHT / (width - 1))
+        column = max(LABEL_DISTANCE * slots, MIN_COLUMN, 0.4 * (width - 1) * row)
+        return cls(slots, overhead, row, column, labelled)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where everything stands: y points upwards, the top states are at y = 0."""
+
+    vertices: Points  # (n_vertices, 2)
+    routes: list[Points]  # of every edge: tail, head and the corner between them, if any
+    labels: list[Points]  # of every edge, or empty if labels find no room
+
+    @classmethod
+    def of(cls, trellis: Trellis) -> _Layout:
+        if trellis.n_edges == 0:
+            return cls(np.zeros((1, 2)), [], [])
+        b, n = trellis.width, trellis.n_slices
+        tail, head = trellis.edges.T
+        sink = int(head.max())
+        n_auxiliary = sink - 1 - n * b
+        exits = np.flatnonzero((head == sink) & (tail <= n * b))
+        n_exits = np.bincount((tail[exits] - 1) // b, minlength=n)
+        degree = b if n > 1 or exits.size else n_auxiliary
+        most_exits = int(n_exits.max())
+        spacing = _Spacing.of(b, degree, most_exits)
+
+        vertices = _place_vertices(b, n, n_auxiliary, most_exits, spacing)
+        routes = list(vertices[trellis.edges])
+        label_at = np.full(trellis.n_edges, 1 / spacing.slots)
+        label_at[tail == 0] = 0.5
+        label_at[tail > n * b] = 0.4
+        for edge in exits:
+            i, s = divmod(int(tail[edge]) - 1, b)
+            if most_exits == 1 and _is_clear(routes[edge], vertices):
+                label_at[edge] = 0.5
+            else:
+                lane = spacing.overhead + LANE * ((n_exits[i] - 1) / 2 - s)
+                corner = (spacing.column * (i + 2), lane)
+                routes[edge] = np.insert(routes[edge], 1, corner, axis=0)
+        labels = [r[0] + at * (r[1] - r[0]) for r, at in zip(routes, label_at, strict=True)]
+        return cls(vertices, routes, labels if spacing.labelled else [])
+
+
+def _place_vertices(b: int, n: int, n_auxiliary: int, most_exits: int, spacing: _Spacing) -> Points:
+    """Place the vertices in the order of their numbers."""
+    row, column = spacing.row, spacing.column
+    middle = -row * (b - 1) / 2
+    slices = [(column * (i + 1), -row * s) for i in range(n) for s in range(b)]
+    below = np.arange(n_auxiliary) - (n_auxiliary - 1) / 2
+    auxiliary = [(column * (n + 1), middle - row * a) for a in below]
+    # At width 2 the sink is straight above the auxiliary vertex, as in the paper; elsewhere edges
+    # must reach it past the lanes of the last exits and past the other auxiliary vertices.
+    sink_x = column * (n + 1 + 0.5 * (b > 2) + 0.5 * (n_auxiliary > 1))
+    # The exits of every slice climb by more than their own lanes before they meet the next ones.
+    sink_y = spacing.overhead + 2 * RADIUS + 1.25 * LANE * most_exits * (n + 1)
+    return np.array([(0.0, middle), *slices, *auxiliary, (sink_x, sink_y)])
+
+
+def _is_clear(route: Points, vertices: Points) -> bool:
+    """Tell whether a straight edge stays away from all vertices but its own two."""
+    tail, head = route
+    along = head - tail
+    nearest = np.clip((vertices - tail) @ along / (along @ along), 0, 1)
+    distance = np.linalg.norm(tail + nearest[:, None] * along - vertices, axis=1)
+    return int((distance < 1.4 * RADIUS).sum()) == 2
+
+
+def _users_of_edges(
+    trellis: Trellis, paths: list[int], colors: Sequence[Any] | None
+) -> list[list[tuple[int, Any]]]:
+    """List for every edge the highlighted paths that use it, with their colours."""
+    if colors is None:
+        colors = list(islice(cycle(PATH_COLORS), len(paths)))
+    if len(colors) != len(paths):
+        raise ValueError(f"colors must have one colour per path ({len(paths)}), got {len(colors)}")
+    users: list[list[tuple[int, Any]]] = [[] for _ in range(trellis.n_edges)]
+    for path, color in zip(paths, colors, strict=True):
+        for edge in trellis.path_edges(path):
+            users[edge].append((path, color))
+    return users
+
+
+def _edge_texts(trellis: Trellis, edge_labels: str | Iterable[Any] | None) -> list[str]:
+    if edge_labels is None:
+        return []
+    if isinstance(edge_labels, str):
+        numbers = {"paper": paper_edge_order(trellis), "engine": np.arange(trellis.n_edges)}
+        if edge_labels not in numbers:
+            choices = "'paper', 'engine', None or one value per edge"
+            raise ValueError(f"edge_labels must be {choices}, got {edge_labels!r}")
+        return [f"$e_{{{number}}}$" for number in numbers[edge_labels]]
+    texts = [v if isinstance(v, str) else f"{v:.3g}".replace("-", "−") for v in edge_labels]
+    n = trellis.n_edges
+    if len(texts) != n:
+        raise ValueError(f"edge_labels must have one value per edge ({n}), got {len(texts)}")
+    return texts
+
+
+def _prepare_axes(vertices: Points, ax: Axes | None, title: str | None) -> Axes:
+    low, high = vertices.min(axis=0) - RADIUS - MARGIN, vertices.max(axis=0) + RADIUS + MARGIN
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        extent = high - low
+        width, height = extent * min(INCHES_PER_CM, MAX_INCHES / extent.max())
+        full_height = height + (0.4 if title else 0)
+        ax = plt.figure(figsize=(width, full_height)).add_axes((0, 0, 1, height / full_height))
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    ax.set_axis_off()
+    if title:
+        ax.set_title(title)
+    return ax
+
+
+def _points_per_cm(ax: Axes) -> float:
+    """Measure how many points a centimetre of the drawing takes on these axes."""
+    box = ax.get_window_extent()
+    width, height = np.ptp([ax.get_xlim(), ax.get_ylim()], axis=1)
+    return float(min(box.width / width, box.height / height) * 72 / ax.figure.dpi)
+
+
+def _draw_edge(
+    ax: Axes, edge: int, route: Points, users: list[tuple[int, Any]], scale: float, color: str
+) -> None:
+    """Draw an edge as one thin arrow of a colour, or as one thick arrow per path that uses it."""
+    from matplotlib.patches import FancyArrowPatch
+
+    arrows = [(f"edge-{edge}-path-{path}", own, 0.055, 2) for path, own in users]
+    arrows = arrows or [(f"edge-{edge}", color, 0.025, 1)]
+    gap = min(PATH_GAP, 1.5 * RADIUS / len(arrows))
+    for lane, (gid, own, thickness, zorder) in enumerate(arrows):
+        path = _arrow_path(route, gap * ((len(arrows) - 1) / 2 - lane))
+        arrow = FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=0.42 * scale)
+        arrow.set(color=own, linewidth=max(thickness * scale, 0.2), zorder=zorder, gid=gid)
+        ax.add_patch(arrow)
+
+
+def _arrow_path(route: Points, aside: float) -> Path:
+    """Lead from circle to circle, `aside` to the left of the route, its corner made round."""
+    from matplotlib.path import Path
+
+    steps = np.diff(route, axis=0)
+    steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+    ahead = np.array([steps[0], *(steps[1:] + steps[:-1]), steps[-1]])
+    ahead /= np.linalg.norm(ahead, axis=1, keepdims=True)
+    points = route + aside * ahead[:, ::-1] * (-1, 1)
+    trim = np.sqrt(RADIUS**2 - aside**2)
+    points[0] += trim * steps[0]
+    points[-1] -= (trim + 0.03) * steps[-1]
+    if len(points) == 2:
+        return Path(points)
+    tail, corner, head = points
+    before, after = corner - 1.5 * RADIUS * steps[0], corner + 1.5 * RADIUS * steps[1]
+    codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
+    return Path(np.array([tail, before, corner, after, head]), codes)
+
+
+def _draw_vertex(ax: Axes, vertex: int, centre: Points, scale: float) -> None:
+    from matplotlib.patches import Circle
+
+    circle = Circle((centre[0], centre[1]), RADIUS, facecolor="white", edgecolor="black")
+    circle.set(linewidth=max(0.025 * scale, 0.2), zorder=3, gid=f"vertex-{vertex}")
+    ax.add_patch(circle)
+
+
+def _draw_text(ax: Axes, place: Points, text: str, size: float, background: str = "none") -> None:
+    if size >= MIN_FONT:
+        box = {"facecolor": background, "edgecolor": "none", "pad": 0.06 * size}
+        ax.text(place[0], place[1], text, size=size, ha="center", va="center", zorder=4, bbox=box)

@@ -1,0 +1,198 @@
+"""Checked files of tensors: safetensors with a description, checksums, and no pickle.
+
+The file's metadata holds a description as JSON, a checksum of every tensor, and one of the whole
+header, which is checked whenever a file is opened. Model files and checkpoints are such files.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.atomic import replacing
+
+DTYPES: dict[str, npt.DTypeLike] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I8": np.int8,
+    "U8": np.uint8,
+}
+_NO_CHECKSUM = "0" * 64
+_MOST_HEADER = 100_000_000  # safetensors' own limit
+
+
+class ModelFileError(ValueError):
+    """A file is no model or checkpoint, is damaged, or comes from a newer version.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from ltls import ModelFileError, load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "note.txt")
+    ...     _ = path.write_text("not a model")
+    ...     try:
+    ...         model = load(path)
+    ...     except ModelFileError:
+    ...         print("no model")
+    no model
+    """
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a file is for: its name in messages, its mark, and the newest version that is known."""
+
+    name: str
+    mark: str
+    version: int
+
+
+def write(
+    path: str | os.PathLike[str],
+    kind: Kind,
+    description: dict[str, Any],
+    tensors: dict[str, npt.NDArray[Any]],
+    version: int | None = None,
+) -> None:
+    """Write a file that appears whole or not at all; `version` is the oldest that can read it."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    from .. import __version__
+
+    metadata = {
+        "format": kind.mark,
+        "format_version": str(kind.version if version is None else version),
+        "ltls_version": __version__,
+        "model": json.dumps(description),
+        "sha256": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
+        "header_sha256": _NO_CHECKSUM,
+    }
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(errno.EIO, str(error), str(path)) from error
+        temporary.chmod(mode)  # safetensors writes for the owner alone
+        _seal(temporary)
+
+
+@contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong inside a file that passed its checks into one kind of error."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
+        raise ModelFileError(f"{path} is damaged: {error!r}") from error
+
+
+class TensorFile:
+    """An open file whose header has been checked."""
+
+    def __init__(self, path: Path, kind: Kind) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+        foreign = ModelFileError(f"{path} is not a {kind.name} of ltls")
+        if self.size < 10:
+            raise ModelFileError(f"{foreign}, or is cut short")
+        # One map of the whole file: it stays the same file, whatever takes its place meanwhile.
+        self._bytes = np.memmap(path, np.uint8, "r").view(np.ndarray)
+        self.size = len(self._bytes)
+        length = int.from_bytes(self._bytes[:8].tobytes(), "little")
+        if not 2 <= length <= min(_MOST_HEADER, self.size - 8):
+            raise ModelFileError(f"{foreign}, or is cut short")
+        header = self._bytes[8 : 8 + length].tobytes()
+        try:
+            self.tensors: dict[str, Any] = json.loads(header)
+            self.metadata: dict[str, str] = self.tensors.pop("__metadata__")
+            mark = self.metadata["format"]
+            version = int(self.metadata["format_version"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise foreign from None
+        if mark != kind.mark:
+            raise foreign
+        if version > kind.version:
+            raise ModelFileError(
+                f"{path} has format version {version}, written by ltls "
+                f"{self.metadata.get('ltls_version')}; this version reads up to {kind.version}: "
+                "upgrade ltls"
+            )
+        if _header_checksum(header, self.size - 8 - length) != self.metadata.get("header_sha256"):
+            raise ModelFileError(f"{path} is damaged: its header or its size was changed")
+        self._start = 8 + length
+        with damage_reported(path):
+            self.description: dict[str, Any] = json.loads(self.metadata["model"])
+
+    def tensor(self, name: str) -> npt.NDArray[Any]:
+        """Return a tensor, mapped from the file."""
+        entry = self.tensors[name]
+        begin, end = entry["data_offsets"]
+        dtype = np.dtype(DTYPES[entry["dtype"]])
+        if not 0 <= begin <= end <= self.size - self._start:
+            raise ModelFileError(f"{self.path} is damaged: tensor {name!r} lies outside of it")
+        data = self._bytes[self._start + begin : self._start + end]
+        return data.view(dtype).reshape(entry["shape"])
+
+    def verify(self, names: list[str]) -> None:
+        """Check tensors against their checksums."""
+        with damage_reported(self.path):
+            expected = json.loads(self.metadata["sha256"])
+            for name in names:
+                if _checksum(self.tensor(name)) != expected[name]:
+                    raise ModelFileError(f"{self.path} is damaged: tensor {name!r} was changed")
+
+
+def _seal(path: Path) -> None:
+    """Put the header in order, and its checksum into it."""
+    with path.open("r+b") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = _in_order(stream.read(length))
+        data = path.stat().st_size - 8 - length
+        before, after = _around_checksum(header)
+        sealed = before + _header_checksum(header, data).encode() + after
+        stream.seek(8)
+        stream.write(sealed)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _in_order(header: bytes) -> bytes:
+    """Sort the header's metadata: safetensors shuffles them, and equal models have equal files."""
+    entries = json.loads(header)
+    entries["__metadata__"] = dict(sorted(entries["__metadata__"].items()))
+    ordered = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    return ordered.ljust(len(header)) if len(ordered) <= len(header) else header
+
+
+def _around_checksum(header: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before and after the header's own checksum."""
+    before, name, after = header.rpartition(b'"header_sha256":"')
+    return before + name, after[len(_NO_CHECKSUM) :]
+
+
+def _header_checksum(header: bytes, data_bytes: int) -> str:
+    """Return the checksum of a header, its own counted as zeros, and of the data's size."""
+    before, after = _around_checksum(header)
+    blank = before + _NO_CHECKSUM.encode() + after
+    return hashlib.sha256(blank + data_bytes.to_bytes(8, "little")).hexdigest()
+
+
+def _checksum(tensor: npt.NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(tensor).data).hexdigest()

@@ -1,0 +1,1 @@
+"""Trellises, codebooks, codebook policies and losses: everything about paths, nothing about features."""

@@ -1,0 +1,276 @@
+"""Codebooks: which label has which path."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _engine
+from ..core.arrays import as_int64, as_integer
+
+# A random codebook of up to this many paths is decoded with a table: reading it takes a tenth of
+# the time that computing takes, and it is small beside any model.
+_LARGEST_TABLE = 1 << 18
+
+
+class _Codebook:
+    """What both codebooks share: lookups of scalars and arrays of any shape, in both directions."""
+
+    _engine: _engine.RandomCodebook | _engine.TableCodebook
+
+    @property
+    def _for_decoding(self) -> Any:
+        """What looks up most quickly."""
+        return self._engine
+
+    @property
+    def n_paths(self) -> int:
+        """The number of paths."""
+        return self._engine.n_paths
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels."""
+        return self._engine.n_labels
+
+    def path_of(self, labels: npt.ArrayLike) -> Any:
+        """Return the paths of labels, −1 for a label without one.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(5, [3, 0, -1]).path_of([[0, 1], [1, 2]])
+        array([[ 3,  0],
+               [ 0, -1]])
+        """
+        return _lookup("labels", labels, self.n_labels, self._engine.path_of)
+
+    def label_of(self, paths: npt.ArrayLike) -> Any:
+        """Return the labels of paths, −1 for a free path.
+
+        Examples
+        --------
+        >>> from ltls import RandomCodebook
+        >>> book = RandomCodebook(10**12, seed=1)
+        >>> book.label_of(book.path_of(123_456_789))
+        123456789
+        """
+        return _lookup("paths", paths, self.n_paths, self._engine.label_of)
+
+
+class RandomCodebook(_Codebook):
+    """A random assignment that is computed from a seed and needs no memory.
+
+    A keyed permutation of 0 … n − 1: a Feistel network with cycle walking. This is what keeps the
+    promise of logarithmic space for a billion classes.
+
+    Parameters
+    ----------
+    n : int
+        The number of labels and paths, from 1 to 2**62.
+    seed : int, default=0
+        From 0 to 2**64 − 1. The same n, seed and growth give the same permutation in every version.
+    grown_from : sequence of int, default=()
+        The sizes that the codebook had before it was grown, increasing; see `grow`.
+
+    Examples
+    --------
+    >>> from ltls import RandomCodebook
+    >>> book = RandomCodebook(10**9, seed=7)
+    >>> paths = book.path_of([0, 1, 2])
+    >>> book.label_of(paths).tolist()
+    [0, 1, 2]
+    """
+
+    _engine: _engine.RandomCodebook
+
+    def __init__(self, n: int, seed: int = 0, *, grown_from: Any = ()) -> None:
+        n = as_integer("n", n, at_least=1, at_most=2**62)
+        seed = as_integer("seed", seed, at_least=0, at_most=2**64 - 1)
+        sizes = [as_integer("grown_from", size, at_least=1, at_most=n) for size in grown_from]
+        self._engine = _engine.RandomCodebook([*sizes, n], seed)
+
+    @cached_property
+    def _for_decoding(self) -> Any:
+        if self.n_paths > _LARGEST_TABLE:
+            return self._engine
+        return _engine.TableCodebook(self.n_paths, self.path_of(np.arange(self.n_paths)))
+
+    @property
+    def seed(self) -> int:
+        """The key of the permutation."""
+        return self._engine.seed
+
+    @property
+    def grown_from(self) -> tuple[int, ...]:
+        """The sizes before each growth."""
+        return tuple(self._engine.sizes[:-1])
+
+    def grow(self, n_paths: int) -> RandomCodebook:
+        """Return a codebook of `n_paths` paths in which every old label keeps its path.
+
+        The new labels are permuted among the new paths.
+
+        Examples
+        --------
+        >>> from ltls import RandomCodebook
+        >>> book = RandomCodebook(100, seed=1)
+        >>> book.grow(164).path_of(42) == book.path_of(42)
+        True
+        """
+        n_paths = as_integer("n_paths", n_paths, at_least=self.n_paths, at_most=2**62)
+        if n_paths == self.n_paths:
+            return self
+        return RandomCodebook(n_paths, self.seed, grown_from=(*self.grown_from, self.n_paths))
+
+    def __repr__(self) -> str:
+        grown = f", grown_from={self.grown_from}" if self.grown_from else ""
+        return f"RandomCodebook({self.n_paths}, seed={self.seed}{grown})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RandomCodebook):
+            return NotImplemented
+        return repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"n": self.n_paths, "seed": self.seed, "grown_from": self.grown_from}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+class TableCodebook(_Codebook):
+    """An explicit assignment, in which paths may be free.
+
+    It must not be changed while another thread uses it.
+
+    Parameters
+    ----------
+    n_paths : int
+        The number of paths.
+    paths : sequence of int, default=()
+        The path of every label 0 … len(paths) − 1, or −1 for a label that has none yet.
+
+    Examples
+    --------
+    >>> from ltls import TableCodebook
+    >>> book = TableCodebook(5, [3, 0])
+    >>> book.label_of([0, 1, 2, 3, 4]).tolist()
+    [1, -1, -1, 0, -1]
+    >>> book.assign(2, book.free_path())
+    >>> book.path_of(2), book.n_free
+    (2, 2)
+    """
+
+    _engine: _engine.TableCodebook
+
+    def __init__(self, n_paths: int, paths: npt.ArrayLike = ()) -> None:
+        self._engine = _engine.TableCodebook(
+            as_integer("n_paths", n_paths, at_least=1, at_most=2**62),
+            as_int64("paths", paths, ndim=1),
+        )
+
+    @property
+    def n_free(self) -> int:
+        """The number of free paths."""
+        return self._engine.n_free
+
+    @property
+    def paths(self) -> npt.NDArray[np.int64]:
+        """A copy of the table: the path of every label, −1 for a label without one."""
+        paths: npt.NDArray[np.int64] = self.path_of(np.arange(self.n_labels))
+        return paths
+
+    def is_free(self, paths: npt.ArrayLike) -> Any:
+        """Return whether paths are free.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(4, [3, 0]).is_free([0, 1, 2, 3])
+        array([False,  True,  True, False])
+        """
+        return np.equal(self.label_of(paths), -1)[()]
+
+    def free_path(self) -> int:
+        """Return a free path.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(3, [2, 0]).free_path()
+        1
+        """
+        return self._engine.free_path()
+
+    def assign(self, label: int, path: int) -> None:
+        """Give a free path to a label that has none; a label beyond the last extends the table.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> book = TableCodebook(3, [2])
+        >>> book.assign(1, 0)
+        >>> book.paths
+        array([2, 0])
+        """
+        self._engine.assign(as_integer("label", label), as_integer("path", path))
+
+    def release(self, label: int) -> None:
+        """Take a label's path away; the path is free again.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> book = TableCodebook(3, [2, 0])
+        >>> book.release(1)
+        >>> book.paths
+        array([ 2, -1])
+        """
+        self._engine.release(as_integer("label", label))
+
+    def grow(self, n_paths: int) -> TableCodebook:
+        """Return a copy with more paths: the new ones are free, no label has moved.
+
+        Examples
+        --------
+        >>> from ltls import TableCodebook
+        >>> TableCodebook(3, [2, 0]).grow(7)
+        TableCodebook(n_labels=2, n_paths=7, n_free=5)
+        """
+        grown = TableCodebook(self.n_paths, self.paths)
+        grown._engine.grow(as_integer("n_paths", n_paths, at_least=self.n_paths, at_most=2**62))
+        return grown
+
+    def __repr__(self) -> str:
+        counts = ("n_labels", "n_paths", "n_free")
+        return f"TableCodebook({', '.join(f'{name}={getattr(self, name)}' for name in counts)})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableCodebook):
+            return NotImplemented
+        return self.n_paths == other.n_paths and np.array_equal(self.paths, other.paths)
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"n_paths": self.n_paths, "paths": self.paths}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any:
+    """Apply an engine lookup, which maps flat int64 arrays, to values of any shape."""
+    array = as_int64(name, values)
+    if limit == 0 and array.size:
+        raise ValueError(f"the codebook has no {name} yet, got {array.flat[0]}")
+    result = np.empty(array.size, np.int64)
+    translate(array.reshape(-1), result)
+    return result.reshape(array.shape) if array.ndim else int(result[0])

@@ -1,0 +1,1 @@
+"""Training: configuration, trainer, in-memory and streamed fits, checkpoints."""

@@ -1,0 +1,594 @@
+import bz2
+import errno
+import gzip
+import inspect
+import io
+import json
+import lzma
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import typing
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from conftest import Result
+
+import ltls
+import ltls.cli.train
+from ltls import LTLSClassifier, TextClassifier, commands, presets, readers
+from ltls.core import memory
+from ltls.storage import model_file
+from ltls.training import trainer as training
+
+SINGLE = "1 1:1 2:0.5\n2 2:1 3:1\n3 1:1 3:2\n1 1:2\n2 2:2\n"  # svmlight, one label a row
+SEVERAL = "4 4 3\n0,1 0:1 1:1\n2 2:1\n\n1 3:1\n"  # xmc, and a row without labels
+FILES = {
+    "single.txt": SINGLE,
+    "several.txt": SEVERAL,
+    "wide.txt": "1 1:1\n2 9:1\n",
+    "wide_xmc.txt": "2 9 3\n0 0:1\n1 8:1\n",
+    "bad_value.txt": "1 1:1\n2 2:x\n",
+    "bad_label.txt": "cat 1:1\n2 1:1\n",
+    "one_class.txt": "1 1:1\n1 2:1\n",
+    "no_labels.txt": " 1:1\n 2:1\n",
+    "empty.txt": "",
+    "long_line.txt": "x" * 100_000 + " 1:1\n",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of data files and of models, whole and damaged."""
+    folder = tmp_path_factory.mktemp("cli")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "cut.gz").write_bytes(gzip.compress(SINGLE.encode() * 100)[:-20])
+    single = readers.read(folder / "single.txt")
+    LTLSClassifier(epochs=50, random_state=0).fit(single.X, single.y).save(folder / "single.ltls")
+    several = readers.read(folder / "several.txt")
+    model = LTLSClassifier(loss="logistic", epochs=50, random_state=0)
+    model.fit(several.X, several.Y).save(folder / "several.ltls")
+    whole = (folder / "single.ltls").read_bytes()
+    newer = whole.replace(b'"format_version":"2"', b'"format_version":"9"')
+    assert newer != whole
+    (folder / "newer.ltls").write_bytes(newer)
+    (folder / "cut.ltls").write_bytes(whole[:-10])
+    (folder / "changed.ltls").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    (folder / "folder").mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(folder, tmp_path, monkeypatch, command):
+    """Run a command line in the folder, in this process; OUT is a new folder for what it writes."""
+    monkeypatch.chdir(folder)
+    return lambda *words: command(*(str(word).replace("OUT", str(tmp_path)) for word in words))
+
+
+def process(*arguments, **options):
+    """Start the real entry point in a process of its own."""
+    command = [sys.executable, "-m", "ltls.cli.app", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, **{"stdout": pipe, "stderr": pipe, "text": True, **options})
+
+
+def answers(text):
+    """Read the lines of predict: a list of (label, score) for every row."""
+    rows = [[word.rsplit(":", 1) for word in line.split("\t")] for line in text.splitlines()]
+    return [[(label, float(score)) for label, score in row] for row in rows]
+
+
+# The commands
+
+
+def test_from_training_to_evaluation(tmp_path):
+    def output(*arguments):
+        running = process(*arguments, cwd=tmp_path)
+        out, _ = running.communicate()
+        assert running.returncode == 0
+        return out
+
+    (tmp_path / "data.txt").write_text(SINGLE)
+    train = ("train", "data.txt", "-o", "model.ltls", "--epochs", 50, "--random-state", 0)
+    assert "model.ltls" in output(*train)
+    report = json.loads(output("evaluate", "model.ltls", "data.txt", "--json"))
+    assert report["metrics"][0]["precision"] == 1
+    best = [row[0][0] for row in answers(output("predict", "model.ltls", "data.txt"))]
+    assert best == ["1", "2", "3", "1", "2"]
+    assert "softmax" in output("info", "model.ltls")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []], ids=["--help", "no arguments"])
+def test_help(run, arguments):
+    result = run(*arguments)
+    assert (result.code, result.err) == (0, "")
+    assert all(name in result.out for name in ("train", "predict", "evaluate", "info", "Examples:"))
+
+
+@pytest.mark.parametrize("name", ["train", "predict", "evaluate", "convert", "info"])
+def test_help_of_commands_has_an_example(run, name):
+    assert f"  ltls {name} " in run(name, "--help").out
+
+
+def test_help_imports_nothing_slow():
+    code = "import sys, ltls.cli.app; print({'numpy', 'sklearn', 'scipy'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
+def test_version(run):
+    assert run("--version") == Result(0, f"ltls {ltls.__version__}\n", "")
+
+
+def test_train_shows_progress_and_a_summary(run):
+    result = run("train", "single.txt", "-o", "OUT/model.ltls", "--epochs", 3)
+    assert result.code == 0
+    assert "epoch 3/3" in result.err
+    facts = dict(line.strip("│").split("│") for line in result.out.splitlines()[1:-1])
+    facts = {name.strip(): value.strip() for name, value in facts.items()}
+    assert facts.pop("model").endswith("kB)")
+    assert float(facts.pop("seconds")) >= 0
+    assert int(facts.pop("trellises")) >= 1
+    assert facts == {
+        "rows": "5",
+        "features": "3",
+        "labels": "3",
+        "multilabel": "False",
+        "width": "3",
+        "edges": "7",
+        "epochs": "3",
+    }
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
+@pytest.mark.parametrize(
+    ("name", "labels"), [("single.txt", [1, 2, 3]), ("several.txt", [0, 1, 2])]
+)
+def test_train_reads_both_formats_compressed(run, tmp_path, folder, name, labels, compress):
+    (tmp_path / "data").write_bytes(compress((folder / name).read_bytes()))
+    assert run("train", "OUT/data", "-o", "OUT/model.ltls", "-q") == Result(0, "", "")
+    model = ltls.load(tmp_path / "model.ltls")
+    assert model.classes_.tolist() == labels
+    assert model.multilabel_ == (name == "several.txt")
+
+
+def test_train_passes_every_option_on(run, tmp_path):
+    given = {
+        "width": 3,
+        "loss": "logistic",
+        "assignment": "frequency",
+        "epochs": 7,
+        "learning_rate": 0.125,
+        "optimizer": "sgd",
+        "average": True,
+        "shuffle": False,
+        "normalize": False,
+        "fit_intercept": False,
+        "l1": 0.5,
+        "ranking_multiplier": 4,
+        "validation_fraction": 0.25,
+        "n_jobs": 2,
+        "random_state": 11,
+    }
+    words = []
+    for name, value in given.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", value]
+    assert run("train", "single.txt", "-o", "OUT/model.ltls", *words).code == 0
+    assert ltls.load(tmp_path / "model.ltls").get_params() == LTLSClassifier(**given).get_params()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], LTLSClassifier()),
+        (["--preset", "paper"], presets.paper()),
+        (["--preset", "paper", "--epochs", 4, "--shuffle"], presets.paper(epochs=4, shuffle=True)),
+    ],
+    ids=["defaults", "preset", "preset with changes"],
+)
+def test_train_keeps_defaults_that_are_not_given(run, tmp_path, words, expected):
+    assert run("train", "single.txt", "-o", "OUT/model.ltls", *words).code == 0
+    assert ltls.load(tmp_path / "model.ltls").get_params() == expected.get_params()
+
+
+def test_train_shows_the_defaults_of_the_estimator():
+    hints = typing.get_type_hints(commands.train.train, include_extras=True)
+    defaults = {**TextClassifier().get_params(), **LTLSClassifier().get_params()}
+    shown = {
+        name: part.__metadata__[0].show_default
+        for name in hints
+        if name in defaults
+        for part in (hints[name], *typing.get_args(hints[name]))  # Python 3.10 adds an Optional
+        if hasattr(part, "__metadata__")
+    }
+    del shown["verbose"]  # of the command, not of the estimator
+    assert len(shown) == 22
+    words = {True: "{}", False: "no-{}"}
+    other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
+    other |= {"normalize": "where they are sparse", "size_budget": "none"}
+    for name, text in shown.items():
+        value = defaults[name]
+        if isinstance(value, bool):
+            value = words[value].format(name.replace("_", "-"))
+        if isinstance(value, tuple):
+            value = ",".join(map(str, value))
+        assert text == (other.get(name) or str(value))
+
+
+@pytest.mark.parametrize("choice", ["loss", "assignment", "optimizer"])
+def test_train_offers_the_choices_of_the_estimator(choice):
+    (options,) = LTLSClassifier._parameter_constraints[choice][:1]
+    assert {
+        member.value for member in getattr(commands.train, choice.capitalize())
+    } == options.options
+
+
+def test_presets_are_functions():
+    public = {name for name, _ in inspect.getmembers(presets, inspect.isfunction)}
+    assert {member.value for member in commands.train.Preset} == public
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_train_stores_weights_as_asked(run, dtype):
+    run("train", "single.txt", "-o", "OUT/model.ltls", "--dtype", dtype)
+    assert json.loads(run("info", "OUT/model.ltls", "--json").out)["dtype"] == dtype
+
+
+@pytest.mark.parametrize("name", ["single", "several"])
+def test_predict_writes_what_the_model_says(run, tmp_path, name):
+    printed = run("predict", f"{name}.ltls", f"{name}.txt", "-k", 2)
+    assert (printed.code, printed.err) == (0, "")
+    written = run("predict", f"{name}.ltls", f"{name}.txt", "-k", 2, "-o", "OUT/answers")
+    assert written == Result(0, "", "")
+    assert (tmp_path / "answers").read_text() == printed.out
+    assert os.listdir(tmp_path) == ["answers"]
+    labels, scores = ltls.load(f"{name}.ltls").predict_topk(readers.read(f"{name}.txt").X, 2)
+    rows = answers(printed.out)
+    assert [[int(label) for label, _ in row] for row in rows] == labels.tolist()
+    np.testing.assert_allclose([[score for _, score in row] for row in rows], scores, rtol=1e-5)
+
+
+def test_predict_gives_no_more_labels_than_there_are(run):
+    assert {len(row) for row in answers(run("predict", "single.ltls", "single.txt").out)} == {3}
+
+
+def test_predict_in_batches(run, monkeypatch):
+    whole = run("predict", "single.ltls", "single.txt").out
+    monkeypatch.setattr("ltls.cli.predict.ROWS_AT_A_TIME", 2)
+    assert run("predict", "single.ltls", "single.txt").out == whole
+
+
+def test_predict_counts_features_as_told(run, tmp_path):
+    (tmp_path / "rows.txt").write_text("1 1:1\n")
+    (tmp_path / "shifted.txt").write_text("1 2:1\n")
+    shifted = run("predict", "single.ltls", "OUT/shifted.txt").out
+    assert run("predict", "single.ltls", "OUT/rows.txt", "--zero-based").out == shifted
+    assert run("predict", "single.ltls", "OUT/rows.txt").out != shifted
+
+
+def test_predict_keeps_lines_whole_whatever_the_labels(run, tmp_path):
+    model = LTLSClassifier(random_state=0, epochs=50)
+    model.fit([[1, 0], [0, 1]], ["a b:c", "tab\tline\n"]).save(tmp_path / "model.ltls")
+    (tmp_path / "rows.txt").write_text("0 1:1\n0 2:1\n")
+    rows = answers(run("predict", "OUT/model.ltls", "OUT/rows.txt", "-k", 1).out)
+    assert [row[0][0] for row in rows] == ["a b:c", r"tab\tline\n"]
+
+
+def test_evaluate_counts_unseen_labels_as_missed(run, tmp_path):
+    (tmp_path / "rows.txt").write_text("1 1:2\n2,9 2:2\n")
+    result = run("evaluate", "single.ltls", "OUT/rows.txt", "-k", "5,1", "--json")
+    report = json.loads(result.out)
+    assert report.pop("microseconds_per_row") > 0
+    groups = {group.pop("group"): group for group in report.pop("by_frequency")}
+    assert groups["unseen"]["found"] == {"1": 0.0, "5": 0.0}
+    first, fifth = report.pop("metrics")
+    assert first.pop("psp") < 1
+    del fifth["psp"]
+    assert report == {"rows": 2, "labels": 3, "unknown_labels": 1}
+    assert first == {"k": 1, "precision": 1.0, "recall": 0.75, "ndcg": 1.0}
+    ndcg = (1 + 1 / (1 + 1 / np.log2(3))) / 2
+    assert fifth == pytest.approx({"k": 5, "precision": 0.2, "recall": 0.75, "ndcg": ndcg})
+
+
+def test_evaluate_prints_tables(run):
+    result = run("evaluate", "several.ltls", "several.txt", "-k", "1,2")
+    assert (result.code, result.err) == (0, "")
+    assert all(word in result.out for word in ("P@k", "R@k", "nDCG@k", "microseconds per row"))
+
+
+def test_info(run):
+    facts = json.loads(run("info", "single.ltls", "--json").out)
+    assert facts == model_file.describe("single.ltls")
+    table = run("info", "single.ltls").out
+    assert all(word in table for word in ("edges", "softmax", "learning_rate=0.7"))
+
+
+def test_info_checks_the_weights_unless_told_not_to(run):
+    assert run("info", "changed.ltls").code == 2
+    assert run("info", "changed.ltls", "--no-verify").code == 0
+
+
+@pytest.mark.parametrize("name", ["single.txt", "several.txt"])
+def test_train_on_a_stream(run, tmp_path, name):
+    words = ("--no-shuffle", "--random-state", 0, "--epochs", 3)
+    facts = []
+    for way in ("--stream", "--no-stream"):
+        result = run("train", name, "-o", f"OUT/model{way}", way, *words)
+        assert result.code == 0
+        facts.append([re.findall(r"\w+", line)[:2] for line in result.out.splitlines()[1:-3]])
+    assert facts[0] == facts[1]
+    assert ["rows", "5" if name == "single.txt" else "4"] in facts[0]
+    streamed, read = (ltls.load(tmp_path / f"model{way}") for way in ("--stream", "--no-stream"))
+    assert np.array_equal(streamed.coef_, read.coef_)
+    assert streamed.classes_.tolist() == read.classes_.tolist()
+    assert streamed._learned.zero_based == read._learned.zero_based
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, "read"), (10**9, "read"), (60, "Stream")])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_train_streams_what_is_large_for_the_memory(
+    run, tmp_path, monkeypatch, limit, expected, compress
+):
+    (tmp_path / "rows").write_bytes(compress(SINGLE.encode()))
+    monkeypatch.setattr(memory, "memory_limit", lambda: limit)
+    used = []
+    for way in ("read", "Stream"):
+        original = getattr(readers, way)
+        monkeypatch.setattr(readers, way, _noting(used, way, original))
+    assert run("train", "OUT/rows", "-o", "OUT/model.ltls", "-q").code == 0
+    assert used == [expected]
+
+
+def _noting(used, way, original):
+    if isinstance(original, type):
+
+        class Noting(original):
+            def __init__(self, *arguments, **options):
+                used.append(way)
+                super().__init__(*arguments, **options)
+
+        return Noting
+
+    def noting(*arguments, **options):
+        used.append(way)
+        return original(*arguments, **options)
+
+    return noting
+
+
+def test_memory_is_known():
+    assert memory.memory_limit() > 2**20
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_train_and_evaluate_on_standard_input(run, monkeypatch, way):
+    def from_input(*words):
+        rows = io.BufferedReader(io.BytesIO(gzip.compress(SINGLE.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(rows))
+        return run(*words)
+
+    from_input("train", "-", "-o", "OUT/m", "--epochs", 50, "--random-state", 0, way)
+    report = json.loads(from_input("evaluate", "OUT/m", "-", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bad_value.txt", "bad_value.txt, line 2: value 'x' of feature 2"),
+        ("one_class.txt", "training needs at least 2 different labels, got 1"),
+        ("no_labels.txt", "training needs at least 2 different labels, got 0"),
+        ("empty.txt", "empty.txt: the file has no rows"),
+        ("nowhere.txt", "nowhere.txt: No such file or directory"),
+        ("folder", "folder: Is a directory"),
+        ("cut.gz", "cut.gz: the compressed file is cut short or damaged"),
+    ],
+)
+def test_a_stream_fails_in_words(run, tmp_path, name, message):
+    result = run("train", name, "-o", "OUT/m", "-q", "--stream")
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert os.listdir(tmp_path) == []
+
+
+# Failures
+
+TRAIN = ("train", "single.txt", "-o", "OUT/model.ltls")
+FAILURES = [
+    (["train", "nowhere.txt", "-o", "OUT/m"], "nowhere.txt: No such file or directory"),
+    (["train", "folder", "-o", "OUT/m"], "folder: Is a directory"),
+    (["train", "empty.txt", "-o", "OUT/m"], "empty.txt: the file has no rows"),
+    (["train", "bad_value.txt", "-o", "OUT/m"], "bad_value.txt, line 2: value 'x' of feature 2"),
+    (["train", "bad_label.txt", "-o", "OUT/m"], "line 1: label 'cat' is not an integer"),
+    (["train", "one_class.txt", "-o", "OUT/m"], "at least 2 different labels, got 1"),
+    (["train", "no_labels.txt", "-o", "OUT/m"], "at least 2 different labels, got 0"),
+    (["train", "long_line.txt", "-o", "OUT/m"], "line 1: label 'xxx"),
+    (["train", "cut.gz", "-o", "OUT/m"], "cut.gz: the compressed file is cut short or damaged"),
+    (["train", "single.ltls", "-o", "OUT/m"], "single.ltls is a model file, and holds no rows"),
+    (["train", "single.txt", "-o", "OUT/m", "--format", "xmc"], "an xmc file starts with three"),
+    (["train", "several.txt", "-o", "OUT/m", "--format", "svmlight"], "several.txt, line 1: '4'"),
+    (["train", "single.txt"], "Missing option '--output' / '-o'; see ltls train --help"),
+    (["train"], "Missing argument 'TRAIN'; see ltls train --help"),
+    (["train", "single.txt", "-o", "folder"], "folder: not a file that can be replaced"),
+    (["train", "single.txt", "-o", "single.txt"], "single.txt: cannot be read and replaced"),
+    (["train", "single.txt", "-o", "nowhere/m"], "nowhere/m: No such file or directory"),
+    ([*TRAIN, "--format", "arff"], "Invalid value for '--format'"),
+    ([*TRAIN, "--preset", "none"], "Invalid value for '--preset'"),
+    ([*TRAIN, "--dtype", "int4"], "Invalid value for '--dtype'"),
+    ([*TRAIN, "--loss", "hinge"], "Invalid value for '--loss'"),
+    ([*TRAIN, "--width", "1"], "Invalid value for '--width'"),
+    ([*TRAIN, "--width", "two"], "Invalid value for '--width'"),
+    ([*TRAIN, "--epochs", "0"], "Invalid value for '--epochs'"),
+    ([*TRAIN, "--random-state", "-1"], "Invalid value for '--random-state'"),
+    ([*TRAIN, "--learning-rate", "0"], "--learning-rate must be a float in the range (0.0, inf)"),
+    ([*TRAIN, "--l1", "inf"], "--l1 must be a float in the range [0.0, inf)"),
+    ([*TRAIN, "--validation-fraction", "1"], "--validation-fraction must be a float in"),
+    ([*TRAIN, "--validation-fraction", "0.9"], "leaves none of the 5 rows"),
+    ([*TRAIN, "--n-jobs", "0"], "--n-jobs must not be 0"),
+    ([*TRAIN, "--depth", "3"], "No such option: --depth"),
+    (["predict", "nowhere.ltls", "single.txt"], "nowhere.ltls: No such file or directory"),
+    (["predict", "folder", "single.txt"], "folder: Is a directory"),
+    (["predict", "single.txt", "single.txt"], "single.txt is not a model file of ltls"),
+    (["predict", "cut.ltls", "single.txt"], "cut.ltls is damaged"),
+    (["predict", "newer.ltls", "single.txt"], "newer.ltls has format version 9"),
+    (["predict", "single.ltls", "nowhere.txt"], "nowhere.txt: No such file or directory"),
+    (["predict", "single.ltls", "wide.txt"], "the model has 3 features; wide.txt, line 2"),
+    (["predict", "several.ltls", "wide_xmc.txt"], "the model has 4 features; "),
+    (["predict", "single.ltls", "single.txt", "--zero-based"], "feature index '3' is not an"),
+    (["predict", "single.ltls", "single.txt", "-k", "0"], "Invalid value for '-k'"),
+    (["predict", "single.ltls", "single.txt", "-o", "folder"], "folder: not a file that can be"),
+    (["predict", "single.ltls", "single.txt", "-o", "single.ltls"], "cannot be read and replaced"),
+    (["predict", "single.ltls", "single.txt", "-o", "nowhere/o"], "nowhere/o: No such file or"),
+    (["evaluate", "single.ltls", "bad_label.txt"], "line 1: label 'cat' is not an integer"),
+    (["evaluate", "single.ltls", "single.txt", "-k", "1,x"], "-k must be numbers from 1 to 9999"),
+    (["evaluate", "single.ltls", "single.txt", "-k", "0"], "-k must be numbers from 1 to 9999"),
+    (["info", "changed.ltls"], "changed.ltls is damaged: tensor 'weights' was changed"),
+    (["info", "empty.txt"], "empty.txt is not a model file of ltls"),
+    (["fly"], "No such command 'fly'; see ltls --help"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), FAILURES, ids=[" ".join(f[0]) for f in FAILURES])
+def test_failures_are_one_line_and_exit_code_2(run, tmp_path, arguments, message):
+    result = run(*arguments, *(["-q"] if arguments[0] == "train" else []))
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("ltls: ")
+    assert message in result.err
+    assert result.err.index("\n") == len(result.err) - 1 < 600
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failure_of_the_real_entry_point():
+    failed = process("info", "nowhere.ltls")
+    out, err = failed.communicate()
+    assert (failed.returncode, out) == (2, "")
+    assert err == "ltls: nowhere.ltls: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "OUT/old: No space left on device; free some space, or write elsewhere",
+        ),
+        (MemoryError("Unable to allocate 9 TiB"), "not enough memory: Unable to allocate 9 TiB"),
+    ],
+    ids=["disk", "memory"],
+)
+def test_what_goes_wrong_later_leaves_the_old_file(run, tmp_path, monkeypatch, error, message):
+    def fail(*_):
+        raise error
+
+    (tmp_path / "old").write_text("old")
+    monkeypatch.setattr(LTLSClassifier, "predict_topk", fail)
+    result = run("predict", "single.ltls", "single.txt", "-o", "OUT/old")
+    assert result == Result(2, "", f"ltls: {message}\n".replace("OUT", str(tmp_path)))
+    assert os.listdir(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_a_model_that_cannot_be_written(run, tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    def fail(*_, **__):
+        raise SafetensorError("No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", fail)
+    result = run(*TRAIN, "-q")
+    assert result.code == 2
+    assert re.fullmatch(r"ltls: .*model\.ltls: No space left on device; free .*\n", result.err)
+    assert os.listdir(tmp_path) == []
+
+
+def test_faults_of_our_own_are_not_hidden(run, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(model_file, "describe", fail)
+    with pytest.raises(ZeroDivisionError):
+        run("info", "single.ltls")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("words", [["predict", "single.ltls", "single.txt"], ["--help"]])
+def test_full_standard_output(folder, words):
+    with open("/dev/full", "w") as full:
+        failed = process(*words, cwd=folder, stdout=full)
+        _, err = failed.communicate()
+    assert (failed.returncode, err) == (
+        2,
+        "ltls: standard output: No space left on device; free some space, or write elsewhere\n",
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+@pytest.mark.parametrize("n_rows", [1, 20_000])
+def test_a_reader_that_goes_away_is_no_failure(folder, tmp_path, n_rows):
+    (tmp_path / "rows.txt").write_text("1 1:1 2:1\n" * n_rows)
+    running = process("predict", "single.ltls", tmp_path / "rows.txt", cwd=folder)
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    running.stderr.close()
+    assert running.wait() == 1
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_in_training_saves_what_was_learned(run, tmp_path, monkeypatch):
+    learn = training.Training._learn
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return learn(*arguments)
+
+    monkeypatch.setattr(training.Training, "_learn", interrupted)
+    result = run(*TRAIN, "--epochs", 1000, "-q")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("ltls: warning: training was interrupted")
+    assert result.err.count("\n") == 1
+    model = ltls.load(tmp_path / "model.ltls")
+    assert model.n_iter_ == 3
+    assert model.predict_topk([[1, 0, 0]], 1)[0].tolist() == [[1]]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_ctrl_c_elsewhere(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    running = process("train", fifo, "-o", tmp_path / "model.ltls")
+    writer = None
+    while writer is None and running.poll() is None:
+        time.sleep(0.05)
+        with suppress(OSError):  # it can be opened as soon as the process waits for its first row
+            writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    running.send_signal(signal.SIGINT)
+    try:
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        os.close(writer)
+    assert (running.returncode, err.strip()) == (130, "")
+    assert os.listdir(tmp_path) == ["fifo"]
+
+
+def test_features_count_from_where_they_did_in_training(run, tmp_path):
+    train, test = tmp_path / "train.svm", tmp_path / "test.svm"
+    rows = [f"{label} {label}:1" for label in range(4)] * 10
+    train.write_text("\n".join(rows) + "\n")
+    test.write_text("\n".join(row for row in rows if not row.startswith("0")) + "\n")
+    run("train", train, "-o", tmp_path / "model.ltls", "--random-state", "0")
+    report = run("evaluate", tmp_path / "model.ltls", test, "-k", "1", "--json")
+    assert json.loads(report.out)["metrics"][0]["precision"] == 1.0

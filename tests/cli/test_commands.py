@@ -1,0 +1,527 @@
+"""The commands on tables and texts, from training to answers, files and reports."""
+
+import gzip
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import ltls
+from ltls import LTLSClassifier, TextClassifier
+
+ROWS = [
+    (f"{opening} {word} {closing}", label)
+    for label, words in {
+        "card": ["card", "cards", "visa"],
+        "fee": ["fee", "fees", "charge"],
+        "login": ["password", "login", "email"],
+    }.items()
+    for word in words
+    for opening in ("my", "the", "about, a")
+    for closing in ("please", "is gone")
+]
+TRAIN = ("--text", "text", "--label", "kind", "-q", "--random-state", 0)
+
+
+def csv_of(rows, delimiter=","):
+    lines = [("text", "kind"), *rows]
+    return "".join(delimiter.join(f'"{cell}"' for cell in line) + "\n" for line in lines)
+
+
+def json_lines(rows, several=False):
+    records = [{"kind": [kind] if several else kind, "text": text} for text, kind in rows]
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def fasttext(rows):
+    return "".join(f"__label__{kind} {text}\n" for text, kind in rows)
+
+
+FORMS = {
+    "csv": csv_of(ROWS),
+    "tsv": csv_of(ROWS, "\t"),
+    "jsonl": json_lines(ROWS),
+    "fasttext": fasttext(ROWS),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FORMS.items():
+        (tmp_path / f"rows.{name}").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def model_file():
+    """What the first training wrote, for all tests that only need a model."""
+    return []
+
+
+@pytest.fixture
+def trained(folder, command, model_file):
+    path = folder / "text.ltls"
+    if not model_file:
+        assert command("train", "rows.csv", *TRAIN, "-o", "text.ltls").code == 0
+        model_file.append(path.read_bytes())
+    path.write_bytes(model_file[0])
+    return path
+
+
+def answers(out):
+    return [line.split("\t")[0].rpartition(":")[0] for line in out.splitlines()]
+
+
+KINDS = [kind for _, kind in ROWS]
+
+
+# Training, predicting and evaluating
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_format_trains_the_same_model(folder, command, form):
+    columns = () if form == "fasttext" else TRAIN[:4]
+    (folder / "data").write_text(FORMS[form])
+    result = command("train", "data", "-o", "text.ltls", *columns, *TRAIN[4:])
+    assert (result.code, result.out, result.err) == (0, "", "")
+    model = ltls.load("text.ltls")
+    texts = [text for text, _ in ROWS]
+    whole = TextClassifier(random_state=0).fit(texts, KINDS)
+    assert type(model) is TextClassifier
+    np.testing.assert_array_equal(model.coef_, whole.coef_)
+    assert model.classes_.tolist() == ["card", "fee", "login"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_format_is_answered_and_evaluated(folder, trained, command, form):
+    result = command("predict", "text.ltls", f"rows.{form}", "-k", 1)
+    assert (result.code, result.err) == (0, "")
+    assert answers(result.out) == KINDS
+    report = json.loads(command("evaluate", "text.ltls", f"rows.{form}", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+
+
+def test_parquet(folder, command):
+    pytest.importorskip("pyarrow", reason="pyarrow is missing; make test-all installs it")
+    columns = TRAIN[:4]
+    assert command("convert", "rows.csv", "rows.parquet", *columns).code == 0
+    assert command("train", "rows.parquet", *TRAIN, "-o", "text.ltls").code == 0
+    result = command("predict", "text.ltls", "rows.parquet", "-k", 1)
+    assert answers(result.out) == KINDS
+    assert command("convert", "rows.parquet", "back.csv", *columns).code == 0
+    assert command("convert", "rows.csv", "there.csv", *columns).code == 0
+    assert (folder / "back.csv").read_text() == (folder / "there.csv").read_text()
+
+
+def piped(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+@pytest.mark.parametrize("words", [("-", "--text"), ("--text", "-"), ("-", "--format", "text")])
+def test_lines_of_standard_input(trained, command, monkeypatch, words):
+    piped(monkeypatch, "where is my card\nmy login, please\n")
+    result = command("predict", "text.ltls", *words, "-k", 1)
+    assert answers(result.out) == ["card", "login"]
+
+
+def test_plain_lines_need_to_be_told(trained, folder, command):
+    (folder / "lines.txt").write_text("where is my card\n")
+    result = command("predict", "text.ltls", "lines.txt")
+    assert result.err == (
+        "ltls: lines.txt: no column 'text', only 'where is my card'; "
+        "if every line is a text, give --text alone\n"
+    )
+
+
+def test_a_table_from_standard_input(folder, command, monkeypatch):
+    piped(monkeypatch, FORMS["jsonl"])
+    assert command("train", "-", *TRAIN, "-o", "text.ltls").code == 0
+    piped(monkeypatch, "text\nthe fees\n")
+    assert answers(command("predict", "text.ltls", "-", "-k", 1).out) == ["fee"]
+
+
+def test_a_compressed_stream_from_standard_input(folder, command, monkeypatch):
+    many_rows(folder, 1000)
+    packed = io.BytesIO(gzip.compress((folder / "many.txt").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(packed))
+    words = ("-q", "--stream", "--random-state", 0, "--epochs", 1)
+    assert command("train", "-", "-o", "piped.ltls", *words).code == 0
+    assert command("train", "many.txt", "-o", "read.ltls", *words).code == 0
+    assert (folder / "piped.ltls").read_bytes() == (folder / "read.ltls").read_bytes()
+
+
+def test_features_from_standard_input(folder, command, monkeypatch):
+    piped(monkeypatch, "1 1:1\n2 2:1\n")
+    assert command("train", "-", "-o", "m.ltls", "-q", "--epochs", 20).code == 0
+    piped(monkeypatch, "1 1:1\n2 2:x\n")
+    result = command("predict", "m.ltls", "-")
+    assert result.err.startswith("ltls: standard input, line 2: value 'x' of feature 2 is not a")
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="terminals of POSIX")
+def test_answers_come_while_lines_come(trained):
+    """Who pipes one line after another need not end the input to be answered."""
+    words = [sys.executable, "-m", "ltls", "predict", "text.ltls", "-", "--text", "-k", "1"]
+    leader, follower = os.openpty()
+    with subprocess.Popen(words, stdin=follower, stdout=subprocess.PIPE, text=True) as running:
+        os.close(follower)
+        os.write(leader, b"where is my card\n")
+        assert running.stdout.readline().startswith("card:")
+        running.kill()
+        os.close(leader)
+
+
+def test_probabilities(trained, command):
+    out = command("predict", "text.ltls", "rows.csv", "--proba", "--json", "-k", 3).out
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert len(rows) == len(ROWS)
+    for row in rows:
+        assert row["scores"] == sorted(row["scores"], reverse=True)
+        assert sum(row["scores"]) == pytest.approx(1, abs=1e-4)
+    expected = ltls.load(trained).predict_proba([text for text, _ in ROWS]).max(axis=1)
+    np.testing.assert_allclose([row["scores"][0] for row in rows], expected, rtol=1e-4)
+
+
+def test_probabilities_of_very_many_labels_are_not_all_worked_out(trained, command, monkeypatch):
+    words = ("predict", "text.ltls", "rows.csv", "--proba", "--json", "-k", 3)
+    before = [json.loads(line) for line in command(*words).out.splitlines()]
+    monkeypatch.setattr("ltls.cli.predict._MANY_LABELS", 2)
+    monkeypatch.setattr("ltls.estimators.predict.Answers._all_scores", None)
+    after = [json.loads(line) for line in command(*words).out.splitlines()]
+    assert [row["labels"] for row in after] == [row["labels"] for row in before]
+    scores = [[row["scores"] for row in rows] for rows in (after, before)]
+    np.testing.assert_allclose(*scores, rtol=1e-3)
+
+
+def test_several_labels(folder, command):
+    several = [(text, f"{kind};all") for text, kind in ROWS]
+    (folder / "several.csv").write_text(csv_of(several))
+    result = command("train", "several.csv", *TRAIN, "--separator", ";", "-o", "m.ltls")
+    assert result.code == 0
+    model = ltls.load("m.ltls")
+    assert model.multilabel_
+    assert model.classes_.tolist() == ["all", "card", "fee", "login"]
+    report = json.loads(command("evaluate", "m.ltls", "several.csv", "-k", "2", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+    out = command("predict", "m.ltls", "several.csv", "--threshold", "--json", "-k", 4).out
+    said = [sorted(json.loads(line)["labels"]) for line in out.splitlines()]
+    assert said == [sorted([kind, "all"]) for kind in KINDS]
+
+
+@pytest.mark.parametrize("text", [json_lines(ROWS, several=True), fasttext(ROWS)])
+def test_lists_of_one_label_are_one_label(folder, command, text):
+    (folder / "data").write_text(text)
+    columns = TRAIN[:4] if text.startswith("{") else ()
+    command("train", "data", "-o", "m.ltls", "-q", *columns)
+    assert not ltls.load("m.ltls").multilabel_
+
+
+def test_columns_of_numbers(folder, command):
+    lines = [f"{i % 3 == 0:d},{i % 3 == 1:d},{i % 3 == 2:d},{'abc'[i % 3]}" for i in range(30)]
+    (folder / "numbers.csv").write_text("\n".join(["x,y,z,kind", *lines]) + "\n")
+    words = ("--features", "x,y,z", "--label", "kind", "-q", "--epochs", 20)
+    assert command("train", "numbers.csv", "-o", "m.ltls", *words).code == 0
+    model = ltls.load("m.ltls")
+    assert type(model) is LTLSClassifier
+    (folder / "other.csv").write_text("z,more,y,x\n1,a,0,0\n0,b,0,1\n")
+    result = command("predict", "m.ltls", "other.csv", "-k", 1)
+    assert (answers(result.out), result.err) == (["c", "a"], "")
+    assert "features=['x', 'y', 'z']" in command("info", "m.ltls").out
+
+
+def test_options_of_texts_that_are_told_by_their_content(folder, command):
+    command("train", "rows.fasttext", "-q", "-o", "m.ltls", "--min-df", 2)
+    assert ltls.load("m.ltls").min_df == 2
+
+
+def test_options_of_texts(folder, command):
+    words = ("--ngram-range", "1,3", "--char-ngram-range", "none", "--n-features", 64, "--width", 2)
+    command("train", "rows.csv", *TRAIN, "-o", "m.ltls", *words)
+    model = ltls.load("m.ltls")
+    assert (model.ngram_range, model.char_ngram_range, model.n_features) == ((1, 3), None, 64)
+    assert (model.width, model.n_features_in_) == (2, 64)
+
+
+def test_train_prints_json(folder, command):
+    words = ("train", "rows.csv", *TRAIN[:4], "-o", "m.ltls", "--json")
+    result = command(*words)
+    facts = json.loads(result.out)
+    assert (facts["rows"], facts["labels"], facts["multilabel"]) == (len(ROWS), 3, False)
+    assert facts["bytes"] == os.path.getsize(facts["model"])
+
+
+def test_verbose_tells_what_is_read(folder, command):
+    result = command("train", "rows.tsv", "-v", *TRAIN[:4], "-o", "m.ltls")
+    assert "ltls: rows.tsv: read as tsv\nltls: 54 rows; TextClassifier(" in result.err
+    assert command("convert", "rows.fasttext", "o.csv").err == ""
+    result = command("convert", "rows.fasttext", "o.csv", "-v")
+    assert "ltls: rows.fasttext: read as fasttext" in result.err
+
+
+def test_bad_rows_are_counted_and_reported(folder, command):
+    (folder / "bad.csv").write_text(FORMS["csv"] + "one field\n" * 3)
+    line = len(ROWS) + 2
+    result = command("train", "bad.csv", *TRAIN, "-o", "m.ltls")
+    assert result.err.startswith(f"ltls: bad.csv, line {line}: 1 fields, the header has 2; ")
+    result = command("train", "bad.csv", *TRAIN[:4], "-o", "m.ltls", "--skip-bad-rows", "--json")
+    assert f"3 bad rows were skipped; the first is bad.csv, line {line}: 1 fields" in result.err
+    assert json.loads(result.out)["bad_rows"] == 3
+    report = command("evaluate", "m.ltls", "bad.csv", "--skip-bad-rows", "--json")
+    assert json.loads(report.out)["bad_rows"] == 3
+    result = command("predict", "m.ltls", "bad.csv", "--skip-bad-rows")
+    assert len(result.out.splitlines()) == len(ROWS)
+    assert "3 bad rows were skipped" in result.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("form", [(), ("--format", "csv")])
+def test_utf_16_is_recognised(folder, command, encoding, form):
+    (folder / "windows.csv").write_bytes(("\ufeff" + FORMS["csv"]).encode(encoding))
+    result = command("train", "windows.csv", *TRAIN[:4], "-o", "m.ltls", *form)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("ltls: windows.csv is UTF-16 text; UTF-8 is needed: iconv -f")
+
+
+def test_what_cannot_be_evaluated_or_answered_is_said(folder, command):
+    command("train", "rows.csv", *TRAIN, "-o", "m.ltls")
+    (folder / "plain").write_text("my card\n")
+    result = command("evaluate", "m.ltls", "plain", "--text")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("ltls: plain: plain texts have no labels to compare with; give a")
+    (folder / "nothing").write_text("")
+    assert command("predict", "m.ltls", "nothing").err == "ltls: nothing: the file has no rows\n"
+    folder_there = "No such file or directory; make the folder no first"
+    assert (
+        command("predict", "m.ltls", "plain", "-o", "no/m").err == f"ltls: no/m: {folder_there}\n"
+    )
+
+
+def test_files_are_suggested_by_their_names_not_their_suffixes(folder, command):
+    for name in ("e.ltls", "tickets.ltls"):
+        (folder / name).touch()
+    no_such = "No such file or directory"
+    assert command("info", "nope.ltls").err == f"ltls: nope.ltls: {no_such}\n"
+    meant = f"ltls: ticket.ltls: {no_such}; did you mean tickets.ltls?\n"
+    assert command("info", "ticket.ltls").err == meant
+
+
+@pytest.mark.parametrize(
+    ("good", "rows"),
+    [
+        ("{} 1:1 2:0.5\n", ["x 1:1", "1 1:x", "1 3:1 3:1", "1 -1:2"]),
+        ("{},2 1:1\n", ["7 1:1", "1 4:1", "1 one", "2 0:nan"]),
+    ],
+    ids=["svmlight", "xmc"],
+)
+def test_bad_rows_of_features_are_counted_and_reported(folder, command, good, rows):
+    xmc = "," in good
+    lines = [good.format(number % 2) for number in range(9_000)]
+    for place, bad in zip((5000, 4096, 4095, 0), rows, strict=True):
+        lines.insert(place, bad + "\n")
+    header = f"{len(lines)} 4 3\n" if xmc else ""
+    (folder / "bad.txt").write_text(header + "".join(lines))
+    line = 1 + bool(header)
+    result = command("train", "bad.txt", "-q", "-o", "m.ltls", "--epochs", 1)
+    assert result.err.startswith(f"ltls: bad.txt, line {line}: ")
+    assert result.err.endswith("; mend it, or pass over such rows by --skip-bad-rows\n")
+    words = ("train", "bad.txt", "--json", "-o", "m.ltls", "--epochs", 1, "--skip-bad-rows", "-q")
+    result = command(*words)
+    assert json.loads(result.out)["rows"] == 9_000
+    assert json.loads(result.out)["bad_rows"] == 4
+    assert f"4 bad rows were skipped; the first is bad.txt, line {line}: " in result.err
+
+
+# Evaluating
+
+
+def test_evaluate_by_frequency(folder, command):
+    frequent = [(f"w{label} w{label}", label) for label in "abc" for _ in range(10)]
+    rare = [(f"w{i}", f"r{i}") for i in range(10)]
+    (folder / "train.csv").write_text(csv_of(frequent + rare))
+    (folder / "test.csv").write_text(csv_of([*frequent[:1], ("unheard of", "new")]))
+    command("train", "train.csv", *TRAIN, "-o", "m.ltls", "--epochs", 10)
+    report = json.loads(command("evaluate", "m.ltls", "test.csv", "-k", "1,2", "--json").out)
+    groups = {group.pop("group"): group for group in report["by_frequency"]}
+    assert [group["labels"] for group in groups.values()] == [2, 1, 10, 1]
+    assert list(groups) == ["head", "middle", "tail", "unseen"]
+    assert groups["head"]["found"] == {"1": 1.0, "2": 1.0}
+    assert groups["tail"]["found"] == {"1": None, "2": None}
+    assert groups["unseen"]["found"] == {"1": 0.0, "2": 0.0}
+    table = command("evaluate", "m.ltls", "test.csv", "-k", "1,2").out
+    assert all(word in table for word in ("PSP@k", "head", "tail", "██", "10–10", "1–1"))
+
+
+def test_evaluate_counts_propensities_of_training(folder, trained, command):
+    from ltls.metrics import propensities, psp_at_k
+
+    (folder / "test.csv").write_text(csv_of([("my card", "card"), ("my card", "fee")]))
+    report = json.loads(command("evaluate", "text.ltls", "test.csv", "-k", "1", "--json").out)
+    ids = {"card": 0, "fee": 1, "login": 2}
+    propensity = propensities([ids[kind] for kind in KINDS])
+    expected = psp_at_k([0, 1], [[0], [0]], propensity)
+    assert report["metrics"][0]["psp"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.pdf"])
+def test_report(folder, trained, command, name):
+    pytest.importorskip("matplotlib")
+    (folder / "test.csv").write_text(csv_of([*ROWS, ("my visa", "fee <b>$x$</b>")]))
+    result = command("evaluate", "text.ltls", "test.csv", "--report", name)
+    assert (result.code, result.err) == (0, "")
+    content = (folder / name).read_bytes()
+    if name.endswith("pdf"):
+        assert content.startswith(b"%PDF")
+        return
+    text = content.decode()
+    titles = ("Calibration", "Score by frequency", "What is taken for what", "nDCG@k", "text.ltls")
+    assert all(title in text for title in titles)
+    assert "<b>" not in text
+    assert not re.search("http(?!://www.w3.org/|://matplotlib)", text.partition("<body>")[2])
+
+
+def test_report_needs_matplotlib(folder, trained, command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "ltls.evaluation.report", raising=False)
+    result = command("evaluate", "text.ltls", "rows.csv", "--report", "r.html")
+    assert result.err == "ltls: reports need matplotlib: pip install 'ltls[plot]'\n"
+
+
+# Converting
+
+
+def test_tables_come_back_from_every_format(folder, command):
+    columns = TRAIN[:4]
+    command("convert", "rows.csv", "a.jsonl.gz", *columns)
+    command("convert", "a.jsonl.gz", "b.tsv.xz", *columns)
+    command("convert", "b.tsv.xz", "c", "--to", "fasttext", *columns)
+    result = command("convert", "c", "-", "--to", "csv")
+    assert result.out.splitlines()[0] == "text,label"
+    command("convert", "rows.csv", "straight.csv", *columns)
+    assert result.out.splitlines()[1:] == (folder / "straight.csv").read_text().splitlines()[1:]
+
+
+def test_features_go_between_svmlight_and_xmc(folder, command):
+    (folder / "rows.txt").write_text("3 4 5\n0,2 0:1 3:0.5\n\n4 1:2\n")
+    (folder / "one.txt").write_text("3 1:1 4:0.5\n7 2:2\n")
+    assert command("convert", "one.txt", "two.xmc").code == 0
+    assert (folder / "two.xmc").read_text() == "2 4 8\n3 0:1 3:0.5\n7 1:2\n"
+    assert command("convert", "two.xmc", "three.svm").code == 0
+    assert (folder / "three.svm").read_text() == (folder / "one.txt").read_text()
+    assert command("convert", "rows.txt", "same", "--to", "xmc").code == 0
+    lines = (folder / "same").read_text().splitlines()
+    assert [line.strip() for line in lines] == (folder / "rows.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_models_get_other_weights(folder, trained, command, dtype):
+    assert command("convert", "text.ltls", "small.ltls", "--dtype", dtype).code == 0
+    facts = json.loads(command("info", "small.ltls", "--json").out)
+    assert facts["dtype"] == dtype
+    assert facts["bytes"] < trained.stat().st_size
+    assert facts["columns"]["text"] == "text"
+    assert answers(command("predict", "small.ltls", "rows.csv", "-k", 1).out) == KINDS
+
+
+def test_info_tells_of_texts(trained, command):
+    table = command("info", "text.ltls").out
+    assert all(word in table for word in ("words=", "characters=", "text=text, label=kind"))
+
+
+# Checkpoints
+
+
+def many_rows(folder, n_rows=8_000):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 500, n_rows)
+    lines = [f"{label} {label + 1}:1 {501 + i % 97}:0.5" for i, label in enumerate(labels)]
+    (folder / "many.txt").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_killed_training_is_resumed_to_the_same_file(folder, command):
+    many_rows(folder)
+    words = ("train", "many.txt", "--epochs", 12, "--width", 8, "--n-trellises", 3, "-q",
+             "--random-state", 3)  # fmt: skip
+    assert command(*words, "-o", "whole.ltls").code == 0
+    words = (*words, "-o", "model.ltls", "--checkpoint", "state")
+    running = subprocess.Popen([sys.executable, "-m", "ltls", *map(str, words)])
+    while running.poll() is None and not (folder / "state").exists():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    running.kill()
+    assert running.wait() == -signal.SIGKILL
+    assert not (folder / "model.ltls").exists()
+    assert command(*words, "--resume").code == 0
+    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
+    assert not (folder / "state").exists()
+
+
+@pytest.mark.parametrize("held_out", [0, 0.1])
+def test_a_stopped_stream_is_resumed_to_the_same_file(folder, command, held_out):
+    many_rows(folder, 3_000)
+    words = ("train", "many.txt", "-q", "--random-state", 3, "--validation-fraction", held_out)
+    assert command(*words, "-o", "whole.ltls", "--epochs", 4, "--stream").code == 0
+    words = (*words, "--stream", "--checkpoint", "state", "-o")
+    assert command(*words, "part.ltls", "--epochs", 2).code == 0
+    (folder / "part.ltls").rename("part")
+    assert not (folder / "state").exists()
+    rows = ltls.readers.Stream("many.txt")
+    settings = {"random_state": 3, "validation_fraction": held_out}
+    LTLSClassifier(epochs=2, **settings).fit_stream(rows, checkpoint="state")
+    result = command(*words, "model.ltls", "--epochs", 4, "--resume")
+    assert (result.code, result.err) == (0, "")
+    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
+
+
+def test_resuming_what_is_not_there(folder, command):
+    result = command("train", "rows.csv", *TRAIN, "-o", "m.ltls", "--resume")
+    assert result.err == (
+        "ltls: m.ltls.checkpoint: there is no checkpoint to resume from; begin without resume\n"
+    )
+
+
+def test_a_checkpoint_takes_the_place_of_no_other_file(folder, command):
+    words = ("train", "rows.csv", *TRAIN, "-o", "m.ltls", "--checkpoint")
+    assert command(*words, "rows.csv").err.startswith("ltls: rows.csv: cannot be read and replaced")
+    assert command(*words, "rows.tsv").err.startswith("ltls: rows.tsv is not a checkpoint of ltls")
+    assert (
+        command(*words, "m.ltls").err == "ltls: --checkpoint must be another file than --output\n"
+    )
+    assert (folder / "rows.tsv").read_text() == FORMS["tsv"]
+
+
+# A full disk: files may have so many bytes, and no more
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "rows.csv", *TRAIN[:4], "-q", "-o", "out"),
+        ("predict", "text.ltls", "rows.csv", "-o", "out"),
+        ("convert", "text.ltls", "out", "--dtype", "float16"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_full_disk_is_one_line_and_leaves_nothing(trained, folder, words):
+    before = sorted(os.listdir())
+
+    import resource
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    command = [sys.executable, "-m", "ltls", *map(str, words)]
+    failed = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == "ltls: out: File too large; free some space, or write elsewhere\n"
+    assert sorted(os.listdir()) == before

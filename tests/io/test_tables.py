@@ -1,0 +1,212 @@
+import bz2
+import gzip
+import io
+import json
+import lzma
+import sys
+
+import numpy as np
+import pytest
+
+from ltls.io.tables import BadRowError, Columns, Table, TableError
+
+ROWS = [("card, lost", ["card"]), ('he said "fee"\nagain', ["fee"]), ("", ["a b"])]
+ONE = Columns("text", "kind")
+SEVERAL = Columns("text", "kind", separator=";")
+
+
+def csv_of(rows, delimiter=","):
+    import csv
+
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter).writerows([("text", "kind"), *rows])
+    return out.getvalue()
+
+
+def read(path, kind, columns, size=100, **options):
+    table = Table(path, kind, columns, **options)
+    batches = list(table.batches(size))
+    texts = [text for batch in batches for text in batch.texts]
+    labels = [row for batch in batches for row in batch.labels]
+    return list(zip(texts, labels, strict=True)) if labels else texts
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="rows"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, bz2.compress])
+@pytest.mark.parametrize(("kind", "delimiter"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
+def test_delimited(write, kind, delimiter, compress):
+    content = csv_of([(text, label) for text, (label,) in ROWS], delimiter)
+    assert read(write(compress(content.encode())), kind, ONE) == ROWS
+
+
+def test_a_mark_of_utf8_and_other_line_ends_are_no_text(write):
+    path = write("\ufefftext,kind\r\na ß,x\r\n\r\nb,y\r\n")
+    assert read(path, "csv", ONE) == [("a ß", ["x"]), ("b", ["y"])]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_batches_hold_all_rows_in_order(write, size):
+    path = write(csv_of([(f"t{i}", f"l{i}") for i in range(7)]))
+    table = Table(path, "csv", ONE)
+    batches = list(table.batches(size))
+    assert [len(batch.texts) for batch in batches[:-1]] == [size] * (len(batches) - 1)
+    assert [text for batch in batches for text in batch.texts] == [f"t{i}" for i in range(7)]
+
+
+def test_several_labels_in_a_cell(write):
+    path = write("text,kind\na,x; y;x\nb,\nc,z\n")
+    assert read(path, "csv", SEVERAL) == [("a", ["x", "y"]), ("b", []), ("c", ["z"])]
+
+
+def test_json_lines(write):
+    rows = [
+        {"text": "a", "kind": "x", "more": None},
+        {"kind": ["x", "y"], "text": "b"},
+        {"text": "c", "kind": []},
+        {"text": "d", "kind": 7},
+        {"text": "e", "kind": [True, 1.5]},
+    ]
+    path = write("\n\n".join(map(json.dumps, rows)))
+    labels = [["x"], ["x", "y"], [], ["7"], ["true", "1.5"]]
+    assert read(path, "jsonl", ONE) == list(zip("abcde", labels, strict=True))
+
+
+def test_fasttext(write):
+    path = write("__label__x __label__y two words\n__label__z  b \nnone\n\n")
+    expected = [("two words", ["x", "y"]), ("b", ["z"]), ("none", [])]
+    assert read(path, "fasttext", Columns("text", "label"), labelled=False) == expected
+    # fastText itself learns nothing from a line without labels.
+    with pytest.raises(BadRowError, match="line 3: it has no __label__"):
+        read(path, "fasttext", Columns("text", "label"))
+    table = Table(path, "fasttext", Columns("text", "label"), skip_bad_rows=True)
+    assert [len(rows.texts) for rows in table.batches(9)] == [2]
+    assert table.bad_rows == 1
+
+
+def test_plain_lines(write):
+    assert read(write("a,b\n\n c\r\n"), "text", Columns("text"), labelled=False) == [
+        "a,b",
+        "",
+        " c",
+    ]
+
+
+def test_standard_input_compressed(monkeypatch):
+    content = io.BytesIO(gzip.compress(b"a\nb\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content))
+    assert read("-", "text", Columns("text"), labelled=False) == ["a", "b"]
+
+
+def test_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is missing")
+    import pyarrow
+
+    columns = {"text": ["a", "b"], "kind": [["x", "y"], []], "n": [1, 2], "v": [[0.5, 1], [2, 3]]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "rows")
+    assert read(tmp_path / "rows", "parquet", ONE) == [("a", ["x", "y"]), ("b", [])]
+    table = Table(tmp_path / "rows", "parquet", Columns(None, "kind", ("v", "n")))
+    (rows,) = table.batches(9)
+    np.testing.assert_array_equal(rows.X, np.float32([[0.5, 1, 1], [2, 3, 2]]))
+    with pytest.raises(TableError, match=r"no column 'txt', only 'text', 'kind', .* mean 'text'\?"):
+        read(tmp_path / "rows", "parquet", Columns("txt"))
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(TableError, match=r"pip install 'ltls\[parquet\]'"):
+        read(tmp_path / "rows", "parquet", ONE)
+
+
+def test_numbers(write):
+    path = write("a,b,kind\n1,2e3,x\n-0.5,7,y\n")
+    (rows,) = Table(path, "csv", Columns(None, "kind", ("b", "a"))).batches(9)
+    np.testing.assert_array_equal(rows.X, np.float32([[2000, 1], [7, -0.5]]))
+    assert rows.labels == [["x"], ["y"]]
+
+
+def test_labels_are_not_needed_to_predict(write):
+    path = write("text\na\nb\n")
+    assert read(path, "csv", ONE, labelled=False) == ["a", "b"]
+
+
+BAD = {
+    "csv": [
+        ("text,kind\na,x\nb\n", "line 3: 1 fields, the header has 2"),
+        ('text,kind\na,x\n"b"c,y\n', "line 3: ',' expected after '\"'"),
+        ('text,kind\na,x\n"b,y\n', "line 3: a quote is never closed"),
+        ("text,kind\na,x\nb,\n", "line 3: its label 'kind' is empty"),
+        (b"text,kind\na,x\n\xff,y\n", "line 3: not UTF-8 at byte 1"),
+        ('text,kind\n"a\nb",x\nc\n', "line 4: 1 fields"),
+    ],
+    "jsonl": [
+        ('{"text": "a", "kind": "x"}\n{"text"\n', "line 2: not JSON"),
+        ('{"text": "a", "kind": "x"}\n[1]\n', "line 2: a JSON object is needed"),
+        ('{"text": "a", "kind": "x"}\n{"text": "b"}\n', "line 2: it has no 'kind'"),
+        ('{"text": "a", "kind": "x"}\n{"text": 5, "kind": "x"}\n', "line 2: 'text' is 5, not a"),
+        (
+            '{"text": "a", "kind": "x"}\n{"text": "", "kind": {}}\n',
+            r"line 2: label \{\} is",
+        ),
+        ('{"text": "a", "kind": "x"}\n{"text": "", "kind": null}\n', "line 2: its label 'kind'"),
+        (b'{"text": "a", "kind": "x"}\n{"text": "\xff", "kind": "x"}\n', "line 2: not JSON"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"), [(kind, *case) for kind, cases in BAD.items() for case in cases]
+)
+def test_a_bad_row_is_named_or_skipped(write, kind, content, message):
+    path = write(content)
+    with pytest.raises(BadRowError, match=f"rows, {message}"):
+        read(path, kind, ONE)
+    table = Table(path, kind, ONE, skip_bad_rows=True)
+    (rows,) = table.batches(100)
+    assert (len(rows.texts), len(rows.labels), table.bad_rows) == (1, 1, 1)
+    assert message.replace("\\", "").split(":")[0] in table.first_bad
+
+
+@pytest.mark.parametrize("value", ["x", "", "nan", "inf", "1e39"])
+def test_what_is_no_number_is_a_bad_row(write, value):
+    path = write(f"a,kind\n1,x\n{value},y\n")
+    with pytest.raises(BadRowError, match=r"line 3: 'a' is .* not a finite number"):
+        list(Table(path, "csv", Columns(None, "kind", ("a",))).batches(9))
+
+
+def test_rows_after_bad_ones_are_read(write):
+    rows = [f"t{i},l{i}" if i % 3 else "bad" for i in range(30)]
+    path = write("\n".join(["text,kind", *rows]))
+    table = Table(path, "csv", ONE, skip_bad_rows=True)
+    assert sum(len(batch.texts) for batch in table.batches(4)) == 20
+    assert table.bad_rows == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("csv", "text,kind\na,x\n"), ("tsv", "text\tkind\na\tx\n"), ("jsonl", '{"text":1,"kind":2}')],
+)
+def test_an_unknown_column_names_those_there_are(write, kind, content):
+    path = write(content)
+    with pytest.raises(TableError, match=r"'king', only 'text', 'kind'; did you mean 'kind'\?$"):
+        read(path, kind, Columns("text", "king"), skip_bad_rows=True)
+
+
+def test_many_columns_are_not_all_named(write):
+    path = write(",".join(f"c{i}" for i in range(50)) + "\n")
+    with pytest.raises(TableError, match=r"'c19' and 30 more$"):
+        read(path, "csv", ONE)
+
+
+def test_damaged_compression_is_named(write):
+    path = write(gzip.compress(csv_of([("a" * 1000, "x")] * 99).encode())[:-9])
+    with pytest.raises(ValueError, match="rows: the compressed file is cut short or damaged"):
+        read(path, "csv", ONE)

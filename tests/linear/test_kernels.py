@@ -1,0 +1,87 @@
+"""The kernels of the linear model, in every build, against NumPy."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ltls import LTLSClassifier
+from ltls.linear.weights import LinearModel, aligned_zeros, engine_features
+
+FORMS = {
+    "csr": lambda X: X,
+    "csr, float64": lambda X: X.astype(np.float64),
+    "dense": lambda X: X.toarray(),
+    "dense, float64": lambda X: X.toarray().astype(np.float64),
+}
+
+
+def matrix(n_rows, n_features, density=0.3):
+    X = sp.random(n_rows, n_features, density, "csr", np.float32, np.random.default_rng(0))
+    X.sort_indices()
+    return X
+
+
+def linear_model(n_features, n_edges, intercept, dtype="float32"):
+    weights = aligned_zeros((n_features + intercept, -(-n_edges // 16) * 16), np.float32)
+    weights[:, :n_edges] = np.random.default_rng(1).normal(size=(len(weights), n_edges))
+    return LinearModel(weights, None, n_edges, 1, intercept, False).stored_as(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_edge_scores_are_the_product_with_the_weights(instruction_set, form, intercept, dtype):
+    for n_rows, n_features, n_edges in [(1, 1, 5), (37, 300, 42), (16, 40, 16), (5, 90, 700)]:
+        X = matrix(n_rows, n_features)
+        linear = linear_model(n_features, n_edges, intercept, dtype)
+        features = engine_features(form(X), intercept, False)
+        expected = np.column_stack([X.toarray(), np.ones(n_rows)])[:, : len(linear.weights)]
+        expected = expected @ linear.dense()
+        for n_jobs in (1, 3):
+            h = linear.without_padding(linear.edge_scores(features, 0, n_rows, n_jobs))
+            np.testing.assert_allclose(h, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_any_length_have_their_scores(instruction_set):
+    lengths = [0, 1, 3000, 0, 17, 64, 1, 5000, 2]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    rng = np.random.default_rng(2)
+    indices = np.concatenate([rng.permutation(5000)[:n] for n in lengths])
+    X = sp.csr_matrix((rng.random(len(indices), np.float32), indices, indptr), (9, 5000))
+    linear = linear_model(5000, 30, False)
+    h = linear.without_padding(linear.edge_scores(engine_features(X, False, False), 0, 9, 1))
+    np.testing.assert_allclose(h, X @ linear.dense(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_the_roofline_reads_the_weights_that_scoring_needs(instruction_set, dtype):
+    X, linear = matrix(37, 300), linear_model(300, 64, False, dtype)
+    words = linear.weights.view(np.uint32).reshape(300, -1)
+    expected = np.bitwise_xor.reduce(words[X.indices], axis=None)
+    assert engine_features(X, False, False).read_rows(linear.stored, 1) == expected
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"loss": "softmax"},
+        {"loss": "logistic", "width": 8},
+        {"loss": "separation", "optimizer": "sgd", "average": True},
+        {"loss": "softmax", "width": 20, "n_trellises": 2, "average": True},
+    ],
+)
+def test_every_instruction_set_learns_the_same(instruction_set, parameters):
+    from ltls import _engine
+
+    X = matrix(300, 80)
+    y = np.random.default_rng(3).integers(25, size=300)
+
+    def weights():
+        model = LTLSClassifier(epochs=1, random_state=0, **parameters)
+        return model.fit(X, y).coef_
+
+    found = weights()
+    _engine.use_instruction_set("baseline")  # the fixture puts the old one back
+    expected = weights()
+    assert np.abs(expected).max() > 0.1
+    assert np.quantile(np.abs(found - expected), 0.99) < 1e-3
