@@ -1,4 +1,4 @@
-"""LTLSClassifier: classification among very many classes as a scikit-learn estimator."""
+"""LTLSClassifier: extreme classification as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -6,122 +6,130 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..structure.policies import POLICIES, Codebook
-from ..training.start import let_learn, new_model, taken_up_again
+from ..io.dataset import Dataset
+from ..model.fitted import FittedModel
+from ..model.labels import Targets, as_targets
+from ..storage.model_file import SavedModel, save_model
+from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
+from ..structure.losses import LOSSES
+from ..structure.policies import POLICIES
 from ..training.checkpoint import Checkpoint, as_checkpoint
-from ..structure.codebook import RandomCodebook, TableCodebook
-from ..training.auto import Size, plan_for, streaming_plan
-from .validation import check_class_weight, checked_features, known_classes, row_weights
-from ..model.labels import Labels, Targets, as_targets
-from ..training.fit import examples_of, learn, learn_batch
-from .predict import Answers
-from ..training.stream import fit_in_batches
+from ..training.config import TrainConfig
+from ..training.fit import fit, partial_fit
+from ..training.stream import fit_stream
+from .predict import PredictMixin
+from .validation import check_class_weight, check_features, check_sample_weight, known_classes
+
+Self = TypeVar("Self", bound="LTLSClassifier")
 
 
-class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Linear classifier that learns and predicts in time logarithmic in the number of classes.
+class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Linear classifier with training and prediction time logarithmic in the number of classes.
 
-    Every class is a path through a trellis, and a linear model scores its O(log C) edges.
+    Every class is a path through a trellis, and a linear model scores the O(log C) edges.
 
     Parameters
     ----------
     width : int or "auto", default="auto"
-        States per slice of a trellis; 2 is the paper's. Wider is larger, slower and more accurate.
-        What "auto" is, here and below, depends on the size of the data: see `ltls.training.auto`.
+        States per slice of a trellis; the paper uses 2. Wider is larger, slower and more accurate.
+        "auto", here and below, depends on the size of the data: see `ltls.training.auto`.
     n_trellises : int or "auto", default="auto"
-        Trellises over the same features, each with its own codebook; their scores are added.
-        Several narrow ones are more accurate than a wide one of the same size.
-    rescore : int or "auto", default="auto"
-        The rank of an embedding that ranks the best candidates anew: a vector of so many numbers
-        for every feature and label. 0 is the pure log-space model. What the embedding counts is
-        learned from rows held out for it, which are learned last. `partial_fit` goes on without
-        it, and `fit_stream` makes none.
+        Number of trellises over the same features, each with its own codebook; their scores are
+        summed. Several narrow ones are more accurate than a wide one of the same size.
+    embedding_dim : int or "auto", default="auto"
+        Dimension of an embedding that reranks the best candidates: a vector for every feature and
+        every label. 0 is the pure log-space model. The weight of the embedding is chosen on
+        held-out rows, which are trained on last. `partial_fit` drops the embedding, and
+        `fit_stream` trains none.
     size_budget : str, int or None, default=None
-        Such as "5MB", instead of `width` and `n_trellises`: the largest model whose weights fit
-        when stored as int8, which is then what `save` does.
+        A file size such as "5MB", instead of `width` and `n_trellises`: the largest model whose
+        weights fit as int8, which `save` then uses.
     loss : {"auto", "softmax", "separation", "logistic"}, default="auto"
-        "softmax" normalises over all classes and has probabilities; best for one label per row.
-        "separation" is the paper's ranking loss. "logistic" learns every edge by itself; best for
-        several labels per row. "auto" is softmax for one label a row and logistic for several.
-    assignment : {"random", "ranking", "similarity", "frequency", "learned"} or a codebook, \
+        "softmax" normalizes over all classes and has probabilities; best for one label per row.
+        "separation" is the paper's ranking loss. "logistic" is an independent logistic loss per
+        edge; best for several labels per row. "auto" is softmax for one label per row and
+        logistic for several.
+    assignment : {"random", "ranking", "similarity", "frequency", "learned"} or codebook, \
 default="random"
-        Which path each label gets. "ranking" is the paper's: the best free path when the label is
-        first seen. "random" needs no memory. "similarity" lets labels with similar examples share
-        edges. "frequency" gives frequent labels short paths. "learned" begins as "similarity", and
-        between the epochs of `fit` labels move to paths that the model itself scores higher for
-        their examples; it helps narrow trellises. A `TableCodebook` or `RandomCodebook`
-        is used for the labels in the order of `classes_`; several trellises take a list of them.
+        How labels are assigned to paths. "ranking" is the paper's: the best free path when the
+        label is first seen. "random" needs no memory. "similarity" lets labels with similar rows
+        share edges. "frequency" gives frequent labels short paths. "learned" starts as
+        "similarity", and between epochs labels move to paths that the model scores higher for
+        their rows; it helps narrow trellises. A `TableCodebook` or `RandomCodebook` is used for
+        the labels in the order of `classes_`; several trellises take a list of them.
     epochs : int or "auto", default="auto"
-        Passes over the rows.
+        Number of passes over the training data.
     learning_rate : float, default=0.7
-        The step size.
+        Step size.
     optimizer : {"adagrad", "sgd"}, default="adagrad"
-        Plain SGD with a constant step is the paper's.
+        The paper uses plain SGD with a constant learning rate.
     average : bool, default=False
         Predict with the average of the weights over all steps.
     shuffle : bool, default=True
-        Take the rows in a new random order in every epoch.
+        Shuffle the rows before every epoch.
     normalize : bool or "auto", default="auto"
-        Scale every row to length 1, in learning and predicting. "auto" does so for sparse rows.
+        Scale every row to unit length, in training and prediction. "auto" does so for sparse rows.
     fit_intercept : bool, default=True
-        Add a feature that is always 1.
+        Add an intercept to every edge.
     l1 : float, default=0.0
         Soft threshold of the weights when they score, the paper's λ.
     ranking_multiplier : int, default=1
-        With assignment="ranking", a new label looks for a free path among the best
-        ranking_multiplier · ⌈log₂ C⌉.
+        With assignment="ranking", a new label takes the best free path among the
+        ranking_multiplier · ⌈log₂ C⌉ highest-scoring ones.
     class_weight : dict, "balanced" or None, default=None
-        Weights of labels. A row of several labels has the mean of theirs.
+        Weights of labels. A row with several labels has the mean of their weights.
     validation_fraction : float or "auto", default="auto"
-        Rows held out to stop early: when their P@1 has not risen for `n_iter_no_change` epochs, the
-        weights of the best epoch are kept. 0 runs all epochs.
+        Fraction of rows held out for early stopping: when P@1 on them has not improved for
+        `n_iter_no_change` epochs, the weights of the best epoch are kept. 0 runs all epochs.
     n_iter_no_change : int, default=1
-        See `validation_fraction`.
+        Epochs without improvement before early stopping.
     batch_size : int, default=1
-        Rows that find their steps from the same weights. Above 1, threads can share the work of
-        a single trellis; up to about 64, accuracy stays the same.
+        Mini-batch size. Above 1, threads can share the work of a single trellis; accuracy stays
+        the same up to about 64.
     n_jobs : int or None, default=None
-        Threads: None is one, −1 all cores. Predicting shares out the rows; learning the trellises,
-        or the rows of a batch where there are fewer trellises than threads. The result is the same
-        for any number.
+        Number of threads: None is one, −1 all cores. Prediction parallelises over rows; training
+        over trellises, or over the rows of a mini-batch if there are fewer trellises than
+        threads. Results do not depend on it.
     random_state : int, RandomState or None, default=None
-        For the order of rows, random codebooks and held-out rows.
+        Seed of shuffling, random codebooks and held-out rows.
     verbose : int, default=0
-        Above 0, show progress with loss, P@1 and time left.
+        Above 0, show a progress bar with loss, P@1 and time left.
     warm_start : bool, default=False
-        Go on from the weights of the last `fit`, which must have had the same classes.
+        Continue from the weights of the last `fit`, which must have had the same classes.
 
     Attributes
     ----------
     classes_ : array
-        The labels: sorted after `fit` (as they came if they cannot be compared), in order of
-        arrival after `partial_fit`. For an indicator matrix, its columns.
+        The labels: sorted after `fit` (in order of appearance if they cannot be compared), in
+        order of appearance after `partial_fit`. For an indicator matrix, its columns.
+    model_ : FittedModel
+        Everything that was learned.
     trellis_ : Trellis
         The graph; all trellises have the same.
     codebooks_ : list of TableCodebook or RandomCodebook
-        Each trellis' path of every label; label i is classes_[i].
+        The path of every label in each trellis; label i is classes_[i].
     codebook_ : TableCodebook or RandomCodebook
         The first of them.
     coef_ : array of shape (n_trellises · n_edges, n_features)
-        The weights that score.
+        The weights.
     intercept_ : array of shape (n_trellises · n_edges,)
     n_features_in_ : int
     n_iter_ : int
-        Epochs run.
+        Number of epochs run.
     loss_curve_ : list of float
         The mean loss of every epoch.
     multilabel_ : bool
     threshold_ : float
-        Multi-label only: the score from which `predict` gives a label, chosen for the best
+        Multi-label only: the score from which `predict` returns a label, chosen for the best
         micro-averaged F1 on the training rows (the held-out rows if there are any).
 
     References
@@ -145,10 +153,10 @@ default="random"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "width": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "n_trellises": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "rescore": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
+        "embedding_dim": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
         "size_budget": [str, Integral, None],
-        "loss": [StrOptions({"auto", "separation", "softmax", "logistic"})],
-        "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
+        "loss": [StrOptions({"auto", *LOSSES})],
+        "assignment": [str, TableCodebook, RandomCodebook, list],
         "epochs": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [StrOptions({"adagrad", "sgd"})],
@@ -176,7 +184,7 @@ default="random"
         self,
         width: int | str = "auto",
         n_trellises: int | str = "auto",
-        rescore: int | str = "auto",
+        embedding_dim: int | str = "auto",
         size_budget: str | int | None = None,
         loss: str = "auto",
         assignment: str | Codebook | list[Codebook] = "random",
@@ -200,7 +208,7 @@ default="random"
     ) -> None:
         self.width = width
         self.n_trellises = n_trellises
-        self.rescore = rescore
+        self.embedding_dim = embedding_dim
         self.size_budget = size_budget
         self.loss = loss
         self.assignment = assignment
@@ -222,36 +230,38 @@ default="random"
         self.verbose = verbose
         self.warm_start = warm_start
 
-    # Learning
+    # Training
 
     def fit(
-        self,
+        self: Self,
         X: Any,
         y: Any,
         sample_weight: Any = None,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    ) -> LTLSClassifier:
-        """Learn from rows and their labels.
+    ) -> Self:
+        """Fit the model.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features), float32 or float64
         y : labels
-            One hashable label a row; or an indicator matrix, sparse or dense; or a list of label
+            One hashable label per row; or an indicator matrix, sparse or dense; or a list of label
             lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
         sample_weight : array of shape (n_rows,), optional
-        checkpoint : path or Checkpoint, optional
-            Where to keep the state of the training after every epoch. A `Checkpoint` can also go
-            on from there.
+        checkpoint : path-like or Checkpoint, optional
+            Where to save the state of training after every epoch. A `Checkpoint` can also resume
+            from there.
 
         Returns
         -------
         self
-            Ctrl-C ends the learning with a warning, and the estimator keeps what it has learned.
+            Ctrl-C ends training with a `TrainingInterruptedWarning`, and the estimator keeps the
+            weights so far. In clones, such as those of `GridSearchCV`, it propagates.
 
         Notes
         -----
-        Features should be of similar size: `sklearn.preprocessing.StandardScaler` for dense ones.
+        Features should be of similar scale: use `sklearn.preprocessing.StandardScaler` for dense
+        ones.
 
         Examples
         --------
@@ -261,49 +271,41 @@ default="random"
         >>> model = LTLSClassifier(epochs=20, random_state=0)
         >>> model.fit(X, ["ant", "bee", "cat", "dog"]).predict(X)
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
-        >>> model.fit(X, [["ant"], ["bee", "ant"], ["cat"], []]).classes_  # several, or none
+        >>> model.fit(X, [["ant"], ["bee", "ant"], ["cat"], []]).classes_  # multi-label
         array(['ant', 'bee', 'cat'], dtype='<U3')
         """
-        with self._unchanged_if_it_fails():
-            self._validate_params()
+        with self._restored_on_error():
+            config = self._config()
+            saved = self._checkpoint(checkpoint)
             X, targets, weights = self._validated(X, y, sample_weight, reset=True)
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
-            labels = Labels.sorted(targets)
-            plan = plan_for(self, Size.of(X, len(labels)))
-            if self.warm_start and hasattr(self, "_learned"):
-                self._learned = taken_up_again(self, X, targets)
-            else:
-                if len(labels) < 2:
-                    raise ValueError(
-                        f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
-                        "partial_fit can begin with one"
-                    )
-                self._learned = new_model(self, X, targets, labels, plan, rng)
-            examples = examples_of(self, X, targets, weights)
-            learn(self, examples, plan, rng, as_checkpoint(checkpoint))
+            previous = getattr(self, "model_", None) if self.warm_start else None
+            self.model_ = fit(
+                config, X, targets, weights, rng, checkpoint=saved, previous=previous
+            )
         return self
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
-    ) -> LTLSClassifier:
-        """Learn from one more batch, which may bring new labels.
+        self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Make one pass over a batch, which may have new labels.
 
-        A new label takes a free path; where none is left the trellis grows, and the scores of all
-        other labels stay as they are. Growing keeps the width, which is smaller than asked for if
-        `fit` began with fewer classes than that.
+        A new label takes a free path; if none is left the trellis grows, and the scores of all
+        other labels stay the same. Growing keeps the width, which is smaller than the parameter
+        if `fit` began with fewer classes than that.
 
-        An embedding that `fit` has learned (see `rescore`) is dropped, since it has no vectors for
-        new labels: from then on the trellises rank alone, by a point or two less well. Models that
-        will go on learning are better fitted with ``rescore=0``.
+        The embedding that `fit` has trained (see `embedding_dim`) is dropped, since it has no
+        vectors for new labels; the trellises alone are a point or two less accurate. Fit models
+        that are to be updated with ``embedding_dim=0``.
 
         Parameters
         ----------
         X, y, sample_weight
-            As for `fit`; one pass is made over the rows.
+            As in `fit`.
         classes : array, optional
-            Labels to know from the start. Not needed.
+            Labels to know from the start. Not required.
 
         Returns
         -------
@@ -318,56 +320,47 @@ default="random"
         >>> for _ in range(20):
         ...     model = model.partial_fit(X[:2], ["ant", "bee"])
         >>> for _ in range(20):
-        ...     model = model.partial_fit(X, ["ant", "bee", "cat", "dog"])  # two that are new
+        ...     model = model.partial_fit(X, ["ant", "bee", "cat", "dog"])  # two new labels
         >>> model.predict(X)
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
-        with self._unchanged_if_it_fails():
-            self._validate_params()
+        with self._restored_on_error():
+            config = self._config()
             if self.class_weight == "balanced":
                 raise ValueError(
                     "class_weight='balanced' needs all rows at once; partial_fit takes a dict"
                 )
-            first = not hasattr(self, "_learned")
-            X, targets, weights = self._validated(X, y, sample_weight, reset=first)
+            model = getattr(self, "model_", None)
+            X, targets, weights = self._validated(X, y, sample_weight, reset=model is None)
             rng = check_random_state(self.random_state)
-            if first:
-                labels = Labels(known_classes(classes))
-                labels.add(targets)
-                # To grow and keep its width, a trellis needs as many paths as that.
-                plan = streaming_plan(self)
-                self._learned = new_model(self, X, targets, labels, plan, rng, room=plan.width)
-            else:
-                self._check_same_kind(targets)
-                let_learn(self, self._learned)
-                self._learned.labels.extend(known_classes(classes))
-                self._learned.labels.add(targets)
-                self._learned.make_room()
-            learn_batch(self, examples_of(self, X, targets, weights), rng)
+            self.model_ = partial_fit(
+                config, model, X, targets, known_classes(classes), weights, rng
+            )
         return self
 
     def fit_stream(
-        self, batches: Any, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
-    ) -> LTLSClassifier:
-        """Learn from rows that do not fit into memory, in batches that come again in every epoch.
+        self: Self, batches: Any, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+    ) -> Self:
+        """Fit the model on batches that do not fit into memory together.
 
-        One look at all batches counts labels and rows; then `epochs` passes are made. Rows are
-        mixed within their batch only, so a file that is sorted by label should be mixed before.
+        A first pass over all batches counts labels and rows; then `epochs` passes are made. Rows
+        are shuffled within their batch only, so a file that is sorted by label should be shuffled
+        beforehand.
 
         Parameters
         ----------
         batches : iterable of (X, y), or `ltls.readers.Stream`
-            The same batches whenever it is iterated over, which a generator cannot give. X and y
-            are as for `fit`.
-        checkpoint : path or Checkpoint, optional
-            As for `fit`.
+            Iterated again in every epoch, which a generator does not support. X and y are as in
+            `fit`.
+        checkpoint : path-like or Checkpoint, optional
+            As in `fit`.
 
         Returns
         -------
         self
-            As after `fit` on all rows at once, but for their order, and for the codebooks of
-            assignment="similarity", which are made from the first rows of every label. At most
-            50,000 rows are held out by `validation_fraction`.
+            As after `fit` on all rows at once, except for the order of rows, and for the codebooks
+            of assignment="similarity" and "learned", which use the first rows of every label. At
+            most 50,000 rows are held out by `validation_fraction`.
 
         Examples
         --------
@@ -377,48 +370,50 @@ default="random"
         >>> LTLSClassifier(epochs=20, random_state=0).fit_stream(batches).predict(np.eye(4))
         array(['a', 'b', 'c', 'a'], dtype='<U1')
         """
-        with self._unchanged_if_it_fails():
-            self._validate_params()
-            fit_in_batches(self, batches, as_checkpoint(checkpoint))
+        with self._restored_on_error():
+            config = self._config()
+            if isinstance(batches, Iterator):
+                raise TypeError(
+                    "batches must be iterable again for every epoch, as a list or a Stream is, "
+                    f"got a {type(batches).__name__}"
+                )
+            saved = self._checkpoint(checkpoint)
+
+            def checked(first: bool) -> Iterator[tuple[Any, Targets]]:
+                for batch in batches:
+                    X, y = (batch.X, batch.targets) if isinstance(batch, Dataset) else batch
+                    yield self._pair(X, y, reset=first)
+                    first = False
+
+            rng = check_random_state(self.random_state)
+            self.model_ = fit_stream(config, checked, rng, saved)
         return self
 
-    def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
-        check_class_weight(self.class_weight)
-        targets = as_targets(y)
-        X = checked_features(self, X, reset)
-        if targets.n_rows != X.shape[0]:
+    def check_parameters(self) -> None:
+        """Raise an error if a parameter is invalid, before any data is read."""
+        self._validate_params()
+        if isinstance(self.assignment, str) and self.assignment not in POLICIES:
             raise ValueError(
-                f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
+                f"The 'assignment' parameter of {type(self).__name__} must be one of "
+                f"{sorted(POLICIES)} or a codebook. Got {self.assignment!r} instead."
             )
-        return X, targets
+        check_class_weight(self.class_weight)
 
-    def _validated(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
-        X, targets = self._pair(X, y, reset)
-        if not len(targets.labels):
-            raise ValueError("y must hold at least one label, got none")
-        if sample_weight is not None:
-            sample_weight = row_weights(sample_weight, X.shape[0])
-        return X, targets, sample_weight
-
-    @contextmanager
-    def _unchanged_if_it_fails(self) -> Iterator[None]:
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    @classmethod
+    def from_model(cls: type[Self], model: FittedModel, **parameters: Any) -> Self:
+        """Return an estimator with a model that was fitted elsewhere."""
+        estimator = cls(**parameters)
+        estimator.model_ = model
+        estimator.n_features_in_ = model.weights.n_features
+        return estimator
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
-        """Write the fitted model to a file that `ltls.load` reads.
+        """Save the fitted model to a file that `ltls.load` reads.
 
         Parameters
         ----------
-        path : path
-            Written under another name first, and renamed when complete.
+        path : path-like
+            Replaced atomically.
         dtype : {"float32", "float16", "int8"}, optional
             How weights are stored; int8 has one scale per feature. The default is float32, or int8
             under a `size_budget`.
@@ -437,10 +432,68 @@ default="random"
         ...     load(path, mmap=False).predict(X)
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
-        from ..storage.model_file import save
-
         check_is_fitted(self)
-        save(self, path, dtype or ("float32" if self.size_budget is None else "int8"))
+        saved = self._saved_model()
+        save_model(saved, path, dtype or ("float32" if self.size_budget is None else "int8"))
+
+    def _saved_model(self) -> SavedModel:
+        names = getattr(self, "feature_names_in_", np.empty(0)).tolist()
+        return SavedModel(self.model_, self.get_params(deep=False), names)
+
+    def _set_feature_names(self, names: list[str]) -> None:
+        self.feature_names_in_ = np.array(names, object)
+
+    def _config(self) -> TrainConfig:
+        self.check_parameters()
+        is_clone = "_is_clone" in self.__dict__
+        return TrainConfig.from_parameters(self.get_params(deep=False), not is_clone)
+
+    def _checkpoint(
+        self, given: str | os.PathLike[str] | Checkpoint | None
+    ) -> Checkpoint | None:
+        checkpoint = as_checkpoint(given)
+        if checkpoint is not None:
+            checkpoint.begin(self.get_params(deep=False))
+        return checkpoint
+
+    def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
+        """Return features and targets, validated."""
+        targets = as_targets(y)
+        X = check_features(self, X, reset)
+        if targets.n_rows != X.shape[0]:
+            raise ValueError(
+                f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
+            )
+        return X, targets
+
+    def _validated(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool
+    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
+        X, targets = self._pair(X, y, reset)
+        if not len(targets.labels):
+            raise ValueError("y must hold at least one label, got none")
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        return X, targets, sample_weight
+
+    @contextmanager
+    def _restored_on_error(self) -> Iterator[None]:
+        """Leave the estimator as it was if the block fails."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def __sklearn_clone__(self: Self) -> Self:
+        # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
+        parameters = self.get_params(deep=False)
+        copied = {name: clone(value, safe=False) for name, value in parameters.items()}
+        new = type(self)(**copied)
+        new._is_clone = True
+        return new
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""What a fitted estimator says: its learned attributes and its answers."""
+"""The predicting half of the estimators: learned attributes and predictions."""
 
 from __future__ import annotations
 
@@ -11,47 +11,58 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import as_integer
-from ..structure.policies import Codebook
-from .validation import checked_features, row_weights
-from ..model.labels import Targets, as_targets
-from ..model.fitted import Model
+from ..model.examples import Examples
+from ..model.fitted import FittedModel
+from ..model.labels import as_targets
 from ..model.predictor import Predictor
-from ..training.trainer import Examples
+from ..structure.codebook import Codebook
+from ..structure.losses import LOSSES, Loss
 from ..structure.trellis import Trellis
+from ..training.build import check_same_kind
+from .validation import check_features, check_sample_weight
 
-_MOST_CELLS = 1 << 28  # of a dense result
-
-
-def _loss_is(*losses: str) -> Any:
-    def check(estimator: Answers) -> bool:
-        fitted = hasattr(estimator, "_learned")
-        loss = estimator._learned.loss if fitted else estimator.loss
-        if loss not in (*losses, "auto"):
-            raise AttributeError(
-                f"only models with loss={' or '.join(map(repr, losses))} have probabilities, "
-                f"loss is {loss!r}"
-            )
-        return True
-
-    return available_if(check)
+_MAX_CELLS = 1 << 28  # of a dense result
 
 
-class Answers:
-    """The half of `LTLSClassifier` that needs nothing but what was learned."""
+def _loss_of(estimator: PredictMixin) -> Loss | None:
+    """Return the loss of an estimator, fitted or not; None if it depends on the data."""
+    if hasattr(estimator, "model_"):
+        return estimator.model_.loss
+    return LOSSES.get(estimator.loss)
 
-    _learned: Model
+
+def _has_proba(estimator: PredictMixin) -> bool:
+    loss = _loss_of(estimator)
+    if loss is not None and not loss.probabilistic:
+        raise AttributeError(f"models with loss={loss.name!r} have no probabilities")
+    return True
+
+
+def _has_log_proba(estimator: PredictMixin) -> bool:
+    loss = _loss_of(estimator)
+    if loss is not None and not loss.normalized:
+        raise AttributeError(
+            f"only models with loss='softmax' are normalized over all paths, loss is {loss.name!r}"
+        )
+    return True
+
+
+class PredictMixin:
+    """Learned attributes and predictions of `LTLSClassifier`."""
+
+    model_: FittedModel
     n_jobs: int | None
     loss: str
 
-    # What was learned
+    # Learned attributes
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_learned")
+        return "model_" in self.__dict__
 
-    def _fitted(self) -> Model:
-        if "_learned" not in self.__dict__:
+    def _fitted(self) -> FittedModel:
+        if "model_" not in self.__dict__:
             raise AttributeError(f"this {type(self).__name__} is not fitted yet")
-        return self._learned
+        return self.model_
 
     @property
     def classes_(self) -> npt.NDArray[Any]:
@@ -60,7 +71,7 @@ class Answers:
 
     @property
     def trellis_(self) -> Trellis:
-        """The graph that every trellis of the model has."""
+        """The graph of all trellises."""
         return self._fitted().trellis
 
     @property
@@ -75,17 +86,17 @@ class Answers:
 
     @property
     def coef_(self) -> npt.NDArray[np.float32]:
-        """The weights that score, shape (n_trellises · n_edges, n_features)."""
-        linear = self._fitted().linear
-        return linear.dense()[: linear.n_features].T
+        """The weights, shape (n_trellises · n_edges, n_features)."""
+        weights = self._fitted().weights
+        return weights.dense()[: weights.n_features].T
 
     @property
     def intercept_(self) -> npt.NDArray[np.float32]:
         """The intercept of every edge."""
-        linear = self._fitted().linear
-        weights = linear.dense()
-        last: npt.NDArray[np.float32] = weights[-1] if linear.intercept else 0 * weights[0]
-        return last
+        weights = self._fitted().weights
+        rows = weights.dense()
+        intercept: npt.NDArray[np.float32] = rows[-1] if weights.intercept else 0 * rows[0]
+        return intercept
 
     @property
     def multilabel_(self) -> bool:
@@ -100,11 +111,11 @@ class Answers:
     @property
     def n_iter_(self) -> int:
         """The number of epochs run."""
-        return self._fitted().n_passes
+        return self._fitted().n_epochs
 
     @property
     def threshold_(self) -> float:
-        """The score from which a multi-label `predict` gives a label; it may be set."""
+        """The score from which a multi-label `predict` returns a label; may be set."""
         threshold = self._fitted().threshold
         if threshold is None:
             raise AttributeError("only multi-label models have a threshold")
@@ -114,20 +125,13 @@ class Answers:
     def threshold_(self, threshold: float) -> None:
         if not self.multilabel_:
             raise AttributeError("only multi-label models have a threshold")
-        self._learned.threshold = float(threshold)
+        self.model_.threshold = float(threshold)
 
-    # Predicting
-
-    def _check_same_kind(self, targets: Targets) -> None:
-        if targets.multilabel != self.multilabel_:
-            kinds = ("one label a row", "several labels a row")
-            raise ValueError(
-                f"y must have {kinds[self.multilabel_]}, as before, got {kinds[targets.multilabel]}"
-            )
+    # Prediction
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
-        return checked_features(self, X, reset=False)
+        return check_features(self, X, reset=False)
 
     def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the scores of all edges, shape (n_rows, n_trellises · n_edges).
@@ -142,16 +146,25 @@ class Answers:
         >>> scores.shape == (4, len(model.codebooks_) * model.trellis_.n_edges)
         True
         """
-        X, linear = self._checked(X), self._learned.linear
-        parts = [linear.without_padding(h) for _, h in self._learned.edge_scores(X, self.n_jobs)]
+        X, model = self._checked(X), self.model_
+        parts = [model.weights.without_padding(h) for _, h in model.edge_scores(X, self.n_jobs)]
         return np.concatenate(parts)
 
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    def predict_topk(
+        self, X: Any, k: int = 5, proba: bool = False
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return the k best labels of every row and their scores, best first.
 
         A score is a sum over the trellises: for loss="softmax" of the log-probability of the
         label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
-        Where candidates are rescored, the embedding's score is added to it.
+        The embedding, if there is one, adds its own score.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+        k : int, default=5
+        proba : bool, default=False
+            Return the probabilities of the k best labels, sorted by them, instead of scores.
 
         Returns
         -------
@@ -170,16 +183,21 @@ class Answers:
         >>> bool((scores[:, 0] > scores[:, 1]).all())
         True
         """
-        X = self._checked(X)
-        ids, scores = self._learned.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
+        X, model = self._checked(X), self.model_
+        ids, scores = model.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
+        if proba:
+            _has_proba(self)
+            scores = model.proba_of(X, ids, self.n_jobs)
+            order = np.argsort(-scores, axis=1, kind="stable")
+            ids, scores = (np.take_along_axis(each, order, axis=1) for each in (ids, scores))
         return self.classes_[ids], scores
 
     def predictor(self, k: int = 5) -> Predictor:
-        """Return a thread-safe callable for services: the k best labels of a row, in microseconds.
+        """Return a thread-safe callable with low latency: the k best labels of a row.
 
         It takes ``(indices, values)`` of one row, ``(indptr, indices, values)`` of several, or a
-        CSR matrix, and answers as the model is now, whatever is learned later. For a model that
-        was just trained that takes a copy of its weights; one from a file shares them.
+        CSR matrix. It keeps the present state of the model, whatever is learned later: a copy of
+        the weights, or those of the model file.
 
         Returns
         -------
@@ -197,13 +215,13 @@ class Answers:
         'cat'
         """
         check_is_fitted(self)
-        return self._learned.predictor(as_integer("k", k, at_least=1))
+        return self.model_.predictor(as_integer("k", k, at_least=1))
 
     def predict(self, X: Any) -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
 
-        The matrix is dense if y was, else CSR, and has a column for each of `classes_`; a label is
-        given where its score reaches `threshold_`. The labels of row i of a CSR result are
+        The matrix is dense if y was, else CSR, and has a column for each of `classes_`; it is 1
+        where the score of a label reaches `threshold_`. The labels of row i of a CSR result are
         ``classes_[result[[i]].indices]``.
 
         Examples
@@ -222,14 +240,14 @@ class Answers:
         """
         X = self._checked(X)
         if not self.multilabel_:
-            return self.classes_[self._learned.topk(X, 1, self.n_jobs)[0][:, 0]]
+            return self.classes_[self.model_.topk(X, 1, self.n_jobs)[0][:, 0]]
         matrix = self._predict_rows(X)
-        return matrix.toarray() if self._learned.form == "dense" else matrix
+        return matrix.toarray() if self.model_.target_format == "dense" else matrix
 
     def _predict_rows(self, X: Any) -> Any:
-        """Return the labels of a multi-label model as a CSR indicator."""
-        model = self._learned
-        counts, ids = model.above(X, self.threshold_, model.n_candidates, self.n_jobs)
+        """Return the predictions of a multi-label model as a CSR indicator matrix."""
+        model = self.model_
+        counts, ids = model.above(X, self.threshold_, self.n_jobs)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         shape = (X.shape[0], len(model.labels))
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
@@ -237,7 +255,7 @@ class Answers:
         return matrix
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that `predict` gets right; with several labels, all of them.
+        """Return the accuracy of `predict`; for several labels per row, the subset accuracy.
 
         Examples
         --------
@@ -252,9 +270,9 @@ class Answers:
         targets = as_targets(y)
         if targets.n_rows != X.shape[0]:
             raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X")
-        self._check_same_kind(targets)
-        ids = self._learned.labels.ids(targets)
-        if targets.n_columns == len(self._learned.labels):  # the columns of `predict`
+        check_same_kind(self.model_, targets)
+        ids = self.model_.labels.ids(targets)
+        if targets.n_columns == len(self.model_.labels):  # the columns of `predict`
             ids = targets.labels
         if targets.multilabel:
             predicted = self._predict_rows(X)
@@ -265,15 +283,15 @@ class Answers:
             found = np.bincount(rows, hits, X.shape[0])
             right = (found == n_given) & (found == n_true)
         else:
-            right = self._learned.topk(X, 1, self.n_jobs)[0][:, 0] == ids
-        weights = None if sample_weight is None else row_weights(sample_weight, X.shape[0])
+            right = self.model_.topk(X, 1, self.n_jobs)[0][:, 0] == ids
+        weights = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
         return float(np.average(right, weights=weights))
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the scores of all labels, shape (n_rows, n_classes); see `predict_topk`.
 
-        For two classes and one label a row: how far the second scores above the first, shape
-        (n_rows,).
+        For two classes and one label per row: the score of the second minus that of the first,
+        shape (n_rows,).
 
         Examples
         --------
@@ -284,20 +302,22 @@ class Answers:
         >>> model.decision_function(X).argmax(axis=1)
         array([0, 1, 2, 3])
         """
-        scores = self._all_scores(self._checked(X), "decision_function")
+        X = self._checked(X)
+        self._check_dense_result(X, "decision_function")
+        scores = self.model_.all_scores(X, self.n_jobs)
         if not self.multilabel_ and scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores
 
-    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
+    @available_if(_has_proba)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        With "softmax" and for one label a row they are normalised over `classes_`; several
-        trellises give the mean of theirs. With "logistic" and several labels a row, each label has
-        the product of its edges' probabilities, the geometric mean over the trellises. Where
-        candidates are rescored, one label a row has the geometric mean over trellises and
-        embedding; several labels have the trellises' alone.
+        With "softmax", and for one label per row, they sum to 1 over `classes_`; several trellises
+        give the mean of theirs. With "logistic" and several labels per row, a label has the
+        product of its edges' probabilities, and the geometric mean over the trellises. With an
+        embedding, one label per row has the geometric mean over trellises and embedding; several
+        labels per row have the trellises' probabilities.
 
         Examples
         --------
@@ -309,21 +329,10 @@ class Answers:
         array([1., 1., 1., 1.], dtype=float32)
         """
         X = self._checked(X)
-        model = self._learned
-        n_trellises = len(model.codebooks)
-        if model.loss == "logistic" and self.multilabel_:
-            scores = self._all_scores(X, "predict_proba", rescored=False)
-            return np.exp(np.minimum(scores / n_trellises, 0))
-        if model.embedding is None:
-            scores = self._all_scores(X, "predict_proba", mean=model.loss == "softmax")
-        else:  # all of them are logarithms of probabilities, up to a constant
-            scores = self._all_scores(X, "predict_proba")
-            scores /= n_trellises + model.embedding.weight
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: npt.NDArray[np.float32] = scores / scores.sum(axis=1, keepdims=True)
-        return probabilities
+        self._check_dense_result(X, "predict_proba")
+        return self.model_.proba(X, self.n_jobs)
 
-    @_loss_is("softmax", "logistic")  # type: ignore[untyped-decorator]
+    @available_if(_has_proba)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the logarithm of `predict_proba`.
 
@@ -340,19 +349,19 @@ class Answers:
             logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
         return logarithms
 
-    @_loss_is("softmax")  # type: ignore[untyped-decorator]
+    @available_if(_has_log_proba)  # type: ignore[untyped-decorator]
     def log_proba(self, X: Any, y: Any) -> npt.NDArray[np.float32]:
         """Return the log-probability of one label per row, in O(log C) each.
 
-        It is the mean of the trellises' probabilities, each normalised over all its paths. Those
-        without a label are among them: what they hold is the probability of a label not seen yet.
-        Rescoring is left out: its sum over all labels would not be O(log C).
+        It is the mean of the trellises' probabilities, each normalized over all its paths. Free
+        paths are included: their mass is the probability of a label not seen yet. The embedding is
+        not, since its normalization would not be O(log C).
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
-        y : one label a row
-            A label that was never seen is an error.
+        y : one label per row
+            Labels that were not seen in training raise an error.
 
         Examples
         --------
@@ -364,32 +373,19 @@ class Answers:
         True
         """
         X = self._checked(X)
-        model, targets = self._learned, as_targets(y)
+        model, targets = self.model_, as_targets(y)
         if targets.multilabel or targets.n_rows != X.shape[0]:
             raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X")
         ids = model.labels.ids(targets)
         if (ids < 0).any():
             unknown = np.asarray(targets.labels, object)[int(np.argmax(ids < 0))]
             raise ValueError(f"y must hold labels of classes_, {unknown!r} was never seen")
-        decoder = model.decoder(self.n_jobs)
-        parts = [decoder.log_proba(h, ids[rows]) for rows, h in model.edge_scores(X, self.n_jobs)]
-        return np.concatenate(parts)
+        return model.log_proba(X, ids, self.n_jobs)
 
-    def _all_scores(
-        self, X: Any, name: str, mean: bool = False, rescored: bool = True
-    ) -> npt.NDArray[np.float32]:
-        decoder = self._learned.decoder(self.n_jobs)
-        embedding = self._learned.embedding if rescored else None
-        if X.shape[0] * decoder.n_labels > _MOST_CELLS:
+    def _check_dense_result(self, X: Any, name: str) -> None:
+        n_labels = len(self.model_.labels)
+        if X.shape[0] * n_labels > _MAX_CELLS:
             raise ValueError(
-                f"{name} would make a dense matrix of {X.shape[0]} rows × {decoder.n_labels} "
-                "classes; use predict_topk, or fewer rows"
+                f"{name} would return a dense matrix of {X.shape[0]} rows × {n_labels} classes; "
+                "use predict_topk, or fewer rows"
             )
-        scores = np.empty((X.shape[0], decoder.n_labels), np.float32)
-        for rows, h in self._learned.edge_scores(X, self.n_jobs):
-            scores[rows] = decoder.all_log_proba(h) if mean else decoder.all_scores(h)
-            if embedding is not None:
-                features = embedding.engine_features(X)
-                vectors = embedding.row_vectors(features, rows.start, len(h), self.n_jobs)
-                scores[rows] += embedding.all_scores(vectors)
-        return scores

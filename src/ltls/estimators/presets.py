@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .classifier import LTLSClassifier
+from .classifier import LTLSClassifier
 
 
 def paper(**changes: Any) -> LTLSClassifier:
-    """Return an estimator that learns exactly as the paper's sections 4 to 6 and its authors' code.
+    """Return an estimator that follows sections 4 to 6 of the paper and its authors' code.
 
-    Separation ranking loss, online assignment by ranking, width 2, plain SGD with a constant step
-    of 1 and averaging over all examples, weights from 0, no intercept, rows in the given order,
-    which should be mixed.
+    Separation ranking loss, online assignment by ranking, width 2, plain SGD with a constant
+    learning rate of 1, weights averaged over all examples, no intercept, and rows in their given
+    order, which should be shuffled beforehand.
 
     Parameters
     ----------
@@ -28,12 +27,10 @@ def paper(**changes: Any) -> LTLSClassifier:
     >>> presets.paper(epochs=4).loss
     'separation'
     """
-    from .classifier import LTLSClassifier
-
     settings: dict[str, Any] = {
         "width": 2,
         "n_trellises": 1,
-        "rescore": 0,
+        "embedding_dim": 0,
         "epochs": 5,
         "loss": "separation",
         "assignment": "ranking",

@@ -1,4 +1,4 @@
-"""TextClassifier: an LTLSClassifier that takes strings."""
+"""TextClassifier: an LTLSClassifier for texts."""
 
 from __future__ import annotations
 
@@ -9,50 +9,51 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .classifier import LTLSClassifier
+from ..features.vectorizer import Vectorizer, VectorizerSettings
 from ..model.labels import Targets
-from ..features.vectorizer import Settings, Vectoriser
+from ..storage.model_file import SavedModel
+from .classifier import LTLSClassifier
 
-_TEXT_PARAMETERS = tuple(Settings.__dataclass_fields__)
+_TEXT_PARAMETERS = tuple(VectorizerSettings.__dataclass_fields__)
 
 
 class TextClassifier(LTLSClassifier):
-    """Classifier of texts among very many classes: n-grams, TF-IDF, then an `LTLSClassifier`.
+    """Text classifier among very many classes: n-grams, TF-IDF, then an `LTLSClassifier`.
 
     Parameters
     ----------
     ngram_range : (int, int) or None, default=(1, 2)
-        Runs of words that are features, from so many words to so many; None for no words.
+        Smallest and largest number of words in an n-gram; None for no word n-grams.
     char_ngram_range : (int, int) or None, default=(2, 4)
-        Runs of characters within words that are features; None for none. They see through
-        inflections and misspellings.
+        Smallest and largest number of characters in an n-gram within words; None for none. They
+        are robust to inflection and misspelling.
     min_df : int, default=1
-        Leave out n-grams that fewer texts have.
+        Ignore n-grams that occur in fewer texts.
     max_features : int or None, default=262144
-        Keep so many of the most frequent n-grams of words, and as many of characters.
+        Keep this many of the most frequent word n-grams, and as many character n-grams.
     n_features : int or None, default=None
-        None learns which n-grams there are. A number hashes them into so many features for words
-        and for characters each: the model holds no words, and `partial_fit` takes in new ones.
+        None learns a vocabulary. A number hashes n-grams into this many features, for words and
+        for characters each: the model stores no words, and `partial_fit` accepts new ones.
     sublinear_tf : bool, default=True
-        Count an n-gram that a text has n times 1 + log n times.
+        Replace a term frequency tf by 1 + log(tf).
     lowercase : bool, default=True
-        Take upper-case letters for lower-case ones.
+        Convert texts to lower case.
     **classifier
         Parameters of `LTLSClassifier`.
 
     Attributes
     ----------
-    vectoriser_ : Vectoriser
-        What turns texts into features.
+    vectorizer_ : Vectorizer
+        Turns texts into features.
     classes_, trellis_, codebooks_, n_iter_, ...
-        As of `LTLSClassifier`.
+        As in `LTLSClassifier`.
 
     Notes
     -----
     `fit`, `partial_fit`, `predict`, `predict_topk`, `predict_proba`, `score` and the others take
     a list, array or Series of strings where `LTLSClassifier` takes a matrix. `save` stores the
-    n-grams in the model file, and `ltls.load` gives back a `TextClassifier`.
-    `partial_fit` and `fit_stream` learn n-grams and their weights from the first batch.
+    vocabulary in the model file, and `ltls.load` returns a `TextClassifier`.
+    `partial_fit` and `fit_stream` learn vocabulary and TF-IDF weights from the first batch.
 
     Examples
     --------
@@ -101,24 +102,29 @@ class TextClassifier(LTLSClassifier):
     def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         texts = as_texts(X)
         if reset:
-            vectoriser = Vectoriser(self._settings())
-            rows = vectoriser.fit_transform(texts)
-            self.vectoriser_ = vectoriser
+            vectorizer = Vectorizer(self._settings())
+            rows = vectorizer.fit_transform(texts)
+            self.vectorizer_ = vectorizer
         else:
-            rows = self.vectoriser_.transform(texts)
+            rows = self.vectorizer_.transform(texts)
         return super()._pair(rows, y, reset)
 
     def _checked(self, X: Any) -> Any:
         self._fitted()
-        return super()._checked(self.vectoriser_.transform(as_texts(X)))
+        return super()._checked(self.vectorizer_.transform(as_texts(X)))
 
-    def _settings(self) -> Settings:
+    def _saved_model(self) -> SavedModel:
+        saved = super()._saved_model()
+        saved.text = self.vectorizer_.state()
+        return saved
+
+    def _settings(self) -> VectorizerSettings:
         given = {name: getattr(self, name) for name in _TEXT_PARAMETERS}
         for name in ("ngram_range", "char_ngram_range"):
             given[name] = _checked_range(name, given[name])
         if given["ngram_range"] is None and given["char_ngram_range"] is None:
             raise ValueError("ngram_range and char_ngram_range must not both be None")
-        return Settings(**given)
+        return VectorizerSettings(**given)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -128,12 +134,12 @@ class TextClassifier(LTLSClassifier):
 
 
 def as_texts(X: Any) -> Sequence[str]:
-    """Return texts as a list of strings, and say so where they are none."""
+    """Return texts as a list of strings, or raise an error."""
     if isinstance(X, str) or not (hasattr(X, "__iter__") or hasattr(X, "__array__")):
         raise ValueError(f"texts must be a list of strings, got {type(X).__name__}: use [text]")
     if hasattr(X, "tocsr") or np.ndim(X) != 1:
         raise ValueError(
-            f"texts must be a list of strings, one a row, got {type(X).__name__} of more "
+            f"texts must be a list of strings, one per row, got {type(X).__name__} of more "
             "dimensions; LTLSClassifier takes features"
         )
     texts = list(X)

@@ -1,4 +1,4 @@
-"""What an estimator is given, checked: features, weights of rows and of labels."""
+"""Validation of what estimators are given: features, sample weights and class weights."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_array, validate_data
 
-from ..model.labels import Labels
+from ..features.rows import check_sparse
 
 _LARGEST_VALUE = 1e15  # of a feature
 
 
-def checked_features(estimator: Any, X: Any, reset: bool) -> Any:
-    """Return X as the engine takes it: C-ordered, or CSR without duplicates; of sane size."""
+def check_features(estimator: Any, X: Any, reset: bool) -> Any:
+    """Return X as the engine takes it: C-ordered, or CSR without duplicates."""
+    if hasattr(X, "tocsr"):
+        check_sparse(X, "X")
     X = validate_data(
         estimator,
         X,
@@ -24,15 +26,9 @@ def checked_features(estimator: Any, X: Any, reset: bool) -> Any:
         order="C",
         reset=reset,
     )
-    if hasattr(X, "indptr") and X.nnz:
-        if X.indices.min() < 0 or X.indices.max() >= X.shape[1]:
-            raise ValueError(
-                f"X is not a valid CSR matrix: it has feature {X.indices.min()} to "
-                f"{X.indices.max()}, not 0 to {X.shape[1] - 1}"
-            )
-        if not X.has_canonical_format:  # duplicate entries count as their sum
-            X = X.copy()
-            X.sum_duplicates()
+    if hasattr(X, "indptr") and not X.has_canonical_format:  # duplicate entries are summed
+        X = X.copy()
+        X.sum_duplicates()
     values = X.data if hasattr(X, "indptr") else X
     if values.size and max(values.max(), -values.min()) > _LARGEST_VALUE:
         raise ValueError(
@@ -42,8 +38,8 @@ def checked_features(estimator: Any, X: Any, reset: bool) -> Any:
     return X
 
 
-def row_weights(sample_weight: Any, n_rows: int) -> npt.NDArray[np.float32]:
-    """Return sample_weight as one number a row."""
+def check_sample_weight(sample_weight: Any, n_rows: int) -> npt.NDArray[np.float32]:
+    """Return sample_weight as one number per row."""
     weights: npt.NDArray[np.float32] = check_array(
         np.asarray(sample_weight), ensure_2d=False, dtype=np.float32, input_name="sample_weight"
     )
@@ -51,7 +47,7 @@ def row_weights(sample_weight: Any, n_rows: int) -> npt.NDArray[np.float32]:
         weights = np.full(n_rows, weights)
     if weights.shape != (n_rows,):
         raise ValueError(
-            f"sample_weight.shape == {weights.shape}, expected ({n_rows},): one weight a row"
+            f"sample_weight.shape == {weights.shape}, expected ({n_rows},): one weight per row"
         )
     if (weights < 0).any():
         raise ValueError("Negative values in data passed to `sample_weight`")
@@ -59,7 +55,7 @@ def row_weights(sample_weight: Any, n_rows: int) -> npt.NDArray[np.float32]:
 
 
 def known_classes(classes: Any) -> list[Any]:
-    """Return the labels that `partial_fit` is told of, each once."""
+    """Return the distinct labels of the `classes` argument of `partial_fit`."""
     if classes is None:
         return []
     listed = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
@@ -67,31 +63,9 @@ def known_classes(classes: Any) -> list[Any]:
 
 
 def check_class_weight(class_weight: Any) -> None:
-    """Refuse weights of labels that are no weights."""
+    """Raise an error if class_weight has invalid weights."""
     for label, weight in class_weight.items() if isinstance(class_weight, dict) else ():
         if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
             raise ValueError(
                 f"class_weight must hold numbers of at least 0, got {weight!r} for {label!r}"
             )
-
-
-def class_weights(
-    class_weight: dict[Any, float] | str,
-    labels: Labels,
-    ids: npt.NDArray[np.int64],
-    indptr: npt.NDArray[np.int64],
-) -> npt.NDArray[np.float32]:
-    """Return the mean weight of every row's labels, 1 for a row without any."""
-    n_rows = len(indptr) - 1
-    if isinstance(class_weight, dict):
-        of_labels = np.ones(len(labels))
-        for label, weight in class_weight.items():
-            if label in labels:
-                of_labels[labels.id(label)] = weight
-    else:
-        counts = np.maximum(np.bincount(ids, minlength=len(labels)), 1)
-        of_labels = n_rows / (len(labels) * counts)
-    per_row = np.diff(indptr)
-    sums = np.bincount(np.repeat(np.arange(n_rows), per_row), of_labels[ids], n_rows)
-    means = np.where(per_row > 0, sums / np.maximum(per_row, 1), 1)
-    return means.astype(np.float32)

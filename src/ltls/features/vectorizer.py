@@ -21,7 +21,7 @@ _WORD = r"(?u)\b\w+\b"  # scikit-learn's own leaves out words of one letter: "I"
 
 
 @dataclass(frozen=True)
-class Settings:
+class VectorizerSettings:
     """How texts become features; see `TextClassifier`."""
 
     ngram_range: tuple[int, int] | None
@@ -39,10 +39,10 @@ class Settings:
         return {kind: each for kind, each in both.items() if each is not None}
 
 
-class Vectoriser:
+class Vectorizer:
     """Turns texts into rows of TF-IDF weighted n-grams."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: VectorizerSettings) -> None:
         self.settings = settings
         self._parts: list[tuple[Any, TfidfTransformer]] = []
 
@@ -89,11 +89,11 @@ class Vectoriser:
     @classmethod
     def from_state(
         cls, description: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]
-    ) -> Vectoriser:
-        """Return the vectoriser that `state` told of."""
-        known = {name: description[name] for name in Settings.__dataclass_fields__}
+    ) -> Vectorizer:
+        """Return the vectorizer that `state` told of."""
+        known = {name: description[name] for name in VectorizerSettings.__dataclass_fields__}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
-        self = cls(Settings(**known))
+        self = cls(VectorizerSettings(**known))
         for kind in self.settings.kinds:
             idf, ngrams = tensors[f"{kind}.idf"], None
             if self.settings.n_features is None:

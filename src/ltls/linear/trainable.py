@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import _engine
 from ..structure.trellis import Trellis
-from .weights import LinearModel, aligned, aligned_zeros, padded
+from .weights import Weights, aligned, aligned_zeros, padded
 
-class Learner:
-    """The weights of a linear model while it learns, with its optimizer's memory."""
+# Initial value of AdaGrad's accumulators. With 0, the first step of every weight would have full
+# size, however small its gradient, and rare features would count too much.
+INITIAL_SQUARES = np.float32(0.3)
+
+
+class TrainableWeights:
+    """The matrix W during training.
+
+    Attributes
+    ----------
+    values : float32 array of shape (n_rows, n_trellises · padded(n_edges))
+    squares : array like `values`, or None
+        AdaGrad's sums of squared gradients; None for plain SGD.
+    sums : float64 array like `values`, or None
+        Steps weighted by their time, for the average over all steps; None without averaging.
+    step : int
+        Examples seen so far, plus one.
+    epochs : int
+        Passes over the data so far.
+    settings : dict
+        Hyperparameters that must not change while the model is trained further.
+    """
 
     def __init__(
         self,
@@ -24,53 +44,27 @@ class Learner:
         unit_length: bool,
         adagrad: bool,
         average: bool,
-        settings: dict[str, Any],
+        settings: Mapping[str, Any],
     ) -> None:
         shape = (n_features + intercept, n_trellises * padded(trellis.n_edges))
-        self.settings = settings  # of the estimator that made it
+        self.settings = dict(settings)
         self.intercept = intercept
         self.unit_length = unit_length
         self.n_edges = trellis.n_edges
         self.n_trellises = n_trellises
-        self.weights = aligned_zeros(shape, np.float32)
+        self.values = aligned_zeros(shape, np.float32)
         self.squares = aligned_zeros(shape, np.float32) if adagrad else None
         if self.squares is not None:
-            self.squares += SQUARES_START
+            self.squares += INITIAL_SQUARES
         self.sums = aligned_zeros(shape, np.float64) if average else None
-        self.clock = 1  # examples seen, plus one
+        self.step = 1
         self.epochs = 0
-        self._model: tuple[int, float, LinearModel] | None = None
+        self._cached: tuple[int, float, Weights] | None = None
 
-    def learn(
-        self,
-        trellis: Trellis,
-        features: _engine.Features,
-        order: npt.NDArray[np.int64],
-        label_ptr: npt.NDArray[np.int64],
-        labels: npt.NDArray[np.int64],
-        paths: npt.NDArray[np.int64],
-        **how: Any,
-    ) -> tuple[float, float, int]:
-        """Learn from the rows that `order` names; return the summed loss, hits and examples.
-
-        The labels of row i are labels[label_ptr[i]:label_ptr[i + 1]]; `paths` has a row for every
-        trellis with their paths in it, filled in where they are −1 and have to be assigned.
-        """
-        result = _engine.train(
-            trellis._engine,
-            features,
-            self.weights,
-            self.squares,
-            self.sums,
-            clock=self.clock,
-            order=order,
-            label_ptr=label_ptr,
-            labels=labels,
-            paths=paths,
-            **how,
-        )
-        self.clock += len(order)
-        return result
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that training changes, by name; not copies."""
+        arrays = {"weights": self.values, "squares": self.squares, "sums": self.sums}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     def grow(self, trellis: Trellis, edge_map: npt.NDArray[np.int64]) -> None:
         """Move to a larger trellis: old edges keep their weights, new ones start at 0."""
@@ -81,43 +75,50 @@ class Learner:
                 return None
             new = aligned_zeros((len(old), self.n_trellises * block), old.dtype)
             if old is self.squares:
-                new += SQUARES_START
+                new += INITIAL_SQUARES
             for r in range(self.n_trellises):
                 of_trellis = old[:, r * old_block : r * old_block + self.n_edges]
                 new[:, r * block + edge_map] = of_trellis
             return new
 
-        self.weights, self.squares, self.sums = map(moved, (self.weights, self.squares, self.sums))
+        self.values, self.squares, self.sums = map(moved, (self.values, self.squares, self.sums))
         self.n_edges = trellis.n_edges
-        self._model = None
+        self._cached = None
 
-    def go_on_from(self, model: LinearModel, l1: float) -> None:
-        """Take a model's weights, as they were before the soft threshold; averages begin anew."""
-        weights = model.stored_as("float32").weights
-        if weights.shape != self.weights.shape:
+    def load(self, weights: Weights, l1: float) -> None:
+        """Continue from given weights, as they were before soft-thresholding; averages restart."""
+        values = weights.astype("float32").values
+        if values.shape != self.values.shape:
             raise ValueError(
-                f"the model has weights of shape {weights.shape}, its parameters ask for "
-                f"{self.weights.shape}"
+                f"the model has weights of shape {values.shape}, its parameters ask for "
+                f"{self.values.shape}"
             )
-        self.weights[:] = weights + np.float32(l1) * np.sign(weights)
+        self.values[:] = values + np.float32(l1) * np.sign(values)
         if self.sums is not None:
             self.sums[:] = 0
-            self.clock = 1
-        self._model = None
+            self.step = 1
+        self._cached = None
 
-    def model(self, l1: float) -> LinearModel:
-        """Return the weights that score: averaged, and soft-thresholded under L1."""
-        if self._model is None or self._model[:2] != (self.clock, l1):
-            self._model = self.clock, l1, self._make_model(l1)
-        return self._model[2]
+    def for_prediction(self, l1: float) -> Weights:
+        """Return the weights to predict with: averaged, and soft-thresholded under L1.
 
-    def _make_model(self, l1: float) -> LinearModel:
-        weights = self.weights
+        Without either they are a view, which changes as training goes on.
+        """
+        if self._cached is None or self._cached[:2] != (self.step, l1):
+            self._cached = self.step, l1, self._make_weights(l1)
+        return self._cached[2]
+
+    def wrap(self, values: npt.NDArray[np.float32]) -> Weights:
+        """Return other values of the same shape as weights to predict with."""
+        return Weights(
+            values, None, self.n_edges, self.n_trellises, self.intercept, self.unit_length
+        )
+
+    def _make_weights(self, l1: float) -> Weights:
+        values = self.values
         if self.sums is not None:
-            weights = aligned((weights - self.sums / self.clock).astype(np.float32))
+            values = aligned((values - self.sums / self.step).astype(np.float32))
         if l1 > 0:
             limit = np.float32(l1)
-            weights = aligned(weights - np.clip(weights, -limit, limit))
-        return LinearModel(
-            weights, None, self.n_edges, self.n_trellises, self.intercept, self.unit_length
-        )
+            values = aligned(values - np.clip(values, -limit, limit))
+        return self.wrap(values)

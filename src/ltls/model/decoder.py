@@ -1,4 +1,4 @@
-"""From edge scores to labels: the best k, all of them, or those above a threshold."""
+"""From edge scores to labels: the k best, or the scores of all."""
 
 from __future__ import annotations
 
@@ -11,100 +11,82 @@ import numpy.typing as npt
 
 from .. import _engine
 from ..core.arrays import threads
-from ..structure.policies import Codebook
-from ..linear.weights import LinearModel
+from ..linear.weights import Weights
+from ..structure.codebook import Codebook
+from ..structure.losses import Loss
 from ..structure.trellis import Trellis
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_FEWEST_PATHS = 12  # of each of several trellises that are looked at, and two more than asked for
-_MOST_PATHS = 4096  # the widest search before all labels are scored one by one
-_CELLS = 1 << 22  # rows × labels that are scored at a time
+_MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels asked for
+_MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
+_MAX_CELLS = 1 << 22  # rows × labels scored at a time
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns edge scores into labels. Paths without a label are never answers.
+    """Turns edge scores into labels. Free paths are never returned.
 
-    h has the blocks of all trellises side by side. The best paths of every trellis are candidates,
-    and a label's score is the sum of its paths' scores over all trellises: less the log-partitions
-    for softmax, of log σ(h) for logistic.
+    h holds the blocks of all trellises side by side. The best paths of every trellis are the
+    candidates, and a label's score is the sum of its path scores over all trellises: minus the
+    log-partitions for softmax, sums of log σ(h) for logistic.
     """
 
     trellis: Trellis
     codebooks: list[Codebook]
     n_labels: int
-    loss: str
+    loss: Loss
     n_jobs: int | None = None
 
     def topk(self, h: Floats, k: int) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
         k = min(k, self.n_labels)
-        if self.needs_all(k):
+        if self.is_exhaustive(k):
             return self._best_of_all(h, k)
         n_paths = self._n_paths(k)
         ids, scores = self._search(h, k, n_paths)
         while len(lacking := np.flatnonzero(ids[:, -1] < 0)):
             n_paths *= 4
-            if n_paths > _MOST_PATHS:
+            if n_paths > _MAX_PATHS:
                 ids[lacking], scores[lacking] = self._best_of_all(h[lacking], k)
                 break
             ids[lacking], scores[lacking] = self._search(h[lacking], k, n_paths)
         return ids, scores
 
-    def needs_all(self, k: int) -> bool:
-        """Return whether scoring all labels is no more work than that many candidates."""
+    def is_exhaustive(self, k: int) -> bool:
+        """Return whether scoring all labels is no more work than scoring the candidates."""
         several = len(self.codebooks) > 1
-        return several and k > _FEWEST_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
+        return several and k > _MIN_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
 
-    def predictor(self, linear: LinearModel, k: int) -> _engine.Predictor:
-        """Return the engine's way from features to the k best labels.
+    def predictor(self, weights: Weights, k: int) -> _engine.Predictor:
+        """Return the engine's predictor, from features to the k best labels.
 
-        It looks at the best paths once; a row that has too few labels there ends with −1 and needs
+        It searches once. A row with too few labels among its best paths ends with −1 and needs
         `topk`.
         """
         return _engine.Predictor(
-            self.trellis._engine,
-            [book._for_decoding for book in self.codebooks],
-            linear.stored,
-            linear.scales,
-            linear.intercept,
-            linear.unit_length,
-            self.loss,
+            self.trellis.engine,
+            [book.decoding_engine for book in self.codebooks],
+            weights.engine_values,
+            weights.scales,
+            weights.intercept,
+            weights.unit_length,
+            self.loss.name,
             self.n_labels,
             min(self._n_paths(k), self.trellis.n_classes),
             k,
         )
 
-    def _n_paths(self, k: int) -> int:
-        """Return how many paths of each trellis to look at."""
-        return max(k + 2, _FEWEST_PATHS) if len(self.codebooks) > 1 else k
-
     def all_scores(self, h: Floats) -> Floats:
-        """Return the scores of all labels, shape (rows, n_labels)."""
-        total: Floats = np.sum(list(self._scores_of_trellises(h)), axis=0, dtype=np.float32)
+        """Return the scores of all labels, shape (n_rows, n_labels)."""
+        total: Floats = np.sum(list(self._scores_per_trellis(h)), axis=0, dtype=np.float32)
         return total
 
     def all_log_proba(self, h: Floats) -> Floats:
         """Return the log of the trellises' mean probability of every label."""
-        total: Floats = np.logaddexp.reduce(list(self._scores_of_trellises(h)), axis=0)
+        total: Floats = np.logaddexp.reduce(list(self._scores_per_trellis(h)), axis=0)
         return total - np.float32(np.log(len(self.codebooks)))
-
-    def _scores_of_trellises(self, h: Floats) -> Iterator[Floats]:
-        labels = np.arange(self.n_labels)
-        step = max(1, _CELLS // self.n_labels)
-        for block, codebook in zip(self.blocks(h), self.codebooks, strict=True):
-            g = self._decision_scores(block)
-            paths = codebook.path_of(labels)
-            scores = np.empty((len(h), self.n_labels), np.float32)
-            for first in range(0, len(g), step):
-                part = g[first : first + step]
-                each = np.broadcast_to(paths, (len(part), self.n_labels))
-                scores[first : first + step] = self.trellis.score(part, each, self.n_jobs)
-            if self.loss == "softmax":
-                scores -= self.trellis.log_partition(block, self.n_jobs)[:, None]
-            yield scores
 
     def log_proba(self, h: Floats, labels: Ints) -> Floats:
         """Return the log of the trellises' mean probability of one label per row."""
@@ -117,37 +99,54 @@ class Decoder:
         return mean
 
     def sample(self, h: Floats, n: int, temperature: float, rng: Any) -> tuple[Ints, Floats]:
-        """Draw n labels of every row from the first trellis, −1 for a path without a label.
+        """Draw n labels per row from the first trellis, −1 for a free path.
 
-        Also returns the log of how many labels each stands for: of 1 / (n · its probability).
+        Also returns the log importance weights, −log(n · probability of the draw).
         """
-        g = self._decision_scores(self.blocks(h)[0])
+        g = self.decode_scores(self.blocks(h)[0])
         paths, log_probs = self.trellis.sample(g, n, temperature, rng, self.n_jobs)
         labels = self.codebooks[0].label_of(paths)
         labels[labels >= self.n_labels] = -1
         return labels, -(log_probs + np.float32(np.log(n)))
 
     def blocks(self, h: Floats) -> list[Floats]:
-        """Return the edge scores of every trellis."""
+        """Return the edge scores of every trellis, without padding."""
         blocks = h.reshape(len(h), len(self.codebooks), -1)[:, :, : self.trellis.n_edges]
         return [np.ascontiguousarray(blocks[:, r]) for r in range(len(self.codebooks))]
 
-    def _decision_scores(self, h: Floats) -> Floats:
-        """Return the edge scores whose sums rank the labels."""
-        if self.loss != "logistic":
-            return h
+    def decode_scores(self, h: Floats) -> Floats:
+        """Return the edge scores of one trellis whose sums along paths rank the labels."""
         g = np.empty_like(h)
-        _engine.logistic_scores(self.trellis._engine, h, g)
+        _engine.decode_scores(self.trellis.engine, self.loss.name, h, g)
         return g
+
+    def _n_paths(self, k: int) -> int:
+        """Return how many paths of each trellis to search."""
+        return max(k + 2, _MIN_PATHS) if len(self.codebooks) > 1 else k
+
+    def _scores_per_trellis(self, h: Floats) -> Iterator[Floats]:
+        labels = np.arange(self.n_labels)
+        step = max(1, _MAX_CELLS // self.n_labels)
+        for block, codebook in zip(self.blocks(h), self.codebooks, strict=True):
+            g = self.decode_scores(block)
+            paths = codebook.path_of(labels)
+            scores = np.empty((len(h), self.n_labels), np.float32)
+            for first in range(0, len(g), step):
+                part = g[first : first + step]
+                each = np.broadcast_to(paths, (len(part), self.n_labels))
+                scores[first : first + step] = self.trellis.score(part, each, self.n_jobs)
+            if self.loss.normalized:
+                scores -= self.trellis.log_partition(block, self.n_jobs)[:, None]
+            yield scores
 
     def _search(self, h: Floats, k: int, n_paths: int) -> tuple[Ints, Floats]:
         ids = np.empty((len(h), k), np.int64)
         scores = np.empty((len(h), k), np.float32)
         _engine.decode(
-            self.trellis._engine,
-            [book._for_decoding for book in self.codebooks],
+            self.trellis.engine,
+            [book.decoding_engine for book in self.codebooks],
             h,
-            self.loss,
+            self.loss.name,
             self.n_labels,
             min(n_paths, self.trellis.n_classes),
             ids,
@@ -159,27 +158,10 @@ class Decoder:
     def _best_of_all(self, h: Floats, k: int) -> tuple[Ints, Floats]:
         ids = np.empty((len(h), k), np.int64)
         scores = np.empty((len(h), k), np.float32)
-        step = max(1, _CELLS // self.n_labels)
+        step = max(1, _MAX_CELLS // self.n_labels)
         for first in range(0, len(h), step):
             part = self.all_scores(h[first : first + step])
             best = np.argsort(-part, axis=1, kind="stable")[:, :k]
             ids[first : first + step] = best
             scores[first : first + step] = np.take_along_axis(part, best, axis=1)
         return ids, scores
-
-
-def best_threshold(scores: Floats, hits: npt.NDArray[np.bool_], n_true: int) -> float:
-    """Return the score from which saying yes gives the best micro-averaged F1.
-
-    Parameters
-    ----------
-    scores, hits : arrays of the same shape
-        Scores of label candidates, and whether they are right.
-    n_true : int
-        The number of true labels, found or not.
-    """
-    order = np.argsort(-scores, axis=None, kind="stable")
-    ranked, right = scores.ravel()[order], np.cumsum(hits.ravel()[order])
-    f1 = 2 * right / (np.arange(1, len(order) + 1) + n_true)
-    f1[:-1][ranked[:-1] == ranked[1:]] = -1  # a threshold cannot part equal scores
-    return float(ranked[np.argmax(f1)])

@@ -14,7 +14,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass
 class Examples:
-    """Rows to learn from: features, labels as ids, and a weight for each row."""
+    """Rows to train on: features, label ids in CSR layout, and optional row weights."""
 
     X: Any
     indptr: Ints
@@ -26,33 +26,43 @@ class Examples:
         return len(self.indptr) - 1
 
     def contains(self, rows: Ints, ids: Ints) -> npt.NDArray[np.bool_]:
-        """Return which of the label ids given for some rows are theirs, shape of `ids`."""
-        # A row and a label make one number; both lists of numbers are looked up at once.
-        n_labels = max(int(ids.max(initial=0)), int(self.labels.max(initial=0))) + 1
-        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
-        known = self.labels >= 0
-        own = row_of[known] * n_labels + self.labels[known]
-        return np.isin(rows[:, None] * n_labels + ids, own) & (ids >= 0)
+        """Return which of the candidate `ids` of some rows are true labels, an array like `ids`."""
+        # Encode each pair of a place in `rows` and a label as one integer: one `isin` answers all.
+        counts, at = self._labels_of(rows)
+        own = self.labels[at]
+        known = own >= 0
+        n_labels = max(int(ids.max(initial=0)), int(own.max(initial=0))) + 1
+        place = np.repeat(np.arange(len(rows)), counts)
+        pairs = place[known] * n_labels + own[known]
+        return np.isin(np.arange(len(rows))[:, None] * n_labels + ids, pairs) & (ids >= 0)
+
+    def take(self, rows: Ints) -> Examples:
+        """Return a copy of some rows."""
+        counts, at = self._labels_of(rows)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        weights = None if self.weights is None else self.weights[rows]
+        return Examples(self.X[rows], indptr, self.labels[at], weights, self.multilabel)
+
+    def _labels_of(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return how many labels some rows have, and where they are in `labels`."""
+        counts = self.indptr[rows + 1] - self.indptr[rows]
+        ends = np.cumsum(counts)
+        starts = np.repeat(self.indptr[rows] - (ends - counts), counts)
+        return counts, np.arange(len(starts)) + starts
+
+    @classmethod
+    def concatenate(cls, parts: list[Examples]) -> Examples:
+        """Return the rows of several parts as one."""
+        features = [part.X for part in parts]
+        X = vstack(features, "csr") if hasattr(features[0], "indptr") else np.concatenate(features)
+        starts = np.cumsum([0, *(part.indptr[-1] for part in parts)])
+        indptr = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
+        weights = None
+        if parts[0].weights is not None:
+            weights = np.concatenate([part.weights for part in parts if part.weights is not None])
+        labels = np.concatenate([part.labels for part in parts])
+        return cls(X, np.concatenate([[0], *indptr]), labels, weights, parts[0].multilabel)
 
 
-def chosen(examples: Examples, rows: Ints) -> Examples:
-    """Return some rows, copied."""
-    indptr = examples.indptr
-    counts = np.diff(indptr)[rows]
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    at = np.arange(bounds[-1]) + np.repeat(indptr[rows] - bounds[:-1], counts)
-    weights = None if examples.weights is None else examples.weights[rows]
-    return Examples(examples.X[rows], bounds, examples.labels[at], weights, examples.multilabel)
-
-
-def joined(parts: list[Examples]) -> Examples:
-    """Return the rows of several parts as one."""
-    features = [part.X for part in parts]
-    X = vstack(features, "csr") if hasattr(features[0], "indptr") else np.concatenate(features)
-    starts = np.cumsum([0, *(part.indptr[-1] for part in parts)])
-    indptr = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
-    weights = None
-    if parts[0].weights is not None:
-        weights = np.concatenate([part.weights for part in parts if part.weights is not None])
-    labels = np.concatenate([part.labels for part in parts])
-    return Examples(X, np.concatenate([[0], *indptr]), labels, weights, parts[0].multilabel)
+# Some examples, and the order in which to train on their rows.
+Batch: TypeAlias = tuple[Examples, Ints]

@@ -1,166 +1,253 @@
-"""What an estimator has learned: labels, trellis, codebooks and weights, and how they answer."""
+"""The fitted model: labels, structure, weights and rerankers, and how they predict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core.arrays import threads
-from ..structure.policies import Codebook
-from .decoder import Decoder
-from .labels import Labels
-from ..linear.weights import Learner, LinearModel, engine_features
-from .predictor import Predictor
-from .embedding import CANDIDATES, Embedding
-from ..training.trainer import Examples
+from ..features.rows import engine_features
+from ..linear.trainable import TrainableWeights
+from ..linear.weights import Weights
+from ..structure.codebook import Codebook
+from ..structure.losses import Loss
 from ..structure.trellis import Trellis
+from .decoder import Decoder
+from .embedding import Embedding
+from .examples import Examples
+from .labels import Labels
+from .predictor import Predictor
+from .topk import ROWS_PER_CALL, TopK
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_ROWS_AT_A_TIME = 4096  # so that Ctrl-C is heard
+_MAX_CELLS = 1 << 22  # rows × labels scored at a time, where only some are wanted
+_MANY_LABELS = 10_000  # above it, the probabilities of a few labels are computed one by one
 
 
 @dataclass
-class Model:
-    """One or several trellises over the same features, a codebook for each, and their weights.
+class FittedModel:
+    """One or several trellises over the same features, their codebooks and weights, and rerankers.
 
-    `learner` is what goes on learning; a model from a file has none until it does. `scoring` are
-    the weights to predict with where they are not simply the learner's.
+    It owns everything that predicting needs; `ltls.storage` turns it into a file and back.
+
+    Parameters
+    ----------
+    labels : Labels
+    trellis : Trellis
+        The graph; all trellises have the same.
+    codebooks : list of Codebook
+        One per trellis.
+    loss : Loss
+    l1 : float
+        Soft threshold of the weights when they score.
+    multilabel : bool
+    target_format : str
+        What multi-label predictions are returned as, see `labels.Targets.format`.
+    typical_labels : int
+        The 99th percentile of the number of labels per training row.
+    trainable : TrainableWeights or None
+        The state to continue training from; None for a model from a file.
+    frozen : Weights or None
+        Weights to predict with, if not those of `trainable`.
+    embedding : Embedding or None
+        The reranker.
+    threshold : float or None
+        Multi-label only: the score from which a label is predicted.
+    loss_curve : list of float
+        The mean loss of every epoch.
+    n_epochs : int
+        Passes over the data.
+    n_rows : int
+        Training rows.
+    counts : array of shape (n_labels,), or None
+        Training rows per label; None if unknown.
+    zero_based : bool or None
+        Whether the svmlight file it was trained on numbers features from 0, if known.
+    columns : dict or None
+        The columns of the table it was trained on, by their role.
     """
 
     labels: Labels
     trellis: Trellis
     codebooks: list[Codebook]
-    loss: str
+    loss: Loss
     l1: float
     multilabel: bool
-    form: str  # how to give multi-label predictions back, see `labels.Targets`
-    usual_labels: int = 1  # that all but a few rows had at most
-    learner: Learner | None = None
-    scoring: LinearModel | None = None
+    target_format: str
+    typical_labels: int = 1
+    trainable: TrainableWeights | None = None
+    frozen: Weights | None = None
     embedding: Embedding | None = None
     threshold: float | None = None
-    zero_based: bool | None = None  # where the features of its svmlight file counted from, if known
     loss_curve: list[float] = field(default_factory=list)
-    n_passes: int = 0
-    n_rows: int = 0  # seen, each pass of a fit counted once
-    counts: Ints | None = None  # how many of them had each label; None in a file of older days
-    columns: dict[str, Any] | None = None  # of the table it was trained on, by what they are
+    n_epochs: int = 0
+    n_rows: int = 0
+    counts: Ints | None = None
+    zero_based: bool | None = None
+    columns: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.trellis.n_classes < len(self.labels):
+            raise ValueError(
+                f"the trellis must have a path for each of the {len(self.labels)} labels, "
+                f"it has {self.trellis.n_classes}"
+            )
 
     @property
-    def linear(self) -> LinearModel:
-        """The weights that score."""
-        if self.scoring is not None:
-            return self.scoring
-        assert self.learner is not None
-        return self.learner.model(self.l1)
+    def weights(self) -> Weights:
+        """The weights to predict with."""
+        if self.frozen is not None:
+            return self.frozen
+        assert self.trainable is not None
+        return self.trainable.for_prediction(self.l1)
 
     @property
     def n_candidates(self) -> int:
-        """How many labels a row may be expected to have at most."""
-        return min(len(self.labels), 2 * self.usual_labels + 1)
+        """How many labels a row is expected to have at most."""
+        return min(len(self.labels), 2 * self.typical_labels + 1)
 
-    def decoder(self, n_jobs: int | None) -> Decoder:
-        """Return what turns edge scores into labels."""
+    def decoder(self, n_jobs: int | None = None) -> Decoder:
+        """Return the decoder of the model's trellises."""
         return Decoder(self.trellis, self.codebooks, len(self.labels), self.loss, n_jobs)
 
+    # Growing
+
     def count(self, ids: Ints, n_rows: int) -> None:
-        """Take note of rows to learn from and their labels: metrics weigh rare labels by it."""
+        """Add training rows and their labels to the counts."""
         self.n_rows += n_rows
         counts = np.bincount(ids, minlength=len(self.labels))
         if self.counts is not None:
             counts[: len(self.counts)] += self.counts
-        elif self.n_passes:  # it was not counted from the beginning
+        elif self.n_epochs:  # earlier rows were not counted
             return
         self.counts = counts
 
     def make_room(self) -> None:
-        """Grow the trellis until every label can have a path; no old label's score changes."""
-        assert self.learner is not None
+        """Grow the trellis until every label can have a path; no score of an old label changes."""
+        assert self.trainable is not None
         while self.trellis.n_classes < len(self.labels):
             self.trellis, edge_map = self.trellis.grow()
             self.codebooks = [book.grow(self.trellis.n_classes) for book in self.codebooks]
-            self.learner.grow(self.trellis, edge_map)
+            self.trainable.grow(self.trellis, edge_map)
+
+    # Predicting
 
     def edge_scores(
-        self, X: Any, n_jobs: int | None, linear: LinearModel | None = None
+        self, X: Any, n_jobs: int | None, weights: Weights | None = None
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield edge scores of the rows of X, some rows at a time."""
-        linear = self.linear if linear is None else linear
-        features = engine_features(X, linear.intercept, linear.unit_length)
-        for first in range(0, X.shape[0], _ROWS_AT_A_TIME):
-            rows = slice(first, min(first + _ROWS_AT_A_TIME, X.shape[0]))
-            yield rows, linear.edge_scores(features, first, rows.stop - first, n_jobs)
+        """Yield the edge scores of the rows of X, a block of rows at a time."""
+        weights = self.weights if weights is None else weights
+        features = engine_features(X, weights.intercept, weights.unit_length)
+        for first in range(0, X.shape[0], ROWS_PER_CALL):
+            rows = slice(first, min(first + ROWS_PER_CALL, X.shape[0]))
+            yield rows, weights.edge_scores(features, first, rows.stop - first, n_jobs)
 
     def topk(
-        self, X: Any, k: int, n_jobs: int | None, linear: LinearModel | None = None
+        self, X: Any, k: int, n_jobs: int | None, weights: Weights | None = None
     ) -> tuple[Ints, Floats]:
-        """Return the ids and scores of the k best labels of every row, rescored if need be."""
-        embedding = self.embedding
-        if embedding is None:
-            return self.candidates(X, k, n_jobs, linear)
-        ids, scores = self.candidates(X, max(k, CANDIDATES), n_jobs, linear)
-        features = embedding.engine_features(X)
-        for first in range(0, len(ids), _ROWS_AT_A_TIME):
-            some = slice(first, first + _ROWS_AT_A_TIME)
-            vectors = embedding.row_vectors(features, first, len(ids[some]), n_jobs)
-            embedding.rescore(vectors, ids[some], scores[some], n_jobs)
-        return np.ascontiguousarray(ids[:, :k]), np.ascontiguousarray(scores[:, :k])
+        """Return the ids and scores of the k best labels of every row, reranked."""
+        return self._search(k, n_jobs, self.embedding, weights)(X, n_jobs)
 
-    def above(self, X: Any, threshold: float, k: int, n_jobs: int | None) -> tuple[Ints, Ints]:
-        """Return the labels whose score reaches a threshold: how many in each row, and their ids.
+    def candidates(self, X: Any, k: int, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the trellises' k best labels, not reranked."""
+        return self._search(k, n_jobs, None)(X, n_jobs)
 
-        `k` is a guess of how many that will be; rows where it is too few are searched wider.
-        """
-        given: list[Ints] = [np.empty(0, np.int64)] * X.shape[0]
+    def above(self, X: Any, threshold: float, n_jobs: int | None) -> tuple[Ints, Ints]:
+        """Return the number of labels per row whose score reaches a threshold, and their ids."""
+        k = self.n_candidates
+        found: list[Ints] = [np.empty(0, np.int64)] * X.shape[0]
         rows = np.arange(X.shape[0])
         while len(rows):
             ids, scores = self.topk(X[rows], k, n_jobs)
-            enough = scores >= threshold
-            done = ~enough[:, -1] if k < len(self.labels) else np.ones(len(rows), bool)
+            reached = scores >= threshold
+            done = ~reached[:, -1] if k < len(self.labels) else np.ones(len(rows), bool)
             for i in np.flatnonzero(done):
-                given[rows[i]] = ids[i][enough[i]]
+                found[rows[i]] = ids[i][reached[i]]
             rows = rows[~done]
             k *= 4
-        return np.array([len(each) for each in given], np.int64), np.concatenate(given)
-
-    def candidates(
-        self, X: Any, k: int, n_jobs: int | None, linear: LinearModel | None = None
-    ) -> tuple[Ints, Floats]:
-        """Return the ids and scores of the trellises' k best labels of every row."""
-        linear = self.linear if linear is None else linear
-        decoder = self.decoder(n_jobs)
-        k = min(k, decoder.n_labels)
-        ids = np.full((X.shape[0], k), -1, np.int64)
-        scores = np.empty((X.shape[0], k), np.float32)
-        if not decoder.needs_all(k):
-            engine = decoder.predictor(linear, k)
-            features = engine_features(X, linear.intercept, linear.unit_length)
-            for first in range(0, len(ids), _ROWS_AT_A_TIME):
-                some = slice(first, first + _ROWS_AT_A_TIME)
-                engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
-        lacking = np.flatnonzero(ids[:, -1] < 0)
-        rest = X if len(lacking) == len(ids) else X[lacking]
-        for rows, h in self.edge_scores(rest, n_jobs, linear) if len(lacking) else ():
-            ids[lacking[rows]], scores[lacking[rows]] = decoder.topk(h, k)
-        return ids, scores
+        return np.array([len(each) for each in found], np.int64), np.concatenate(found)
 
     def predictor(self, k: int) -> Predictor:
-        """Return what answers single rows, as the model is now."""
-        linear = self.linear if self.scoring is not None else self.linear.copy()
+        """Return a low-latency predictor with a snapshot of the model."""
+        weights = self.weights if self.frozen is not None else self.weights.copy()
         books = [copy(book) for book in self.codebooks]
-        decoder = Decoder(self.trellis, books, len(self.labels), self.loss)
-        return Predictor(self.labels.array, decoder, linear, self.embedding, k)
+        decoder = replace(self.decoder(), codebooks=books)
+        return Predictor(self.labels.array, TopK(weights, decoder, self.embedding, k))
 
     def precision(
-        self, examples: Examples, rows: Ints, n_jobs: int | None, linear: LinearModel
+        self, examples: Examples, rows: Ints, n_jobs: int | None, weights: Weights
     ) -> float:
-        """Return how often the best label of a row is one of its own."""
-        ids, _ = self.topk(examples.X[rows], 1, n_jobs, linear)
+        """Return P@1 on some rows."""
+        ids, _ = self.topk(examples.X[rows], 1, n_jobs, weights)
         return float(examples.contains(rows, ids).any(axis=1).mean())
+
+    # Scores and probabilities of all labels
+
+    def all_scores(self, X: Any, n_jobs: int | None, reranked: bool = True) -> Floats:
+        """Return the scores of all labels, shape (n_rows, n_labels)."""
+        decoder, embedding = self.decoder(n_jobs), self.embedding if reranked else None
+        features = None if embedding is None else embedding.engine_features(X)
+        scores = np.empty((X.shape[0], len(self.labels)), np.float32)
+        for rows, h in self.edge_scores(X, n_jobs):
+            scores[rows] = decoder.all_scores(h)
+            if embedding is not None and features is not None:
+                vectors = embedding.row_vectors(features, rows.start, len(h), n_jobs)
+                scores[rows] += embedding.all_scores(vectors)
+        return scores
+
+    def proba(self, X: Any, n_jobs: int | None) -> Floats:
+        """Return the probabilities of all labels, shape (n_rows, n_labels)."""
+        n_trellises = len(self.codebooks)
+        if self.loss.independent_edges and self.multilabel:
+            scores = self.all_scores(X, n_jobs, reranked=False)
+            return np.exp(np.minimum(scores / n_trellises, 0))
+        if self.embedding is not None:  # all parts are log-probabilities up to a constant
+            scores = self.all_scores(X, n_jobs)
+            scores /= n_trellises + self.embedding.weight
+        elif self.loss.normalized:
+            decoder = self.decoder(n_jobs)
+            scores = np.empty((X.shape[0], len(self.labels)), np.float32)
+            for rows, h in self.edge_scores(X, n_jobs):
+                scores[rows] = decoder.all_log_proba(h)
+        else:
+            scores = self.all_scores(X, n_jobs)
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        probabilities: Floats = scores / scores.sum(axis=1, keepdims=True)
+        return probabilities
+
+    def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row."""
+        decoder, columns = self.decoder(n_jobs), ids.reshape(len(ids), -1)
+        found = np.empty(columns.shape, np.float32)
+        for rows, h in self.edge_scores(X, n_jobs):
+            for column in range(columns.shape[1]):
+                found[rows, column] = decoder.log_proba(h, columns[rows, column])
+        return found.reshape(ids.shape)
+
+    def proba_of(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the probabilities of the labels `ids` of every row, an array like `ids`."""
+        n_labels = len(self.labels)
+        if self.embedding is None and self.loss.normalized and n_labels > _MANY_LABELS:
+            return np.exp(self.log_proba(X, ids, n_jobs))
+        found = np.empty(ids.shape, np.float32)
+        step = max(1, _MAX_CELLS // n_labels)
+        for first in range(0, len(ids), step):
+            some = slice(first, first + step)
+            found[some] = np.take_along_axis(self.proba(X[some], n_jobs), ids[some], axis=1)
+        return found
+
+    def _search(
+        self,
+        k: int,
+        n_jobs: int | None,
+        embedding: Embedding | None,
+        weights: Weights | None = None,
+    ) -> TopK:
+        weights = self.weights if weights is None else weights
+        return TopK(weights, self.decoder(n_jobs), embedding, k)

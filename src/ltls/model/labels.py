@@ -1,29 +1,42 @@
-"""Labels of any hashable kind and their ids, and the targets of rows in every form they come in."""
+"""Labels of any hashable type and their ids, and targets in every accepted format."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from sklearn.exceptions import DataConversionWarning
 
-Ints = npt.NDArray[np.int64]
+from ..features.rows import check_sparse
+
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The labels of rows, one row after another, as they were given.
+    """The labels of rows in CSR layout: row i has labels[indptr[i]:indptr[i + 1]].
 
-    `labels` is a flat sequence; row i has labels[indptr[i]:indptr[i + 1]]. For an indicator matrix
-    they are column numbers, and `n_columns` says how many there are.
+    Parameters
+    ----------
+    indptr : array of shape (n_rows + 1,)
+    labels : sequence
+        All labels, row by row. For an indicator matrix they are column indices.
+    multilabel : bool
+    format : {"single", "lists", "sparse", "dense"}
+        What was given, and so what `predict` returns.
+    n_columns : int, optional
+        The number of columns of an indicator matrix.
     """
 
     indptr: Ints
     labels: Any
     multilabel: bool
-    form: str  # "single", "lists", "sparse" or "dense": how to give predictions back
+    format: str
     n_columns: int | None = None
 
     @property
@@ -33,19 +46,29 @@ class Targets:
 
 
 def as_targets(y: Any) -> Targets:
-    """Read a target: 1-d labels, an indicator matrix (sparse or dense), or a list of label lists.
+    """Convert y: 1-d labels, an indicator matrix (sparse or dense), or a list of label lists.
 
-    A list whose elements are lists, sets or arrays is multi-label; a tuple is one label. Rows of
-    equal length above 1 that hold only 0 and 1 are those of an indicator matrix.
+    A list whose elements are lists, sets or arrays is multi-label; a tuple is a single label. Rows
+    of equal length above 1 that hold only 0 and 1 form an indicator matrix. An array or DataFrame
+    with a single column holds one label per row.
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     if isinstance(y, Targets):
         return y
     if hasattr(y, "tocsr"):
+        check_sparse(y, "y")
         return _indicator(y.tocsr(), "sparse")
-    if hasattr(y, "to_numpy"):  # of pandas or polars
+    if hasattr(y, "to_numpy"):  # pandas or polars
         y = y.to_numpy()
+    if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of "
+            "y to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+        y = y.ravel()
     if isinstance(y, (str, bytes, set, dict)) or not (
         hasattr(y, "__len__") or hasattr(y, "__array__")
     ):
@@ -58,18 +81,6 @@ def as_targets(y: Any) -> Targets:
         if any(isinstance(label, tuple) for label in y):
             return _single(y)
     array = _plain_array(y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        import warnings
-
-        from sklearn.exceptions import DataConversionWarning
-
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected. Please change the shape of "
-            "y to (n_samples,), for example using ravel().",
-            DataConversionWarning,
-            stacklevel=2,
-        )
-        array = array.ravel()
     if array.ndim == 2:
         return _indicator_rows(array)
     if array.ndim != 1:
@@ -84,7 +95,7 @@ def as_targets(y: Any) -> Targets:
 
 
 def _check_present(labels: list[Any]) -> None:
-    """Refuse None, NaN and the missing values of pandas."""
+    """Raise an error for None, NaN and the missing values of pandas."""
     for number, label in enumerate(labels):
         if (
             label is None
@@ -95,7 +106,7 @@ def _check_present(labels: list[Any]) -> None:
 
 
 def _plain_array(y: Any) -> npt.NDArray[Any]:
-    """Return y as an array; of objects where numbers or strings would not be the same labels."""
+    """Return y as an array, of dtype object if a conversion would change the labels."""
     array = np.asarray(y)
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported: y must hold discrete labels")
@@ -110,7 +121,7 @@ def _single(labels: Any) -> Targets:
 
 
 def _are_indicator_rows(y: Any) -> bool:
-    """Tell rows of an indicator matrix from lists of labels, which do not all have 0 and 1."""
+    """Return whether y is an indicator matrix given as rows, not lists of labels."""
     if any(isinstance(row, (set, frozenset)) or not hasattr(row, "__len__") for row in y):
         return False
     lengths = {len(row) for row in y}
@@ -121,8 +132,6 @@ def _are_indicator_rows(y: Any) -> bool:
 
 
 def _indicator_rows(y: Any) -> Targets:
-    from scipy.sparse import csr_array
-
     array = np.asarray(y)
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
         raise ValueError("y with two dimensions must be an indicator matrix of 0 and 1")
@@ -146,7 +155,7 @@ def _label_lists(y: Any) -> Targets:
     return Targets(indptr, labels, True, "lists")
 
 
-def _indicator(matrix: Any, form: str) -> Targets:
+def _indicator(matrix: Any, format_: str) -> Targets:
     if matrix.nnz and not np.isin(matrix.data, (0, 1)).all():
         raise ValueError("y as a matrix must be an indicator of 0 and 1")
     if not matrix.has_canonical_format or (matrix.nnz and not matrix.data.all()):
@@ -157,13 +166,13 @@ def _indicator(matrix: Any, form: str) -> Targets:
         matrix.indptr.astype(np.int64),
         matrix.indices.astype(np.int64),
         True,
-        form,
+        format_,
         matrix.shape[1],
     )
 
 
 class Labels:
-    """Labels in the order of their ids, and the way from a label to its id."""
+    """Labels in the order of their ids, with lookups in both directions."""
 
     def __init__(self, values: Iterable[Hashable] = ()) -> None:
         self._values = list(values)
@@ -187,17 +196,17 @@ class Labels:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The labels as an array: of numbers or strings if they are all of that kind."""
+        """The labels as an array, of dtype object unless all are numbers or all are strings."""
         if self._array is None or len(self._array) != len(self._values):
             self._array = _as_array(self._values)
         return self._array
 
     def add(self, targets: Targets) -> None:
-        """Give ids to the labels of targets that have none, in the order in which they come."""
+        """Add the labels of targets that are new, in order of appearance."""
         self.extend(_distinct(targets))
 
     def extend(self, labels: Iterable[Hashable]) -> None:
-        """Give ids to the labels that have none, in the order in which they come."""
+        """Add the labels that are new, in order of appearance."""
         for label in labels:
             if label not in self._ids:
                 self._ids[label] = len(self._values)
@@ -214,7 +223,7 @@ class Labels:
 
     @classmethod
     def sorted(cls, targets: Targets) -> Labels:
-        """Return the labels of targets in sorted order; as they came if they cannot be compared."""
+        """Return the labels of targets sorted, or in order of appearance if not comparable."""
         distinct: list[Any] = list(_distinct(targets))
         try:
             return cls(sorted(distinct))
@@ -223,7 +232,7 @@ class Labels:
 
 
 def _distinct(targets: Targets) -> Iterable[Hashable]:
-    """Return the labels of targets, each once, in order of arrival."""
+    """Return the distinct labels of targets in order of appearance."""
     if targets.n_columns is not None:
         return range(targets.n_columns)
     labels = targets.labels

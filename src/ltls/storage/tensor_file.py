@@ -18,8 +18,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from ..core.atomic import replacing
+from ..core.version import __version__
 
 DTYPES: dict[str, npt.DTypeLike] = {
     "F64": np.float64,
@@ -68,11 +71,6 @@ def write(
     version: int | None = None,
 ) -> None:
     """Write a file that appears whole or not at all; `version` is the oldest that can read it."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    from .. import __version__
-
     metadata = {
         "format": kind.mark,
         "format_version": str(kind.version if version is None else version),

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _engine
 from ..core.arrays import as_int64, as_integer
+from .policies import Assignment, Identity, KeyedPermutation
 
-# A random codebook of up to this many paths is decoded with a table: reading it takes a tenth of
-# the time that computing takes, and it is small beside any model.
+# A random codebook of up to this many paths is decoded with a table: a lookup takes a tenth of the
+# time of computing the permutation, and the table is small beside any model.
 _LARGEST_TABLE = 1 << 18
 
 
 class _Codebook:
-    """What both codebooks share: lookups of scalars and arrays of any shape, in both directions."""
+    """Lookups of scalars and arrays of any shape, in both directions."""
 
     _engine: _engine.RandomCodebook | _engine.TableCodebook
 
     @property
-    def _for_decoding(self) -> Any:
-        """What looks up most quickly."""
+    def engine(self) -> Any:
+        """The engine's codebook."""
+        return self._engine
+
+    @property
+    def decoding_engine(self) -> Any:
+        """The engine's codebook with the fastest lookup."""
         return self._engine
 
     @property
@@ -94,7 +101,7 @@ class RandomCodebook(_Codebook):
         self._engine = _engine.RandomCodebook([*sizes, n], seed)
 
     @cached_property
-    def _for_decoding(self) -> Any:
+    def decoding_engine(self) -> Any:
         if self.n_paths > _LARGEST_TABLE:
             return self._engine
         return _engine.TableCodebook(self.n_paths, self.path_of(np.arange(self.n_paths)))
@@ -274,3 +281,37 @@ def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any
     result = np.empty(array.size, np.int64)
     translate(array.reshape(-1), result)
     return result.reshape(array.shape) if array.ndim else int(result[0])
+
+
+Codebook: TypeAlias = RandomCodebook | TableCodebook
+
+
+def make_codebook(assignment: Assignment, n_paths: int) -> Codebook:
+    """Return the codebook that a policy describes."""
+    if isinstance(assignment, KeyedPermutation):
+        *before, _ = assignment.sizes
+        return RandomCodebook(n_paths, assignment.seed, grown_from=before)
+    if isinstance(assignment, Identity):
+        return TableCodebook(n_paths, np.arange(n_paths))
+    return TableCodebook(n_paths, assignment.paths)
+
+
+def copy_codebooks(
+    codebooks: Codebook | list[Codebook], n_trellises: int, n_labels: int
+) -> list[Codebook]:
+    """Return copies of codebooks that a user gave, checked."""
+    given = codebooks if isinstance(codebooks, list) else [codebooks]
+    kinds = {type(book) for book in given}
+    if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
+        raise ValueError(
+            f"assignment must be a policy or codebooks of one kind, got {codebooks}"
+        )
+    sizes = {book.n_paths for book in given}
+    if len(given) != n_trellises or len(sizes) != 1:
+        raise ValueError(
+            f"assignment must have one codebook for each of {n_trellises} trellises, "
+            f"all of the same size, got {len(given)} with {sorted(sizes)} paths"
+        )
+    if min(sizes) < n_labels:
+        raise ValueError(f"assignment has {min(sizes)} paths, y has {n_labels} labels")
+    return [deepcopy(book) for book in given]

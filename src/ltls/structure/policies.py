@@ -1,108 +1,256 @@
-"""Codebooks before learning begins: by a policy, or given."""
+"""Codebook policies: which label gets which path.
+
+A policy is one object, shared by the classifier, streamed training and the torch head:
+
+- `initial` assigns paths before training, from label counts and, if `needs_sample` is set, from
+  vectors that describe the labels;
+- `between_epochs` may move labels to better paths during training.
+
+Policies work on NumPy arrays alone and never call the engine. They return descriptions
+(`PathTable`, `KeyedPermutation`, `Identity`), which the classifier turns into
+`TableCodebook`/`RandomCodebook` and the torch head into modules.
+
+To add a policy, subclass `CodebookPolicy` and call `register_policy`.
+"""
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import Any, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .codebook import RandomCodebook, TableCodebook
-from .splits import split_along_axes
-from .trellis import Trellis
+from .axes import label_axes, random_rotation
+from .exchange import exchange_paths
+from .splits import Shape, split_along_axes
 
-Codebook: TypeAlias = RandomCodebook | TableCodebook
+if TYPE_CHECKING:
+    from .trellis import Trellis
+
 Ints: TypeAlias = npt.NDArray[np.int64]
-POLICIES = ("ranking", "random", "similarity", "frequency", "learned")
 
 
-def assign(
-    policy: str,
-    trellis: Trellis,
-    n_trellises: int,
-    X: Any,
-    indptr: Ints,
-    labels: Ints,
-    counts: Ints,
-    rng: Any,
-) -> list[Codebook]:
-    """Make a policy's codebooks for labels that occur `counts` times, from rows that have them.
+@dataclass(frozen=True)
+class PathTable:
+    """An explicit path for every label; labels beyond the table have none yet."""
 
-    `random` is a keyed permutation without memory. `frequency` gives the most frequent label the
-    smallest path: short paths are used most. `similarity` lets similar labels share edges.
-    `ranking`, the paper's, leaves all paths free: labels take theirs while learning. `learned`
-    begins as `similarity`; see `relocation`.
+    paths: Ints
 
-    The codebooks of several trellises differ: by their seed, by the order of labels that leave a
-    slice together, or by a rotation of the axes along which labels are similar.
+
+@dataclass(frozen=True)
+class KeyedPermutation:
+    """A keyed permutation within consecutive blocks that end at `sizes`; nothing is stored."""
+
+    seed: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Label i has path i; nothing is stored."""
+
+
+Assignment: TypeAlias = PathTable | KeyedPermutation | Identity
+
+
+@dataclass(frozen=True)
+class LabelStats:
+    """What is known about the labels before training.
+
+    Parameters
+    ----------
+    n_labels : int
+    counts : array of shape (n_labels,), optional
+        Rows per label. None means that labels are sorted by frequency, most frequent first.
+    vectors : array or sparse matrix of shape (n_labels, n_dimensions), optional
+        Similar labels have similar vectors. Only policies with `needs_sample` use it.
     """
-    if policy == "random":
-        return [
-            RandomCodebook(trellis.n_classes, int(rng.randint(2**31))) for _ in range(n_trellises)
-        ]
-    if policy == "ranking":
-        return [TableCodebook(trellis.n_classes) for _ in range(n_trellises)]
-    if policy == "frequency":
-        return [_by_frequency(trellis, counts, rng if r else None) for r in range(n_trellises)]
-    axes = label_axes(X, indptr, labels, len(counts), trellis.n_slices + 1, rng)
-    rotations = [np.eye(axes.shape[1])] + [
-        _rotation(axes.shape[1], rng) for _ in range(n_trellises - 1)
-    ]
-    return [
-        TableCodebook(trellis.n_classes, split_along_axes(trellis, axes @ rotation))
-        for rotation in rotations
-    ]
+
+    n_labels: int
+    counts: Ints | None = None
+    vectors: Any = None
 
 
-def given_codebooks(
-    given: Codebook | list[Codebook], n_trellises: int, n_labels: int
-) -> list[Codebook]:
-    """Return copies of the codebooks that an estimator was given, checked."""
-    codebooks = [deepcopy(book) for book in (given if isinstance(given, list) else [given])]
-    kinds = {type(book) for book in codebooks}
-    if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
-        raise ValueError(f"assignment must be a policy or codebooks of one kind, got {given}")
-    sizes = {book.n_paths for book in codebooks}
-    if len(codebooks) != n_trellises or len(sizes) != 1:
-        raise ValueError(
-            f"assignment must have one codebook for each of {n_trellises} trellises, "
-            f"all of the same size, got {len(codebooks)} with {sorted(sizes)} paths"
-        )
-    if min(sizes) < n_labels:
-        raise ValueError(f"assignment has {min(sizes)} paths, y has {n_labels} labels")
-    return codebooks
+class CodebookPolicy(ABC):
+    """How labels are assigned to paths."""
+
+    name: ClassVar[str]
+    needs_sample: ClassVar[bool] = False
+    """Whether `initial` needs `LabelStats.vectors`, which are computed from a sample of rows."""
+
+    @abstractmethod
+    def initial(
+        self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
+    ) -> list[Assignment]:
+        """Return an assignment for each trellis before the first epoch."""
+
+    def between_epochs(
+        self,
+        trellis: Trellis,
+        paths: list[Ints],
+        score_sums: Callable[[], npt.NDArray[np.float32]],
+        n_jobs: int | None,
+    ) -> list[Ints] | None:
+        """Return new paths of all labels for each trellis, or None to keep the present ones.
+
+        Parameters
+        ----------
+        trellis : Trellis
+        paths : list of arrays of shape (n_labels,)
+            The present paths, one array per trellis.
+        score_sums : callable
+            Returns every label's edge scores, summed over its training rows, as an array of shape
+            (n_trellises, n_labels, n_edges). It costs a pass over the rows.
+        n_jobs : int or None
+            Number of threads.
+        """
+        return None
 
 
-def _by_frequency(trellis: Trellis, counts: Ints, rng: Any) -> TableCodebook:
-    """Give the most frequent labels the smallest paths; with `rng`, mixed within every exit."""
+class RandomPolicy(CodebookPolicy):
+    """A keyed random permutation: O(1) memory."""
+
+    name = "random"
+
+    def initial(  # noqa: D102
+        self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
+    ) -> list[Assignment]:
+        seeds = [int(rng.randint(2**31)) for _ in range(n_trellises)]
+        return [KeyedPermutation(seed, (trellis.n_classes,)) for seed in seeds]
+
+
+class RankingPolicy(CodebookPolicy):
+    """The paper's online assignment: a label takes its best free path when it is first seen."""
+
+    name = "ranking"
+
+    def initial(  # noqa: D102
+        self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
+    ) -> list[Assignment]:
+        return [PathTable(np.empty(0, np.int64)) for _ in range(n_trellises)]
+
+
+class FrequencyPolicy(CodebookPolicy):
+    """Frequent labels get short paths; further trellises shuffle the labels of every exit."""
+
+    name = "frequency"
+
+    def initial(  # noqa: D102
+        self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
+    ) -> list[Assignment]:
+        ends = exit_ends(trellis)
+        if stats.counts is None:
+            others = [KeyedPermutation(r, tuple(ends)) for r in range(1, n_trellises)]
+            return [Identity(), *others]
+        return [_by_frequency(stats.counts, ends, rng if r else None) for r in range(n_trellises)]
+
+
+@dataclass(frozen=True)
+class SimilarityPolicy(CodebookPolicy):
+    """Similar labels share edges, by shared-axis splits of an embedding of the labels.
+
+    Parameters
+    ----------
+    within_exits : bool, default=False
+        Keep the frequency order among the exits of the trellis, and split by similarity only the
+        labels that share an exit.
+    """
+
+    name = "similarity"
+    needs_sample = True
+    within_exits: bool = False
+
+    def initial(  # noqa: D102
+        self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
+    ) -> list[Assignment]:
+        axes = label_axes(stats.vectors, trellis.n_slices + 1, rng)
+        rotated = [axes]
+        rotated += [axes @ random_rotation(axes.shape[1], rng) for _ in range(n_trellises - 1)]
+        if not self.within_exits:
+            return [PathTable(split_along_axes(trellis, each)) for each in rotated]
+        order = np.arange(stats.n_labels)
+        if stats.counts is not None:
+            order = np.argsort(-stats.counts, kind="stable")
+        return [PathTable(_split_within_exits(trellis, order, each)) for each in rotated]
+
+
+class LearnedPolicy(SimilarityPolicy):
+    """Starts as `similarity`; between epochs labels move to paths that the model scores higher."""
+
+    name = "learned"
+
+    def between_epochs(  # noqa: D102
+        self,
+        trellis: Trellis,
+        paths: list[Ints],
+        score_sums: Callable[[], npt.NDArray[np.float32]],
+        n_jobs: int | None,
+    ) -> list[Ints] | None:
+        pairs = zip(score_sums(), paths, strict=True)
+        return [exchange_paths(trellis, sums, each, n_jobs) for sums, each in pairs]
+
+
+POLICIES: dict[str, CodebookPolicy] = {}
+
+
+def register_policy(policy: CodebookPolicy) -> None:
+    """Make a policy available under its name, as ``assignment=name`` and at the terminal."""
+    if policy.name in POLICIES:
+        raise ValueError(f"there is already a codebook policy named {policy.name!r}")
+    POLICIES[policy.name] = policy
+
+
+for _policy in (
+    RandomPolicy(),
+    RankingPolicy(),
+    SimilarityPolicy(),
+    FrequencyPolicy(),
+    LearnedPolicy(),
+):
+    register_policy(_policy)
+
+
+def exit_ends(trellis: Shape) -> list[int]:
+    """Return, for every exit of a trellis that has paths, one past its last path."""
+    counts = [digit * trellis.width**i for i, digit in enumerate(trellis.digits)]
+    ends = np.cumsum(np.array(counts, object))  # Python integers: up to 2**62
+    return [int(end) for end, count in zip(ends, counts, strict=True) if count]
+
+
+def _by_frequency(counts: Ints, ends: list[int], rng: Any) -> PathTable:
+    """Sort labels by count; with `rng`, shuffle the labels of every exit."""
     order = np.argsort(-counts, kind="stable")
     if rng is not None:
-        ends = np.cumsum([d * trellis.width**i for i, d in enumerate(trellis.digits)])
         for part in np.split(order, np.unique(np.minimum(ends, len(order)))):
             part[:] = rng.permutation(part)
     paths = np.empty(len(counts), np.int64)
     paths[order] = np.arange(len(counts))
-    return TableCodebook(trellis.n_classes, paths)
+    return PathTable(paths)
 
 
-def _rotation(n: int, rng: Any) -> npt.NDArray[np.float64]:
-    rotation: npt.NDArray[np.float64] = np.linalg.qr(rng.standard_normal((n, n)))[0]
-    return rotation
+@dataclass(frozen=True)
+class _OneExit:
+    """The paths of one exit: a trellis with that exit alone."""
+
+    n_classes: int
+    width: int
+    n_slices: int
+    digits: tuple[int, ...]
 
 
-def label_axes(
-    X: Any, indptr: Ints, labels: Ints, n_labels: int, n_axes: int, rng: Any
-) -> npt.NDArray[np.float64]:
-    """Return coordinates of every label, (n_labels, n_axes): an SVD of its examples' mean."""
-    from scipy.sparse import csr_array
-    from sklearn.preprocessing import normalize
-    from sklearn.utils.extmath import randomized_svd
-
-    indicator = csr_array(
-        (np.ones(len(labels), X.dtype), labels, indptr), shape=(len(indptr) - 1, n_labels)
-    )
-    means = normalize(indicator.T @ X)
-    rank = min(n_axes, *means.shape)
-    axes: npt.NDArray[np.float64] = randomized_svd(means, rank, random_state=rng)[0]
-    return axes[:, np.arange(n_axes) % rank]  # few features: axes are used again
+def _split_within_exits(trellis: Shape, order: Ints, axes: npt.NDArray[np.float64]) -> Ints:
+    paths = np.empty(len(order), np.int64)
+    first = 0
+    for i, digit in enumerate(trellis.digits):
+        count = digit * trellis.width**i
+        labels = order[first : first + count]
+        if len(labels) == 1:
+            paths[labels] = first
+        elif len(labels):
+            exit_ = _OneExit(count, trellis.width, i, (0,) * i + (digit,))
+            paths[labels] = first + split_along_axes(exit_, axes[labels])
+        first += count
+    return paths

@@ -11,8 +11,10 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Shape(Protocol):
-    """What a split has to know of a trellis; it needs no engine."""
+    """The shape of a trellis, as far as a codebook policy needs it; no engine required."""
 
+    @property
+    def n_classes(self) -> int: ...  # noqa: D102
     @property
     def width(self) -> int: ...  # noqa: D102
     @property

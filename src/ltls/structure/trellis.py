@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from .. import _engine
 from ..core.arrays import as_int64, as_integer, threads
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from scipy.sparse import csr_array
 
 _MATRIX_CLASSES = 1_000_000
 
@@ -65,13 +62,13 @@ class Trellis:
     def __init__(self, n_classes: int, width: int = 2) -> None:
         n_classes = as_integer("n_classes", n_classes, at_least=1, at_most=2**62)
         width = as_integer("width", width, at_least=2)
-        self._engine = _engine.Trellis(n_classes, min(width, 2**62))
-        self.n_classes: int = self._engine.n_classes
-        self.width: int = self._engine.width
-        self.n_slices: int = self._engine.n_slices
-        self.n_edges: int = self._engine.n_edges
-        self.longest_path: int = self._engine.longest_path
-        self.digits: tuple[int, ...] = tuple(self._engine.digits)
+        self.engine = _engine.Trellis(n_classes, min(width, 2**62))  # the compiled graph
+        self.n_classes: int = self.engine.n_classes
+        self.width: int = self.engine.width
+        self.n_slices: int = self.engine.n_slices
+        self.n_edges: int = self.engine.n_edges
+        self.longest_path: int = self.engine.longest_path
+        self.digits: tuple[int, ...] = tuple(self.engine.digits)
 
     def __repr__(self) -> str:
         return f"Trellis(n_classes={self.n_classes}, width={self.width})"
@@ -95,7 +92,7 @@ class Trellis:
         the sink last.
         """
         edges = np.empty((self.n_edges, 2), np.int64)
-        self._engine.edges(edges)
+        self.engine.edges(edges)
         return edges
 
     def path_edges(self, path: int) -> npt.NDArray[np.int64]:
@@ -123,7 +120,7 @@ class Trellis:
         """
         ids = as_int64("paths", paths, ndim=1)
         edges = np.empty((len(ids), self.longest_path), np.int64)
-        self._engine.path_edges(ids, edges)
+        self.engine.path_edges(ids, edges)
         return edges
 
     def path_of(self, edges: Iterable[int]) -> int:
@@ -137,7 +134,7 @@ class Trellis:
         7
         """
         sequence = as_int64("edges", [*edges], ndim=1)
-        path = self._engine.path_of(sequence)
+        path = self.engine.path_of(sequence)
         if path < 0:
             raise ValueError(
                 f"edges must be a path from source to sink of {self}, got {sequence.tolist()}"
@@ -177,7 +174,7 @@ class Trellis:
             raise ValueError(f"paths must have shape {expected}, got {ids.shape}")
         per_row = ids.reshape(len(rows), ids.size // max(len(rows), 1))
         scores = np.empty(per_row.shape, rows.dtype)
-        self._engine.score(rows, per_row, scores, threads(n_jobs))
+        self.engine.score(rows, per_row, scores, threads(n_jobs))
         return scores.reshape(ids.shape)[()]
 
     def viterbi(self, h: npt.ArrayLike, n_jobs: int | None = None) -> tuple[Any, Any]:
@@ -207,7 +204,7 @@ class Trellis:
         """
         rows = self._rows(h)
         paths, scores = np.empty(len(rows), np.int64), np.empty(len(rows), rows.dtype)
-        self._engine.viterbi(rows, paths, scores, threads(n_jobs))
+        self.engine.viterbi(rows, paths, scores, threads(n_jobs))
         return (paths, scores) if np.ndim(h) == 2 else (paths[0], scores[0])
 
     def topk(
@@ -243,7 +240,7 @@ class Trellis:
         rows = self._rows(h)
         k = min(as_integer("k", k, at_least=1), self.n_classes)
         paths, scores = np.empty((len(rows), k), np.int64), np.empty((len(rows), k), rows.dtype)
-        self._engine.topk(rows, paths, scores, threads(n_jobs))
+        self.engine.topk(rows, paths, scores, threads(n_jobs))
         return (paths, scores) if np.ndim(h) == 2 else (paths[0], scores[0])
 
     def log_partition(self, h: npt.ArrayLike, n_jobs: int | None = None) -> Any:
@@ -271,7 +268,7 @@ class Trellis:
         """
         rows = self._rows(h)
         totals = np.empty(len(rows), rows.dtype)
-        self._engine.log_partition(rows, totals, threads(n_jobs))
+        self.engine.log_partition(rows, totals, threads(n_jobs))
         return totals if np.ndim(h) == 2 else totals[0]
 
     def marginals(self, h: npt.ArrayLike, n_jobs: int | None = None) -> npt.NDArray[Any]:
@@ -301,7 +298,7 @@ class Trellis:
         """
         rows = self._rows(h)
         marginals = np.empty_like(rows, order="C")
-        self._engine.marginals(rows, marginals, threads(n_jobs))
+        self.engine.marginals(rows, marginals, threads(n_jobs))
         return marginals if np.ndim(h) == 2 else marginals[0]
 
     def sample(
@@ -352,7 +349,7 @@ class Trellis:
             rows = rows / rows.dtype.type(temperature)
         seed = int(check_random_state(random_state).randint(2**63, dtype=np.int64))
         paths, log_probs = np.empty((len(rows), n), np.int64), np.empty((len(rows), n), rows.dtype)
-        self._engine.sample(rows, seed, paths, log_probs, threads(n_jobs))
+        self.engine.sample(rows, seed, paths, log_probs, threads(n_jobs))
         return (paths, log_probs) if np.ndim(h) == 2 else (paths[0], log_probs[0])
 
     def matrix(self) -> csr_array:
@@ -371,8 +368,6 @@ class Trellis:
                [1., 0., 1., 0., 1., 0.],
                [0., 1., 0., 1., 1., 0.]], dtype=float32)
         """
-        from scipy.sparse import csr_array
-
         if self.n_classes > _MATRIX_CLASSES:
             raise ValueError(
                 f"matrix() is for at most {_MATRIX_CLASSES} classes, n_classes is {self.n_classes}"
@@ -411,27 +406,10 @@ class Trellis:
         >>> edge_map[Trellis(22).path_edges(7)].tolist() == larger.path_edges(7).tolist()
         True
         """
-        larger = Trellis(self._engine.grown(), self.width)
+        larger = Trellis(self.engine.grown(), self.width)
         edge_map = np.empty(self.n_edges, np.int64)
-        self._engine.edge_map(larger._engine, edge_map)
+        self.engine.edge_map(larger.engine, edge_map)
         return larger, edge_map
-
-    def plot(self, paths: Iterable[int] = (), **options: Any) -> Axes:
-        """Draw the trellis as in the paper, with some paths highlighted.
-
-        The options are those of `ltls.plot.plot_trellis`. Needs matplotlib.
-
-        Examples
-        --------
-        >>> import matplotlib
-        >>> matplotlib.use("Agg")
-        >>> from ltls import Trellis
-        >>> Trellis(22).plot([7], title="path 7 of 22").get_title()
-        'path 7 of 22'
-        """
-        from ..plot.curves import plot_trellis
-
-        return plot_trellis(self, paths, **options)
 
     def _rows(self, h: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return h as contiguous rows of float32 or float64, copied only if it is not that."""

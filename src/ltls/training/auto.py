@@ -1,12 +1,12 @@
-"""What "auto" means: how large a model to learn, and for how long, from the size of the data.
+"""What "auto" means: model size and training time from the size of the data.
 
 | parameter | rows, labels and features | value |
 |---|---|---|
 | `width` | up to 10,000 labels / more | 8 / 16 |
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
-| `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 12; of width 16, 2 to 12 |
-| `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
-| `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
+| `n_trellises` | as many as train in 2.5 · 10⁹ multiplications | 3 to 12; with width 16, 2 to 12 |
+| `embedding_dim` | 1,000 to 500,000 rows, at least 64 labels, smaller than W | 128, else 0 |
+| `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
 
 With `size_budget`: the largest model whose weights fit as int8, from one trellis of width 2 to
 eight of width 32; see `LADDER`.
@@ -21,15 +21,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..linear.weights import padded
+from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
+from .config import TrainConfig
 
 _WIDTH = 8
-_RANK = 128
+_EMBEDDING_DIM = 128
 _MULTIPLICATIONS = 2.5e9
-_FEWEST, _MOST = 3, 12  # trellises
-_MANY_LABELS, _WIDE = 10_000, 16  # two wide trellises learn as fast as three, and more
-_WEIGHING_ROWS = 1000  # at most, to weigh an embedding
-# From small to large: width and trellises. Several narrow ones come before few wide ones.
+_MIN_TRELLISES, _MAX_TRELLISES = 3, 12
+_MANY_LABELS, _WIDE = 10_000, 16  # two wide trellises train as fast as three and learn more
+_MAX_CALIBRATION_ROWS = 1000  # for choosing the weight of an embedding
+# Width and number of trellises from small to large. Several narrow ones come before few wide ones.
 LADDER = (
     *((2, n) for n in (1, 2, 3)),
     *((width, 3) for width in (3, 4, 6, 8)),
@@ -41,52 +43,52 @@ _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9,
 
 
 @dataclass(frozen=True)
-class Size:
-    """The size of the data: rows, features, values that are not 0, and labels."""
+class DatasetSize:
+    """The size of a data set: rows, features, non-zeros and labels."""
 
     n_rows: int
     n_features: int
-    n_values: int
+    nnz: int
     n_labels: int
 
     @classmethod
-    def of(cls, X: Any, n_labels: int) -> Size:
-        """Return the size of a feature matrix and its labels."""
-        n_values = X.nnz if hasattr(X, "indptr") else X.size
-        return cls(X.shape[0], X.shape[1], int(n_values), n_labels)
+    def of(cls, X: Any, n_labels: int) -> DatasetSize:
+        """Return the size of a feature matrix with so many labels."""
+        nnz = X.nnz if hasattr(X, "indptr") else X.size
+        return cls(X.shape[0], X.shape[1], int(nnz), n_labels)
 
     @property
     def epochs(self) -> int:
-        """The passes over the rows."""
+        """Passes over the rows."""
         return 5 if self.n_rows <= 100_000 else 3
 
     @property
     def width(self) -> int:
-        """The states per slice."""
+        """States per slice."""
         return _WIDTH if self.n_labels <= _MANY_LABELS else _WIDE
 
     def n_trellises(self, width: int, epochs: int) -> int:
-        """Return as many trellises as learn in time."""
+        """Return how many trellises of a width train within the limit."""
         n_edges = Trellis(self.n_labels, width).n_edges
-        each = epochs * (self.n_values + self.n_rows) * max(n_edges, 1)
-        fewest = _FEWEST if width < _WIDE else _FEWEST - 1
-        return int(min(max(_MULTIPLICATIONS // max(each, 1), fewest), _MOST))
+        each = epochs * (self.nnz + self.n_rows) * max(n_edges, 1)
+        fewest = _MIN_TRELLISES if width < _WIDE else _MIN_TRELLISES - 1
+        return int(min(max(_MULTIPLICATIONS // max(each, 1), fewest), _MAX_TRELLISES))
 
-    def rank(self, width: int, n_trellises: int) -> int:
-        """Return the rank of the embedding that rescores, 0 for none."""
+    def embedding_dim(self, width: int, n_trellises: int) -> int:
+        """Return the dimension of the embedding reranker, 0 for none."""
         n_edges = Trellis(self.n_labels, width).n_edges
-        smaller = self.n_labels * _RANK <= self.n_features * n_edges * n_trellises
+        smaller = self.n_labels * _EMBEDDING_DIM <= self.n_features * n_edges * n_trellises
         worth_it = 1000 <= self.n_rows <= 500_000 and self.n_labels >= 64
-        return _RANK if smaller and worth_it else 0
+        return _EMBEDDING_DIM if smaller and worth_it else 0
 
     @property
-    def n_held_out(self) -> int:
-        """The rows that tell when to stop."""
+    def n_validation(self) -> int:
+        """Rows held out for early stopping."""
         return min(self.n_rows // 50, 5000) if self.n_rows >= 50_000 else 0
 
     def largest(self, budget: int) -> tuple[int, int]:
-        """Return the width and the number of trellises of the largest model that fits."""
-        sizes = [(self.bytes_of(*rung), rung) for rung in LADDER]
+        """Return width and number of trellises of the largest model within a budget in bytes."""
+        sizes = [(self.int8_bytes(*rung), rung) for rung in LADDER]
         fitting = [rung for size, rung in sizes if size <= budget]
         if not fitting:
             raise ValueError(
@@ -96,77 +98,84 @@ class Size:
             )
         return fitting[-1]
 
-    def bytes_of(self, width: int, n_trellises: int) -> int:
-        """Return how many bytes the weights take as int8, a scale per feature included."""
+    def int8_bytes(self, width: int, n_trellises: int) -> int:
+        """Return the size of the weights as int8, with one scale per feature."""
         block = padded(Trellis(self.n_labels, width).n_edges)
         return (self.n_features + 1) * (n_trellises * block + 4)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be learned: every "auto" as a number."""
+    """What will be trained: every "auto" as a number.
+
+    `n_held_out` rows are held out: for early stopping if `early_stopping` is set, otherwise only
+    to choose the weight of the embedding.
+    """
 
     width: int
     n_trellises: int
     epochs: int = 1
-    rank: int = 0  # of the embedding that rescores
+    embedding_dim: int = 0
     n_held_out: int = 0
-    stops_early: bool = False  # by the rows held out; else they only weigh the embedding
+    early_stopping: bool = False
 
 
-def plan_for(estimator: Any, size: Size, rescores: bool = True) -> Plan:
-    """Return what the estimator will do with data of some size."""
-    epochs = _or(estimator.epochs, size.epochs)
-    if estimator.size_budget is not None:
-        if (estimator.width, estimator.n_trellises) != ("auto", "auto"):
+def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> Plan:
+    """Resolve every "auto" for data of a given size."""
+    epochs = _or(config.epochs, size.epochs)
+    if config.size_budget is not None:
+        if (config.width, config.n_trellises) != ("auto", "auto"):
             raise ValueError(
-                "size_budget stands for width and n_trellises: give it or them, not both"
+                "size_budget chooses width and n_trellises: give either the budget or these"
             )
-        width, n_trellises = size.largest(parsed_bytes(estimator.size_budget))
+        width, n_trellises = size.largest(parse_bytes(config.size_budget))
     else:
-        width = _or(estimator.width, size.width)
-        n_trellises = _n_trellises(estimator, lambda: size.n_trellises(width, epochs))
-    automatic = estimator.size_budget is None and estimator.loss != "separation"
-    rank = _or(estimator.rescore, size.rank(width, n_trellises) if automatic else 0)
-    if not rescores:
-        if rank and estimator.rescore != "auto":
-            raise ValueError(f"rescore={rank} needs all rows at once, and cannot learn in batches")
-        rank = 0
-    if estimator.validation_fraction == "auto":
-        n_held_out = size.n_held_out
+        width = _or(config.width, size.width)
+        n_trellises = _n_trellises(config, lambda: size.n_trellises(width, epochs))
+    ranks_by_proba = config.loss == "auto" or LOSSES[config.loss].probabilistic
+    automatic = config.size_budget is None and ranks_by_proba
+    dim = _or(config.embedding_dim, size.embedding_dim(width, n_trellises) if automatic else 0)
+    if not in_memory:
+        if dim and config.embedding_dim != "auto":
+            raise ValueError(
+                f"embedding_dim={dim} needs all rows in memory and cannot be trained in batches"
+            )
+        dim = 0
+    if isinstance(config.validation_fraction, str):
+        n_held_out = size.n_validation
     else:
-        n_held_out = math.ceil(estimator.validation_fraction * size.n_rows)
-    stops_early = n_held_out > 0
-    if rank and not stops_early:
-        n_held_out = min(max(size.n_rows // 10, 1), _WEIGHING_ROWS)
+        n_held_out = math.ceil(config.validation_fraction * size.n_rows)
+    early_stopping = n_held_out > 0
+    if dim and not early_stopping:
+        n_held_out = min(max(size.n_rows // 10, 1), _MAX_CALIBRATION_ROWS)
     if n_held_out >= size.n_rows:
         raise ValueError(
-            f"validation_fraction={estimator.validation_fraction} leaves none of the "
-            f"{size.n_rows} rows to learn from"
+            f"validation_fraction={config.validation_fraction} leaves none of the "
+            f"{size.n_rows} rows to train on"
         )
-    return Plan(width, n_trellises, epochs, rank, n_held_out, stops_early)
+    return Plan(width, n_trellises, epochs, dim, n_held_out, early_stopping)
 
 
-def streaming_plan(estimator: Any) -> Plan:
-    """Return what the estimator will do with data of which one batch is known."""
-    if estimator.size_budget is not None:
+def plan_for_first_batch(config: TrainConfig) -> Plan:
+    """Resolve every "auto" for `partial_fit`, where the size of the data is unknown."""
+    if config.size_budget is not None:
         raise ValueError("size_budget needs all rows at once; partial_fit takes width")
-    return Plan(_or(estimator.width, _WIDTH), _n_trellises(estimator, lambda: _FEWEST))
+    return Plan(_or(config.width, _WIDTH), _n_trellises(config, lambda: _MIN_TRELLISES))
 
 
-def _n_trellises(estimator: Any, chosen: Callable[[], int]) -> int:
-    if estimator.n_trellises != "auto":
-        return int(estimator.n_trellises)
-    if isinstance(estimator.assignment, str):
-        return chosen()
-    return len(estimator.assignment) if isinstance(estimator.assignment, list) else 1
+def _n_trellises(config: TrainConfig, automatic: Callable[[], int]) -> int:
+    if config.n_trellises != "auto":
+        return int(config.n_trellises)
+    if isinstance(config.assignment, str):
+        return automatic()
+    return len(config.assignment) if isinstance(config.assignment, list) else 1
 
 
-def _or(given: Any, automatic: int) -> int:
+def _or(given: int | str, automatic: int) -> int:
     return automatic if isinstance(given, str) else int(given)
 
 
-def parsed_bytes(size_budget: str | int) -> int:
+def parse_bytes(size_budget: str | int) -> int:
     """Return a size such as "5MB" in bytes."""
     if isinstance(size_budget, int) and not isinstance(size_budget, bool) and size_budget > 0:
         return size_budget

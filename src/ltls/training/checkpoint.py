@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a training between two epochs, from which it goes on as if never left.
+"""Checkpoints: the state of training between two epochs; resuming is bit-identical.
 
-A checkpoint is a checked file of tensors (`ltls.storage.tensor_file`): the weights and the optimizer's
-memory, the codebooks, the held-out rows, the best weights so far, and the random numbers to come.
+A checkpoint is a tensor file (`ltls.storage.tensor_file`) with the weights and the optimizer's state,
+the codebooks, the held-out rows, the best weights so far, and the state of the random generator.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..linear.weights import Learner, LinearModel
-from ..model.fitted import Model
-from ..storage.model_file import decode_codebooks, encode_codebooks, encode_parameters
+from ..model.fitted import FittedModel
+from ..storage.compatibility import current_parameters
+from ..storage.model_file import decode_codebooks, encode_codebooks
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
-from .trainer import Standing
+from ..storage.values import encode_parameters
+from .trainer import TrainerState
 
 _CHECKPOINT = Kind("checkpoint", "ltls-checkpoint", version=1)
-_FREE = {"epochs", "n_jobs", "verbose"}  # what may be another when a training goes on
+_FREE = {"epochs", "n_jobs", "verbose"}  # parameters that may differ when training is resumed
 
 
 @dataclass
 class Checkpoint:
-    """Where `LTLSClassifier.fit` keeps its state after an epoch, and whether it goes on from there.
+    """Where `LTLSClassifier.fit` saves its state after an epoch, and whether it resumes from there.
 
     Parameters
     ----------
-    path : path
-        The file. It is written under another name first, and renamed when complete.
+    path : path-like
+        The file, replaced atomically.
     resume : bool, default=False
-        Go on from the state in the file, to the same result as if the training had not been
-        stopped. Rows, labels and parameters must be the same, but for `epochs` and `n_jobs`.
+        Continue from the state in the file. The result is the same as if training had never been
+        stopped. Rows, labels and parameters must be the same, except `epochs` and `n_jobs`.
     seconds : float, default=0
-        Write no more often than that.
+        Minimum time between two checkpoints.
 
     Examples
     --------
@@ -64,30 +65,30 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         self._written = time.monotonic()
-        self._standing = Standing()
+        self._state = TrainerState()
 
     def check(self) -> None:
-        """Refuse to replace what is no checkpoint, and to resume from one that is not there."""
+        """Raise an error if the file is not a checkpoint, or missing when resuming."""
         path = Path(self.path)
         if path.exists():
             TensorFile(path, _CHECKPOINT)
         elif self.resume:
-            raise ValueError(f"{path}: there is no checkpoint to resume from; begin without resume")
+            raise ValueError(f"{path}: there is no checkpoint to resume from; start without resume")
 
     @property
-    def ended(self) -> bool:
-        """Whether the training ran to its end, and was not interrupted."""
-        return self._standing.ended
+    def completed(self) -> bool:
+        """Whether training ran to its end without being interrupted."""
+        return self._state.completed
 
     def begin(self, parameters: dict[str, Any]) -> None:
-        """Take note of how to learn, so that a resumed training is the same."""
+        """Record the parameters, which must be the same when training is resumed."""
         self.check()
         fixed = {name: value for name, value in parameters.items() if name not in _FREE}
         self._parameters = json.loads(json.dumps(encode_parameters(fixed)))
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def see(self, X: Any, *arrays: npt.NDArray[Any] | None) -> None:
-        """Take note of rows to learn from: their features, labels and weights."""
+    def add_rows(self, X: Any, *arrays: npt.NDArray[Any] | None) -> None:
+        """Add rows to the fingerprint of the training data: features, labels and weights."""
         features = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else [X]
         self._digest.update(repr(X.shape).encode())
         for array in [*features, *arrays]:
@@ -95,30 +96,30 @@ class Checkpoint:
                 self._digest.update(np.ascontiguousarray(array).data)
 
     def save(
-        self, model: Model, standing: Standing, held_out: npt.NDArray[np.int64], rng: Any
+        self, model: FittedModel, state: TrainerState, held_out: npt.NDArray[np.int64], rng: Any
     ) -> None:
-        """Write the state after an epoch; what prevents it is a warning, the training goes on."""
-        self._standing = standing
+        """Write the state after an epoch; if that fails, warn and let training continue."""
+        self._state = state
         if time.monotonic() - self._written < self.seconds:
             return
-        learner = model.learner
-        assert learner is not None
+        trainable = model.trainable
+        assert trainable is not None
         codebooks, tensors = encode_codebooks(model.codebooks)
-        tensors.update(_tensors(learner))
-        if standing.best is not None:
-            tensors["best"] = standing.best.weights
-        if standing.best_paths is not None:
-            tensors["best_paths"] = standing.best_paths
+        tensors.update(trainable.tensors())
+        if state.best_weights is not None:
+            tensors["best"] = state.best_weights.values
+        if state.best_paths is not None:
+            tensors["best_paths"] = state.best_paths
         _, keys, *position = rng.get_state()
         tensors |= {"held_out": held_out, "random": keys.astype(np.int64)}
         description = {
             "parameters": self._parameters,
             "rows": self._digest.hexdigest(),
             "codebooks": codebooks,
-            "clock": learner.clock,
-            "losses": standing.losses,
-            "highest": standing.highest,
-            "waited": standing.waited,
+            "clock": trainable.step,
+            "losses": state.losses,
+            "highest": state.best_precision,
+            "waited": state.n_no_change,
             "random": position,
         }
         try:
@@ -132,56 +133,49 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def restore(
-        self, model: Model
-    ) -> tuple[Standing, npt.NDArray[np.int64], np.random.RandomState]:
-        """Bring a model to the state in the file; return where the training stood."""
+        self, model: FittedModel
+    ) -> tuple[TrainerState, npt.NDArray[np.int64], np.random.RandomState]:
+        """Bring a model to the state in the file; return it with the held-out rows."""
         file = TensorFile(Path(self.path), _CHECKPOINT)
         file.verify(list(file.tensors))
-        learner = model.learner
-        assert learner is not None
+        trainable = model.trainable
+        assert trainable is not None
         with damage_reported(file.path):
-            state = file.description
-            self._check_same_problem(state)
-            model.codebooks[:] = decode_codebooks(state["codebooks"], model.trellis.n_classes, file)
-            for name, tensor in _tensors(learner).items():
+            saved = file.description
+            self._check_same_problem(saved)
+            model.codebooks[:] = decode_codebooks(saved["codebooks"], model.trellis.n_classes, file)
+            for name, tensor in trainable.tensors().items():
                 tensor[:] = file.tensor(name)
-            learner.clock, learner.epochs = state["clock"], len(state["losses"])
+            trainable.step, trainable.epochs = saved["clock"], len(saved["losses"])
             best = None
             if "best" in file.tensors:
-                weights = np.array(file.tensor("best"))
-                shape = (learner.n_edges, learner.n_trellises)
-                best = LinearModel(weights, None, *shape, learner.intercept, learner.unit_length)
+                best = trainable.wrap(np.array(file.tensor("best")))
             rng = np.random.RandomState()
-            rng.set_state(("MT19937", file.tensor("random").astype(np.uint32), *state["random"]))
+            rng.set_state(("MT19937", file.tensor("random").astype(np.uint32), *saved["random"]))
             paths = np.array(file.tensor("best_paths")) if "best_paths" in file.tensors else None
-            standing = Standing(state["losses"], state["highest"], state["waited"], best, paths)
-            self._standing = standing
-            return standing, np.array(file.tensor("held_out")), rng
+            state = TrainerState(saved["losses"], saved["highest"], saved["waited"], best, paths)
+            self._state = state
+            return state, np.array(file.tensor("held_out")), rng
 
-    def _check_same_problem(self, state: dict[str, Any]) -> None:
+    def _check_same_problem(self, saved: dict[str, Any]) -> None:
+        parameters = current_parameters(saved["parameters"])
         for name, value in self._parameters.items():
-            if state["parameters"].get(name) != value:
+            if parameters.get(name) != value:
                 raise CheckpointMismatchError(
-                    f"{self.path} is a checkpoint of {name}={state['parameters'].get(name)!r}, got "
-                    f"{value!r}: resume with the same settings, or begin anew"
+                    f"{self.path} is a checkpoint of {name}={parameters.get(name)!r}, got "
+                    f"{value!r}: resume with the same parameters, or start anew"
                 )
-        if state["rows"] != self._digest.hexdigest():
+        if saved["rows"] != self._digest.hexdigest():
             raise CheckpointMismatchError(
                 f"{self.path} is a checkpoint of other rows or labels: resume with the same data, "
-                "or begin anew"
+                "or start anew"
             )
 
 
 def as_checkpoint(given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
-    """Return a checkpoint for a path, and one that is given as it is."""
+    """Return a checkpoint at a path; a given checkpoint is returned as it is."""
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
 class CheckpointMismatchError(ValueError):
-    """A training cannot go on from a checkpoint of another one."""
-
-
-def _tensors(learner: Learner) -> dict[str, npt.NDArray[Any]]:
-    """Return what learning changes, as it lies in memory."""
-    all_ = {"weights": learner.weights, "squares": learner.squares, "sums": learner.sums}
-    return {name: tensor for name, tensor in all_.items() if tensor is not None}
+    """A checkpoint belongs to other data or parameters."""

@@ -1,270 +1,266 @@
-"""Passing over the rows: chunks that can be interrupted, progress, and when to stop."""
+"""The trainer: epochs over batches, codebook updates, early stopping."""
 
 from __future__ import annotations
 
-import math
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _engine
 from ..core.arrays import threads
-from ..structure.policies import Codebook
+from ..features.rows import engine_features
+from ..linear.trainable import TrainableWeights
+from ..linear.weights import Weights
+from ..model.examples import Batch, Examples
+from ..model.fitted import FittedModel
+from ..model.threshold import best_threshold
 from ..structure.codebook import TableCodebook
-from ..linear.weights import Learner, LinearModel, engine_features
-from ..structure.trellis import Trellis
+from .auto import Plan
+from .batches import THRESHOLD_ROWS, BatchSource
+from .config import TrainConfig
+from .interrupt import InterruptGuard, check_time
+from .label_scores import label_score_sums
+from .progress import EpochStats, progress_bar
 
-Ints = npt.NDArray[np.int64]
+Ints: TypeAlias = npt.NDArray[np.int64]
 
-_CHUNK_SECONDS = 0.1  # between looks at keyboard and clock, and updates of the progress bar
-_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
-
-
-class OutOfTimeError(Exception):
-    """Learning went on for longer than `time_limit` allows."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Let what learns in this block, in this thread, end by `OutOfTimeError` when time is up."""
-    token = _deadline.set(time.perf_counter() + seconds)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-def check_time() -> None:
-    """Raise `OutOfTimeError` if the `time_limit` is over."""
-    if time.perf_counter() > _deadline.get():
-        raise OutOfTimeError
-
-
-# Some examples, and the order in which to learn from their rows.
-Part: TypeAlias = tuple[Examples, Ints]
+_CHUNK_SECONDS = 0.1  # between checks for Ctrl-C and time limits, and updates of the progress bar
+_FEW_THRESHOLD_ROWS = 100  # after an interruption
 
 
 @dataclass
-class Pass:
-    """What one pass over the rows gave."""
+class TrainerState:
+    """Where training stands between two epochs, besides the model itself.
 
-    loss: float = 0.0
-    hits: float = 0.0
-    examples: int = 0
+    Parameters
+    ----------
+    losses : list of float
+        The mean loss of every epoch so far.
+    best_precision : float
+        The highest P@1 on the validation rows so far.
+    n_no_change : int
+        Epochs since then.
+    best_weights : Weights or None
+        The weights at that time.
+    best_paths : array of shape (n_trellises, n_labels), or None
+        The paths of all labels at that time, if codebooks are tables.
+    completed : bool
+        Whether training ran to its end without being interrupted.
+    """
 
-    def add(self, loss: float, hits: float, examples: int) -> None:
-        """Count a chunk's examples in."""
-        self.loss += loss
-        self.hits += hits
-        self.examples += examples
-
-    @property
-    def mean_loss(self) -> float:
-        """The loss per example."""
-        return self.loss / max(self.examples, 1)
-
-    @property
-    def precision(self) -> float:
-        """How often the best path was right just before its example was learned."""
-        return self.hits / max(self.examples, 1)
-
-
-@dataclass
-class Standing:
-    """Where a training stands between two epochs, besides what its learner holds."""
-
-    losses: list[float] = field(default_factory=list)  # of every epoch so far
-    highest: float = -1.0  # precision on the held-out rows
-    waited: int = 0  # epochs since then
-    best: LinearModel | None = None
-    best_paths: Ints | None = None  # of all labels at that time, where codebooks are tables
-    ended: bool = False  # and was not interrupted
+    losses: list[float] = field(default_factory=list)
+    best_precision: float = -1.0
+    n_no_change: int = 0
+    best_weights: Weights | None = None
+    best_paths: Ints | None = None
+    completed: bool = False
 
 
-@dataclass
-class Training:
-    """A learner on its trellis and codebooks, and how it learns."""
+class Trainer:
+    """Trains the weights of a model. It knows models, examples and hyperparameters, no estimator.
 
-    trellis: Trellis
-    codebooks: list[Codebook]
-    learner: Learner
-    n_labels: int
-    loss: str
-    learning_rate: float
-    l1: float
-    ranking_multiplier: int
-    batch_size: int = 1
-    n_jobs: int | None = None
-    verbose: bool = False
-    losses: list[float] = field(default_factory=list)  # of every pass begun
+    Parameters
+    ----------
+    model : FittedModel
+        Trained in place.
+    config : TrainConfig
+    """
 
-    def run(
+    def __init__(self, model: FittedModel, config: TrainConfig) -> None:
+        assert model.trainable is not None
+        self.model, self.config = model, config
+        self.trainable: TrainableWeights = model.trainable
+        self.guard = InterruptGuard(config.keep_on_interrupt)
+        model.frozen = model.embedding = None
+
+    def fit(
         self,
-        parts: Callable[[], Iterable[Part]],
-        n_rows: int,
-        *,
-        epochs: int,
-        patience: int = 0,
-        precision: Callable[[LinearModel], float] | None = None,
-        standing: Standing | None = None,
-        after_epoch: Callable[[Standing], None] | None = None,
-    ) -> LinearModel | None:
-        """Pass over the rows, which `parts` gives anew for every epoch, or until Ctrl-C.
-
-        With `precision`, stop when the model's has not risen for `patience` epochs, and return the
-        best model; labels have the paths that they had then. `standing` is where to go on;
-        `after_epoch` is told where the training stands.
-        """
-        at = Standing() if standing is None else standing
-        self.losses, done = at.losses, len(at.losses)
-        with interruptible(), progress_bar(self.verbose, epochs, n_rows, done) as show:
-            for epoch in range(done, epochs):
-                if precision is not None and at.waited >= patience:
-                    break
-                self.pass_over(parts(), partial(show, epoch + 1))
-                if precision is not None:
-                    model = self.learner.model(self.l1)
-                    if (reached := precision(model)) > at.highest:
-                        at.highest, at.waited, at.best = reached, 0, model.copy()
-                        at.best_paths = self._table_paths()
-                    else:
-                        at.waited += 1
-                if after_epoch is not None:
-                    after_epoch(at)
-            at.ended = True
-        if at.best_paths is not None:
-            self._take_paths(at.best_paths)
-        return at.best
-
-    def pass_over(
-        self, parts: Iterable[Part], show: Callable[[Pass, int], None] | None = None
+        source: BatchSource,
+        plan: Plan,
+        state: TrainerState,
+        after_epoch: Callable[[], None] = lambda: None,
     ) -> None:
-        """Learn from the rows of some parts, in the order that each names.
+        """Train for all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
 
-        The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
+        Parameters
+        ----------
+        source : BatchSource
+        plan : Plan
+        state : TrainerState
+            Where to continue; updated after every epoch.
+        after_epoch : callable
+            Called after every epoch.
         """
-        learner, result = self.learner, Pass()
-        size = self.batch_size * max(1, 64 // self.batch_size)  # whole batches
-        self.losses.append(0.0)
+        model, config = self.model, self.config
+        done, validate = len(state.losses), plan.early_stopping
+        with (
+            self.guard(),
+            progress_bar(bool(config.verbose), plan.epochs, source.n_rows, done) as show,
+        ):
+            for epoch in range(done, plan.epochs):
+                if validate and state.n_no_change >= config.n_iter_no_change:
+                    break
+                if epoch > 0:
+                    self._update_codebooks(source)
+                state.losses.append(0.0)
+                self.run_epoch(source.epoch(), state.losses, partial(show, epoch + 1))
+                if validate:
+                    self._compare_with_best(source, state)
+                after_epoch()
+        if state.best_paths is not None:
+            self._restore_paths(state.best_paths)
+        if state.best_weights is not None:
+            self.trainable.load(state.best_weights, config.l1)
+        model.loss_curve = state.losses
+        model.n_epochs = len(state.losses)
+        if not np.isfinite(model.weights.values).all():
+            raise ValueError(
+                "the weights became infinite: scale the features, or use a smaller learning_rate"
+            )
+
+    def choose_threshold(self, batch: Batch | None) -> float:
+        """Return the multi-label threshold with the best micro-averaged F1 on some rows."""
+        if batch is None:
+            return 0.0
+        examples, rows = batch
+        rows = rows[:: max(1, -(-len(rows) // THRESHOLD_ROWS))]
+        limits = (len(rows), _FEW_THRESHOLD_ROWS)
+        for limit in limits[self.guard.interrupted :]:
+            with self.guard():
+                return self._best_threshold(examples, rows[:limit])
+        return 0.0
+
+    def _best_threshold(self, examples: Examples, rows: Ints) -> float:
+        k = self.model.n_candidates
+        ids, scores = self.model.topk(examples.X[rows], k, self.config.n_jobs)
+        n_true = int(np.diff(examples.indptr)[rows].sum())
+        return best_threshold(scores, examples.contains(rows, ids), n_true)
+
+    def run_epoch(
+        self,
+        batches: Iterable[Batch],
+        losses: list[float],
+        show: Callable[[EpochStats, int], None] = lambda _stats, _rows: None,
+    ) -> None:
+        """Train on all rows in chunks of about a tenth of a second; set the last loss."""
+        config, trainable, stats = self.config, self.trainable, EpochStats()
+        size = config.batch_size * max(1, 64 // config.batch_size)  # whole mini-batches
         try:
-            for examples, order in parts:
-                features = engine_features(examples.X, learner.intercept, learner.unit_length)
-                paths = self._paths(examples.labels)
+            for examples, order in batches:
+                task = self._task(examples)
                 first = 0
                 while first < len(order):
                     chunk = order[first : first + size]
                     check_time()
                     start = time.perf_counter()
-                    result.add(*self._learn(examples, features, chunk, paths))
+                    stats.add(*self._run_chunk(task, chunk))
                     first += len(chunk)
-                    if show is not None:
-                        show(result, len(chunk))
+                    show(stats, len(chunk))
                     if time.perf_counter() - start < _CHUNK_SECONDS / 2:
                         size *= 2
         finally:
-            # The sum's last digits depend on the chunks, and they on the clock.
-            self.losses[-1] = float(f"{result.mean_loss:.8g}")
-            self.learner.epochs += 1
-            self._assign_the_rest()
+            # The last digits of the sum depend on the sizes of the chunks, and so on the clock.
+            losses[-1] = float(f"{stats.mean_loss:.8g}")
+            trainable.epochs += 1
+            self._assign_remaining_labels()
 
-    def _learn(
-        self, examples: Examples, features: _engine.Features, rows: Ints, paths: Ints
-    ) -> tuple[float, float, int]:
-        return self.learner.learn(
-            self.trellis,
+    def _task(self, examples: Examples) -> _engine.TrainTask:
+        """Pass the examples and the paths of their labels to the engine, which validates them."""
+        features = engine_features(
+            examples.X, self.trainable.intercept, self.trainable.unit_length
+        )
+        return _engine.TrainTask(
+            self.model.trellis.engine,
             features,
-            rows,
             examples.indptr,
             examples.labels,
-            paths,
-            example_weights=examples.weights,
-            codebooks=[book._engine for book in self._tables],
-            loss=self.loss,
+            self._paths(examples.labels),
+            examples.weights,
+            [book.engine for book in self._tables],
+            loss=self.model.loss.name,
             multilabel=examples.multilabel,
-            rate=self.learning_rate,
-            # The authors' code thresholds from the second epoch on.
-            threshold=self.l1 if self.learner.epochs > 0 else 0.0,
-            count_hits=self.verbose,
-            ranking_multiplier=self.ranking_multiplier,
-            batch=self.batch_size,
-            n_jobs=threads(self.n_jobs),
+            ranking_multiplier=self.config.ranking_multiplier,
         )
 
+    def _run_chunk(self, task: _engine.TrainTask, rows: Ints) -> tuple[float, float, int]:
+        config, trainable = self.config, self.trainable
+        result = task.run(
+            trainable.values,
+            trainable.squares,
+            trainable.sums,
+            rows,
+            step=trainable.step,
+            learning_rate=config.learning_rate,
+            # As in the authors' code, the soft threshold applies from the second epoch on.
+            threshold=config.l1 if trainable.epochs > 0 else 0.0,
+            count_hits=bool(config.verbose),
+            batch_size=config.batch_size,
+            n_jobs=threads(config.n_jobs),
+        )
+        trainable.step += len(rows)
+        return result
+
+    def _compare_with_best(self, source: BatchSource, state: TrainerState) -> None:
+        batch = source.evaluation_rows()
+        if batch is None or not len(batch[1]):
+            return
+        weights = self.trainable.for_prediction(self.config.l1)
+        precision = self.model.precision(*batch, self.config.n_jobs, weights)
+        if precision > state.best_precision:
+            state.best_precision, state.n_no_change = precision, 0
+            state.best_weights, state.best_paths = weights.copy(), self._table_paths()
+        else:
+            state.n_no_change += 1
+
+    # Codebooks
+
+    @property
+    def _tables(self) -> list[TableCodebook]:
+        return [book for book in self.model.codebooks if isinstance(book, TableCodebook)]
+
     def _paths(self, labels: Ints) -> Ints:
-        """Return each trellis' paths of labels, −1 where they are to be assigned when met."""
-        paths = np.full((len(self.codebooks), len(labels)), -1, np.int64)
-        for row, codebook in zip(paths, self.codebooks, strict=True):
+        """Return the paths of labels, a row per trellis; −1 if assigned when first seen."""
+        paths = np.full((len(self.model.codebooks), len(labels)), -1, np.int64)
+        for row, codebook in zip(paths, self.model.codebooks, strict=True):
             known = labels < codebook.n_labels
             row[known] = codebook.path_of(labels[known])
         return paths
 
-    @property
-    def _tables(self) -> list[TableCodebook]:
-        return [book for book in self.codebooks if isinstance(book, TableCodebook)]
+    def _update_codebooks(self, source: BatchSource) -> None:
+        """Let the codebook policy move labels to better paths."""
+        if self.config.policy is None:
+            return
+        model, n_jobs = self.model, self.config.n_jobs
+        every = np.arange(len(model.labels))
+        moved = self.config.policy.between_epochs(
+            model.trellis,
+            [book.path_of(every) for book in model.codebooks],
+            lambda: label_score_sums(model, source.in_order(), n_jobs),
+            n_jobs,
+        )
+        if moved is not None:
+            n_paths = model.trellis.n_classes
+            model.codebooks[:] = [TableCodebook(n_paths, paths) for paths in moved]
 
     def _table_paths(self) -> Ints | None:
-        """Return the paths of all labels, a row for every trellis, if there are tables of them."""
-        return np.stack([book.paths for book in self._tables]) if self._tables else None
+        tables = self._tables
+        return np.stack([book.paths for book in tables]) if tables else None
 
-    def _take_paths(self, paths: Ints) -> None:
+    def _restore_paths(self, paths: Ints) -> None:
         for number, (book, row) in enumerate(zip(self._tables, paths, strict=True)):
             if not np.array_equal(book.paths, row):
-                self.codebooks[number] = TableCodebook(book.n_paths, row)
+                self.model.codebooks[number] = TableCodebook(book.n_paths, row)
 
-    def _assign_the_rest(self) -> None:
-        """Give free paths to the labels that no row has had."""
+    def _assign_remaining_labels(self) -> None:
+        """Give free paths to labels that no row had."""
+        n_labels = len(self.model.labels)
         for book in self._tables:
-            known = min(book.n_labels, self.n_labels)
+            known = min(book.n_labels, n_labels)
             missing = np.flatnonzero(book.path_of(np.arange(known)) < 0).tolist()
-            for label in [*missing, *range(known, self.n_labels)]:
+            for label in [*missing, *range(known, n_labels)]:
                 book.assign(label, book.free_path())
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the work with a warning instead of an error."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        warnings.warn(
-            "training was interrupted; the estimator keeps what it has learned so far",
-            RuntimeWarning,
-            stacklevel=5,  # the caller of fit
-        )
-
-
-@contextmanager
-def progress_bar(
-    verbose: bool, epochs: int, rows: int, done: int = 0
-) -> Iterator[Callable[[int, Pass, int], None]]:
-    """Show a bar over all epochs with loss, P@1 and time left; yield what moves it on."""
-    if not verbose:
-        yield lambda _epoch, _result, _done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %  left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("training", total=epochs * rows, completed=done * rows)
-
-        def show(epoch: int, result: Pass, done: int) -> None:
-            text = (
-                f"epoch {epoch}/{epochs}  loss {result.mean_loss:.4f}  P@1 {result.precision:.3f}"
-            )
-            progress.update(task, advance=done, description=text)
-
-        yield show

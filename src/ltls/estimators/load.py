@@ -1,0 +1,59 @@
+"""Loading estimators from model files."""
+
+from __future__ import annotations
+
+import os
+
+from ..features.vectorizer import Vectorizer
+from ..storage.model_file import load_model
+from ..storage.tensor_file import damage_reported
+from .classifier import LTLSClassifier
+from .text import TextClassifier
+
+
+def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> LTLSClassifier:
+    """Load an estimator that `LTLSClassifier.save` has written.
+
+    Parameters
+    ----------
+    path : path-like
+    mmap : bool, default=True
+        Memory-map the weights: loading takes no longer for a larger model, and processes share
+        its memory. Otherwise they are read into memory.
+    verify : bool, default=False
+        Verify the checksums of all tensors, which reads the whole file.
+
+    Returns
+    -------
+    LTLSClassifier
+        Ready to predict; `partial_fit` continues from its weights. It is a `TextClassifier`, which
+        takes strings, if that is what was saved.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is not a model, is damaged, or comes from a newer version.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from ltls import LTLSClassifier
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> from ltls import load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.ltls")
+    ...     LTLSClassifier(epochs=20, random_state=0).fit(X, list("abcd")).save(path)
+    ...     load(path, mmap=False).predict(X)
+    array(['a', 'b', 'c', 'd'], dtype='<U1')
+    """
+    saved = load_model(path, mmap, verify)
+    with damage_reported(path):
+        if saved.text is None:
+            estimator = LTLSClassifier.from_model(saved.model, **saved.parameters)
+        else:
+            estimator = TextClassifier.from_model(saved.model, **saved.parameters)
+            estimator.vectorizer_ = Vectorizer.from_state(*saved.text)
+        if saved.feature_names:
+            estimator._set_feature_names(saved.feature_names)
+    return estimator

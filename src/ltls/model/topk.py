@@ -1,0 +1,78 @@
+"""Top-k search: the engine's search, wider where it fell short, then reranking."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.arrays import threads
+from ..features.rows import engine_features
+from ..linear.weights import Weights
+from .decoder import Decoder
+from .embedding import MIN_CANDIDATES, Embedding
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+ROWS_PER_CALL = 4096  # of the engine: Ctrl-C is handled between calls
+
+
+class TopK:
+    """The k best labels of rows, for a model as it is now.
+
+    Parameters
+    ----------
+    weights : Weights
+    decoder : Decoder
+    embedding : Embedding or None
+        The reranker.
+    k : int
+        Capped at the number of labels.
+    """
+
+    def __init__(
+        self, weights: Weights, decoder: Decoder, embedding: Embedding | None, k: int
+    ) -> None:
+        self.weights, self.decoder, self.embedding = weights, decoder, embedding
+        self.k = min(k, decoder.n_labels)
+        wanted = k if embedding is None else max(k, MIN_CANDIDATES)
+        self.n_candidates = min(wanted, decoder.n_labels)
+        self.engine = decoder.predictor(weights, self.n_candidates)
+
+    def __call__(self, X: Any, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the k best labels of every row, best first."""
+        shape = (X.shape[0], self.n_candidates)
+        ids, scores = np.full(shape, -1, np.int64), np.empty(shape, np.float32)
+        if not self.decoder.is_exhaustive(self.n_candidates):
+            features = engine_features(X, self.weights.intercept, self.weights.unit_length)
+            for first in range(0, len(ids), ROWS_PER_CALL):
+                some = slice(first, first + ROWS_PER_CALL)
+                self.engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
+        self.complete(X, ids, scores, n_jobs)
+        if self.embedding is not None:
+            ids, scores = (np.ascontiguousarray(each[:, : self.k]) for each in (ids, scores))
+        return ids, scores
+
+    def complete(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+        """Search wider for rows that lack labels and rerank all rows, in place."""
+        lacking = np.flatnonzero(ids[:, -1] < 0)
+        if len(lacking):
+            self._widen(X, lacking, ids, scores, n_jobs)
+        if self.embedding is not None:
+            features = self.embedding.engine_features(X)
+            for first in range(0, len(ids), ROWS_PER_CALL):
+                some = slice(first, first + ROWS_PER_CALL)
+                vectors = self.embedding.row_vectors(features, first, len(ids[some]), n_jobs)
+                self.embedding.rerank(vectors, ids[some], scores[some], n_jobs)
+
+    def _widen(
+        self, X: Any, lacking: Ints, ids: Ints, scores: Floats, n_jobs: int | None
+    ) -> None:
+        rest = X if len(lacking) == len(ids) else X[lacking]
+        features = engine_features(rest, self.weights.intercept, self.weights.unit_length)
+        for first in range(0, len(lacking), ROWS_PER_CALL):
+            rows = lacking[first : first + ROWS_PER_CALL]
+            h = self.weights.edge_scores(features, first, len(rows), n_jobs)
+            ids[rows], scores[rows] = self.decoder.topk(h, self.n_candidates)

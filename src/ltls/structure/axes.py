@@ -1,0 +1,38 @@
+"""Axes along which labels are similar: the input of shared-axis splits."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.extmath import randomized_svd
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def label_axes(vectors: Any, n_axes: int, rng: Any) -> Floats:
+    """Return coordinates of every label on the strongest axes of its vector.
+
+    Parameters
+    ----------
+    vectors : array or sparse matrix of shape (n_labels, n_dimensions)
+    n_axes : int
+        Axes beyond the rank of `vectors` repeat the first ones.
+    rng : RandomState
+
+    Returns
+    -------
+    axes : array of shape (n_labels, n_axes)
+        Left singular vectors, so that every axis has the same variance and a rotation mixes all
+        of them.
+    """
+    rank = min(n_axes, *vectors.shape)
+    axes: Floats = randomized_svd(vectors, rank, random_state=rng)[0]
+    return axes[:, np.arange(n_axes) % rank]
+
+
+def random_rotation(n: int, rng: Any) -> Floats:
+    """Return a random orthogonal matrix of shape (n, n)."""
+    rotation: Floats = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    return rotation

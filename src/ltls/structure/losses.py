@@ -1,0 +1,54 @@
+"""Losses, as far as prediction depends on them; their gradients are in the engine.
+
+A loss is one entry of `LOSSES`. Its gradient step and decode scores are one class of the engine,
+`cpp/structure/losses.hpp`; everything that Python has to know is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How a trellis is trained and how its edge scores become label scores.
+
+    Parameters
+    ----------
+    name : str
+        What ``loss=`` and the engine call it.
+    normalized : bool
+        Path scores minus the log-partition are log-probabilities of paths.
+    independent_edges : bool
+        Every edge has a probability of its own, σ(h), and a label's probability is the product
+        over its path.
+    averages_positives : bool
+        A row with several labels shares its weight among them.
+    """
+
+    name: str
+    normalized: bool = False
+    independent_edges: bool = False
+    averages_positives: bool = False
+
+    @property
+    def probabilistic(self) -> bool:
+        """Whether models with this loss have probabilities."""
+        return self.normalized or self.independent_edges
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("softmax", normalized=True, averages_positives=True),
+        Loss("separation"),
+        Loss("logistic", independent_edges=True),
+    )
+}
+
+
+def resolve_loss(name: str, multilabel: bool) -> Loss:
+    """Return the loss of that name; "auto" is softmax, or logistic for several labels per row."""
+    if name == "auto":
+        name = "logistic" if multilabel else "softmax"
+    return LOSSES[name]

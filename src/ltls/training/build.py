@@ -1,0 +1,120 @@
+"""Models before their first epoch: new ones, and models to train further."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from sklearn.preprocessing import normalize
+
+from ..linear.trainable import TrainableWeights
+from ..model.fitted import FittedModel
+from ..model.labels import Labels, Targets
+from ..structure.codebook import copy_codebooks, make_codebook
+from ..structure.losses import resolve_loss
+from ..structure.policies import LabelStats
+from ..structure.trellis import Trellis
+from .auto import Plan
+from .config import TrainConfig
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+def new_model(
+    config: TrainConfig,
+    plan: Plan,
+    labels: Labels,
+    stats: LabelStats,
+    *,
+    n_features: int,
+    sparse: bool,
+    multilabel: bool,
+    target_format: str,
+    rng: Any,
+    min_paths: int = 0,
+) -> FittedModel:
+    """Return a model with weights of 0.
+
+    `min_paths` asks for more paths than labels, for labels to come.
+    """
+    if config.policy is not None:
+        trellis = Trellis(max(len(labels), min_paths), plan.width)
+        assignments = config.policy.initial(trellis, plan.n_trellises, stats, rng)
+        codebooks = [make_codebook(each, trellis.n_classes) for each in assignments]
+    else:
+        assert not isinstance(config.assignment, str)
+        codebooks = copy_codebooks(config.assignment, plan.n_trellises, len(labels))
+        trellis = Trellis(codebooks[0].n_paths, plan.width)
+    loss = resolve_loss(config.loss, multilabel)
+    model = FittedModel(labels, trellis, codebooks, loss, config.l1, multilabel, target_format)
+    model.trainable = _new_weights(config, model, n_features, config.use_unit_length(sparse))
+    return model
+
+
+def label_vectors(X: Any, indptr: Ints, ids: Ints, n_labels: int) -> Any:
+    """Return the normalised mean of every label's rows, shape (n_labels, n_features)."""
+    indicator = csr_array(
+        (np.ones(len(ids), X.dtype), ids, indptr), shape=(len(indptr) - 1, n_labels)
+    )
+    return normalize(indicator.T @ X)
+
+
+def warm_started(
+    model: FittedModel, config: TrainConfig, labels: Labels, targets: Targets, n_features: int
+) -> FittedModel:
+    """Return a copy of a fitted model, to train further on rows of the same classes."""
+    check_same_kind(model, targets)
+    if set(labels.values) != set(model.labels.values):
+        raise ValueError(
+            "warm_start needs the classes of the last fit, and y has others; "
+            "use partial_fit for new labels, or warm_start=False"
+        )
+    if n_features != model.weights.n_features:
+        raise ValueError("warm_start needs X with the features of the last fit")
+    model = deepcopy(model)  # the estimator keeps the old one if training fails
+    model.n_rows, model.counts = 0, np.zeros(0, np.int64)
+    make_trainable(model, config)
+    return model
+
+
+def make_trainable(model: FittedModel, config: TrainConfig) -> None:
+    """Make sure that a model can be trained further, with the hyperparameters it has."""
+    if model.trainable is None:
+        weights = model.weights
+        trainable = _new_weights(config, model, weights.n_features, weights.unit_length)
+        trainable.load(weights, config.l1)
+        trainable.epochs = model.n_epochs
+        model.trainable = trainable
+    for name, value in model.trainable.settings.items():
+        if getattr(config, name) != value:
+            raise ValueError(
+                f"{name} must stay {value!r} while a model is trained further, got "
+                f"{getattr(config, name)!r}; fit without warm_start starts anew"
+            )
+
+
+def check_same_kind(model: FittedModel, targets: Targets) -> None:
+    """Raise an error if targets are multi-label and the model is not, or the other way round."""
+    if targets.multilabel != model.multilabel:
+        kinds = ("one label per row", "several labels per row")
+        raise ValueError(
+            f"y must have {kinds[model.multilabel]}, as before, got {kinds[targets.multilabel]}"
+        )
+
+
+def _new_weights(
+    config: TrainConfig, model: FittedModel, n_features: int, unit_length: bool
+) -> TrainableWeights:
+    return TrainableWeights(
+        model.trellis,
+        len(model.codebooks),
+        n_features,
+        intercept=config.fit_intercept,
+        unit_length=unit_length,
+        adagrad=config.optimizer == "adagrad",
+        average=config.average,
+        settings=config.fixed,
+    )

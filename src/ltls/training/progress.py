@@ -1,0 +1,62 @@
+"""Statistics of a pass over the data, and the progress bar that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@dataclass
+class EpochStats:
+    """Sums over one pass."""
+
+    loss: float = 0.0
+    hits: float = 0.0
+    examples: int = 0
+
+    def add(self, loss: float, hits: float, examples: int) -> None:
+        """Add the sums of a chunk of rows."""
+        self.loss += loss
+        self.hits += hits
+        self.examples += examples
+
+    @property
+    def mean_loss(self) -> float:
+        """The loss per example."""
+        return self.loss / max(self.examples, 1)
+
+    @property
+    def precision(self) -> float:
+        """Progressive P@1: each example is predicted just before it is trained on."""
+        return self.hits / max(self.examples, 1)
+
+
+# Called with the epoch, its statistics so far, and the number of rows since the last call.
+ShowProgress: TypeAlias = Callable[[int, EpochStats, int], None]
+
+
+@contextmanager
+def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterator[ShowProgress]:
+    """Show a bar over all epochs with loss, P@1 and time left; yield its update function."""
+    if not verbose:
+        yield lambda _epoch, _stats, _rows: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %  left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("training", total=epochs * rows, completed=done * rows)
+
+        def show(epoch: int, stats: EpochStats, rows: int) -> None:
+            text = f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}  P@1 {stats.precision:.3f}"
+            progress.update(task, advance=rows, description=text)
+
+        yield show

@@ -1,0 +1,103 @@
+"""Statistics of streamed batches, from a first pass over them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..model.examples import Examples
+from ..model.labels import Labels, Targets
+from ..structure.policies import LabelStats
+from .build import label_vectors
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_SAMPLE_PER_LABEL = 16  # rows of a label from which its vector is computed
+_SAMPLE_VALUES = 1 << 25  # non-zeros of all sampled rows together
+
+
+class DatasetStats:
+    """Rows, features, labels and their counts over all batches.
+
+    Parameters
+    ----------
+    needs_sample : bool
+        Keep the first rows of every label, for codebook policies that need label vectors.
+    """
+
+    def __init__(self, needs_sample: bool) -> None:
+        self.n_rows = self.n_features = self.nnz = 0
+        self.multilabel = False
+        self.target_format = "single"
+        self.n_columns: int | None = None
+        self.sparse = False
+        self._seen = Labels()  # in order of appearance
+        self._counts: Ints = np.zeros(0, np.int64)
+        self._rows_by_labels: Ints = np.zeros(1, np.int64)  # rows with 0, 1, 2, … labels
+        self._needs_sample = needs_sample
+        self._sample: list[Examples] = []
+        self._room = _SAMPLE_VALUES
+
+    def add(self, X: Any, targets: Targets) -> None:
+        """Add a batch."""
+        if self.n_rows and targets.n_columns != self.n_columns:
+            raise ValueError(
+                "batches must all have indicator matrices of the same number of columns, or none, "
+                f"got {targets.n_columns} columns after {self.n_columns}"
+            )
+        self.n_rows += X.shape[0]
+        self.nnz += int(X.nnz if hasattr(X, "indptr") else X.size)
+        self.n_features, self.n_columns = X.shape[1], targets.n_columns
+        self.sparse = hasattr(X, "indptr")
+        if targets.multilabel and not self.multilabel:
+            self.multilabel, self.target_format = True, targets.format
+        self._seen.add(targets)
+        ids = self._seen.ids(targets)
+        before = _padded(self._counts, len(self._seen))
+        self._counts = before + np.bincount(ids, minlength=len(self._seen))
+        per_row = np.bincount(np.diff(targets.indptr))
+        longest = max(len(per_row), len(self._rows_by_labels))
+        self._rows_by_labels = _padded(self._rows_by_labels, longest) + _padded(per_row, longest)
+        if self._needs_sample and self._room > 0:
+            rows = _first_rows_of_labels(ids, targets.indptr, before)
+            sample = Examples(X, targets.indptr, ids, None, True).take(rows)
+            self._sample.append(sample)
+            self._room -= int(getattr(sample.X, "nnz", sample.X.size))
+
+    def labels(self) -> tuple[Labels, LabelStats]:
+        """Return all labels, sorted if they can be, and what is known about them."""
+        labels = Labels.sorted(self._targets(self._seen.values))
+        order = self._seen.ids(self._targets(labels.values))
+        vectors = None
+        if self._sample:
+            rows = Examples.concatenate(self._sample)
+            ids = np.argsort(order)[rows.labels]
+            vectors = label_vectors(rows.X, rows.indptr, ids, len(labels))
+        return labels, LabelStats(len(labels), self._counts[order], vectors)
+
+    def typical_labels(self) -> int:
+        """Return the 99th percentile of the number of labels per row."""
+        rank = np.ceil(0.99 * (self.n_rows - 1))
+        return int(np.searchsorted(np.cumsum(self._rows_by_labels), rank, side="right"))
+
+    def _targets(self, labels: Any) -> Targets:
+        indptr = np.zeros(1, np.int64)
+        return Targets(indptr, labels, self.multilabel, self.target_format, self.n_columns)
+
+
+def _padded(counts: Ints, length: int) -> Ints:
+    return np.pad(counts, (0, length - len(counts)))
+
+
+def _first_rows_of_labels(ids: Ints, indptr: Ints, before: Ints) -> Ints:
+    """Return the rows that are among the first few of a label, which occurred `before` times."""
+    order = np.argsort(ids, kind="stable")
+    starts = np.searchsorted(ids[order], np.arange(len(before)))
+    times = np.empty(len(ids), np.int64)
+    times[order] = np.arange(len(ids)) - starts[ids[order]]
+    early = before[ids] + times < _SAMPLE_PER_LABEL
+    row_of = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    rows: Ints = np.unique(row_of[early])
+    return rows
