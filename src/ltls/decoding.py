@@ -134,10 +134,8 @@ class Decoder:
 
     def _decision_scores(self, h: Floats) -> Floats:
         """Return the edge scores whose sums rank the labels."""
-        if self.loss != "logistic":
-            return h
         g = np.empty_like(h)
-        _engine.logistic_scores(self.trellis._engine, h, g)
+        _engine.decode_scores(self.trellis._engine, self.loss, h, g)
         return g
 
     def _search(self, h: Floats, k: int, n_paths: int) -> tuple[Ints, Floats]:

@@ -148,31 +148,13 @@ class Learner:
 
     def learn(
         self,
-        trellis: Trellis,
-        features: _engine.Features,
+        task: _engine.TrainTask,
         order: npt.NDArray[np.int64],
-        label_ptr: npt.NDArray[np.int64],
-        labels: npt.NDArray[np.int64],
-        paths: npt.NDArray[np.int64],
-        **how: Any,
+        **options: Any,
     ) -> tuple[float, float, int]:
-        """Learn from the rows that `order` names; return the summed loss, hits and examples.
-
-        The labels of row i are labels[label_ptr[i]:label_ptr[i + 1]]; `paths` has a row for every
-        trellis with their paths in it, filled in where they are −1 and have to be assigned.
-        """
-        result = _engine.train(
-            trellis._engine,
-            features,
-            self.weights,
-            self.squares,
-            self.sums,
-            clock=self.clock,
-            order=order,
-            label_ptr=label_ptr,
-            labels=labels,
-            paths=paths,
-            **how,
+        """Train on rows of a task in this order; return the summed loss, hits and examples."""
+        result = task.run(
+            self.weights, self.squares, self.sums, order, step=self.clock, **options
         )
         self.clock += len(order)
         return result

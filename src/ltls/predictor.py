@@ -70,13 +70,13 @@ class Predictor:
             indptr, indices, values = row if len(row) == 3 else self._parts(*row)
             shape = (len(indptr) - 1, self._n)
             ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
-        complete = self._engine.answer(indptr, indices, values, ids, scores)
+        complete = self._engine.predict_csr(indptr, indices, values, ids, scores)
         if complete is None:  # lists, mixed types, odd layouts
             indptr, indices, values = self._plain(indptr, indices, values)
-            complete = self._engine.answer(indptr, indices, values, ids, scores)
+            complete = self._engine.predict_csr(indptr, indices, values, ids, scores)
         if complete is None:  # features in any order, some twice
             indptr, indices, values = self._in_order(indptr, indices, values)
-            complete = self._engine.answer(indptr, indices, values, ids, scores)
+            complete = self._engine.predict_csr(indptr, indices, values, ids, scores)
         if not complete:
             self._search_wider(indptr, indices, values, ids, scores)
         if self._embedding is not None:

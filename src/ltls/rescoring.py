@@ -63,7 +63,7 @@ class Embedding:
 
     def rescore(self, vectors: Floats, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Add to the scores of candidates, and sort them, in place."""
-        _engine.rescore(vectors, self.labels, self.rank, self.weight, ids, scores, threads(n_jobs))
+        _engine.rerank(vectors, self.labels, self.rank, self.weight, ids, scores, threads(n_jobs))
 
     def all_scores(self, vectors: Floats) -> Floats:
         """Return what all labels of some rows get in addition, (rows, n_labels)."""
@@ -165,26 +165,28 @@ class EmbeddingLearner:
         self, examples: Examples, order: Ints, candidates: Ints, proposal: Proposal, rng: Any
     ) -> None:
         """Learn from rows in this order, some at a time, so that Ctrl-C is heard."""
-        features = engine_features(examples.X, False, self.unit_length)
+        task = _engine.EmbeddingTask(
+            engine_features(examples.X, False, self.unit_length),
+            examples.indptr,
+            examples.labels,
+            candidates,
+            examples.weights,
+            n_labels=len(self.labels),
+        )
         draws = proposal.draws(examples.X, order, rng)
         several = _engine.threads_for(threads(self.n_jobs)) > 1
-        for some, samples, stands_for in ahead(draws) if several else draws:
+        for some, samples, log_importance in ahead(draws) if several else draws:
             check_time()
-            _engine.train_embedding(
-                features,
+            task.run(
                 self.features,
                 self.feature_squares,
                 self.labels,
                 self.label_squares,
-                self.rank,
                 some,
-                examples.indptr,
-                examples.labels,
-                candidates,
                 samples,
-                stands_for,
-                examples.weights,
-                _RATES[examples.multilabel],
+                log_importance,
+                rank=self.rank,
+                learning_rate=_RATES[examples.multilabel],
             )
 
     def embedding(self) -> Embedding:

@@ -174,19 +174,18 @@ class Training:
 
         The work is cut into chunks of about a tenth of a second, so that Ctrl-C is heard.
         """
-        learner, result = self.learner, Pass()
+        result = Pass()
         size = self.batch_size * max(1, 64 // self.batch_size)  # whole batches
         self.losses.append(0.0)
         try:
             for examples, order in parts:
-                features = engine_features(examples.X, learner.intercept, learner.unit_length)
-                paths = self._paths(examples.labels)
+                task = self._task(examples)
                 first = 0
                 while first < len(order):
                     chunk = order[first : first + size]
                     check_time()
                     start = time.perf_counter()
-                    result.add(*self._learn(examples, features, chunk, paths))
+                    result.add(*self._learn(task, chunk))
                     first += len(chunk)
                     if show is not None:
                         show(result, len(chunk))
@@ -198,26 +197,31 @@ class Training:
             self.learner.epochs += 1
             self._assign_the_rest()
 
-    def _learn(
-        self, examples: Examples, features: _engine.Features, rows: Ints, paths: Ints
-    ) -> tuple[float, float, int]:
-        return self.learner.learn(
-            self.trellis,
-            features,
-            rows,
+    def _task(self, examples: Examples) -> _engine.TrainTask:
+        """Return the examples as the engine trains on them, validated."""
+        learner = self.learner
+        return _engine.TrainTask(
+            self.trellis._engine,
+            engine_features(examples.X, learner.intercept, learner.unit_length),
             examples.indptr,
             examples.labels,
-            paths,
-            example_weights=examples.weights,
-            codebooks=[book._engine for book in self._tables],
+            self._paths(examples.labels),
+            examples.weights,
+            [book._engine for book in self._tables],
             loss=self.loss,
             multilabel=examples.multilabel,
-            rate=self.learning_rate,
+            ranking_multiplier=self.ranking_multiplier,
+        )
+
+    def _learn(self, task: _engine.TrainTask, rows: Ints) -> tuple[float, float, int]:
+        return self.learner.learn(
+            task,
+            rows,
+            learning_rate=self.learning_rate,
             # The authors' code thresholds from the second epoch on.
             threshold=self.l1 if self.learner.epochs > 0 else 0.0,
             count_hits=self.verbose,
-            ranking_multiplier=self.ranking_multiplier,
-            batch=self.batch_size,
+            batch_size=self.batch_size,
             n_jobs=threads(self.n_jobs),
         )
 
