@@ -153,9 +153,7 @@ class Learner:
         **options: Any,
     ) -> tuple[float, float, int]:
         """Train on rows of a task in this order; return the summed loss, hits and examples."""
-        result = task.run(
-            self.weights, self.squares, self.sums, order, step=self.clock, **options
-        )
+        result = task.run(self.weights, self.squares, self.sums, order, step=self.clock, **options)
         self.clock += len(order)
         return result
 
