@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp src -name '*.[ch]pp' -o -name '*.py')
-CPP := $(wildcard cpp/*.hpp cpp/*.cpp)
+CPP := $(shell find cpp -name '*.[ch]pp')
 
 # Where the data sets are that the benchmarks read, if they are there.
 ifneq ($(wildcard ../shared/data),)

@@ -53,14 +53,6 @@ def test_rows_of_any_length_have_their_scores(instruction_set):
     np.testing.assert_allclose(h, X @ linear.dense(), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_the_roofline_reads_the_weights_that_scoring_needs(instruction_set, dtype):
-    X, linear = matrix(37, 300), linear_model(300, 64, False, dtype)
-    words = linear.weights.view(np.uint32).reshape(300, -1)
-    expected = np.bitwise_xor.reduce(words[X.indices], axis=None)
-    assert engine_features(X, False, False).read_rows(linear.stored, 1) == expected
-
-
 @pytest.mark.parametrize(
     "parameters",
     [

@@ -54,10 +54,13 @@ def test_learns_as_plain_numpy_does(instruction_set, several):
     labels[:, : RANK + 1] = rng.normal(size=(9, RANK + 1))
     squares = [np.full_like(features, 0.1), np.full_like(labels, 0.1)]
     slow = [array.astype(float) for array in (features, labels, *squares)]
-    loss = _engine.train_embedding(
-        engine_features(X, False, False), features, squares[0], labels, squares[1], RANK, order,
-        np.cumsum([0, *map(len, own)]), np.concatenate(own), candidates, samples,
-        stands_for, None, 0.2,
+    task = _engine.EmbeddingTask(
+        engine_features(X, False, False), np.cumsum([0, *map(len, own)]), np.concatenate(own),
+        candidates, None, n_labels=9,
+    )  # fmt: skip
+    loss = task.run(
+        features, squares[0], labels, squares[1], order, samples, stands_for, rank=RANK,
+        learning_rate=0.2,
     )  # fmt: skip
     dense = X.toarray().astype(float)
     expected = sum(
@@ -101,7 +104,7 @@ def test_candidates_are_ranked_by_both_scores(instruction_set):
     total[0, 5:] = -np.inf
     order = np.argsort(-total, axis=1, kind="stable")
     expected = np.take_along_axis(ids, order, 1)
-    _engine.rescore(vectors, labels, RANK, 0.5, ids, scores, 1)
+    _engine.rerank(vectors, labels, RANK, 0.5, ids, scores, 1)
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_allclose(scores, np.take_along_axis(total, order, 1), rtol=1e-4)
 

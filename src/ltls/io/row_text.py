@@ -74,8 +74,8 @@ class RowText:
         for block in self._blocks(size):
             blank_rows = max(due - self._lines, 0)
             rows = _engine.TextRows.parse(block, self.first, last, *labels, blank_rows, self.n_jobs)
-            if rows.fault is not None:
-                line, kind, word = rows.fault
+            if rows.error is not None:
+                line, kind, word = rows.error
                 text = word.decode("ascii", "backslashreplace")
                 raise self._refusal(self._lines + line, kind, text)
             if rows.highest_feature > self._highest:

@@ -59,13 +59,13 @@ class Predictor:
             indptr, indices, values = row if len(row) == 3 else self._arrays_of(*row)
             shape = (len(indptr) - 1, n)
             ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
-        complete = engine.answer(indptr, indices, values, ids, scores)
+        complete = engine.predict_csr(indptr, indices, values, ids, scores)
         if complete is None:  # lists, mixed types, unusual memory layouts
             indptr, indices, values = self._as_arrays(indptr, indices, values)
-            complete = engine.answer(indptr, indices, values, ids, scores)
+            complete = engine.predict_csr(indptr, indices, values, ids, scores)
         if complete is None:  # unsorted or duplicate features
             indptr, indices, values = self._sorted(indptr, indices, values)
-            complete = engine.answer(indptr, indices, values, ids, scores)
+            complete = engine.predict_csr(indptr, indices, values, ids, scores)
         if not complete or self._topk.embedding is not None:
             ends = np.array([0, len(indices)], indices.dtype) if indptr is None else indptr
             X = SparseRows(values, indices, ends, (len(ends) - 1, self._n_features))

@@ -1,0 +1,106 @@
+// Shared by the files of this folder, the only ones that know Python. Arrays are passed without
+// copies: Python allocates results, the engine writes into them and releases the GIL meanwhile.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "linear/features.hpp"
+#include "structure/label_map.hpp"
+#include "structure/loss_info.hpp"
+#include "structure/trellis.hpp"
+
+namespace nb = nanobind;
+
+namespace ltls {
+
+template <class T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using InMatrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+inline Index size(std::size_t n) { return static_cast<Index>(n); }
+
+inline void check_size(const char* name, std::size_t given, Index expected) {
+    if (size(given) != expected)
+        throw std::invalid_argument(std::string(name) + " must have " + std::to_string(expected) +
+                                    " entries, got " + std::to_string(given));
+}
+
+inline void check_at_least(const char* name, Index given, Index lowest) {
+    if (given < lowest)
+        throw std::invalid_argument(std::string(name) + " must be at least " +
+                                    std::to_string(lowest) + ", got " + std::to_string(given));
+}
+
+inline void check_range(const char* name, const Index* values, Index count, Index lowest,
+                        Index limit) {
+    for (Index i = 0; i < count; ++i)
+        if (values[i] < lowest || values[i] >= limit)
+            throw std::invalid_argument(
+                std::string(name) + " must be between " + std::to_string(lowest) + " and " +
+                std::to_string(limit - 1) + ", got " + std::to_string(values[i]));
+}
+
+// Releases the GIL for its lifetime if the work, in weights read, takes longer than another thread
+// needs to start running.
+class GilRelease {
+  public:
+    explicit GilRelease(Index work) {
+        if (work >= min_work) release_.emplace();
+    }
+
+  private:
+    static constexpr Index min_work = 1 << 17;
+    std::optional<nb::gil_scoped_release> release_;
+};
+
+// A feature matrix that keeps its arrays alive.
+struct FeatureArrays {
+    Features view;
+    AnyArray values, indices, indptr;
+};
+
+// Checks that a matrix has one row per feature with room for the edges.
+template <class Matrix>
+void check_weights(const char* name, const Matrix& matrix, const Features& x, Index edges) {
+    const Index rows = x.n_features + x.intercept;
+    if (matrix.ndim() != 2 || size(matrix.shape(0)) != rows || size(matrix.shape(1)) < edges)
+        throw std::invalid_argument(std::string(name) + " must have " + std::to_string(rows) +
+                                    " rows of at least " + std::to_string(edges) + " numbers");
+}
+
+// Checks that rows of an embedding are padded as the kernels require, with room for the bias.
+inline void check_embedding(Index rank, Index stride) {
+    if (stride % 16 != 0)
+        throw std::invalid_argument("rows must be padded to a multiple of 16 numbers, got " +
+                                    std::to_string(stride));
+    if (rank < 1 || rank >= stride)
+        throw std::invalid_argument("rank must be between 1 and " + std::to_string(stride - 1) +
+                                    ", got " + std::to_string(rank));
+}
+
+LossId loss_of(const std::string& name);
+Weights weights_of(const AnyArray& weights, const std::optional<In<float>>& scales);
+std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codebooks);
+void check_decoding(const Trellis& trellis, Index n_labels, Index n_paths, Index k);
+[[noreturn]] void throw_not_finite();
+
+void bind_structure(nb::module_& module);
+void bind_linear(nb::module_& module);
+void bind_training(nb::module_& module);
+void bind_inference(nb::module_& module);
+void bind_predictor(nb::module_& module);
+void bind_text(nb::module_& module);
+
+}  // namespace ltls

@@ -1,0 +1,24 @@
+// The extension module.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.hpp"
+#include "core/parallel.hpp"
+#include "kernels/kernels.hpp"
+
+using namespace nb::literals;
+using namespace ltls;
+
+NB_MODULE(_engine, module) {
+    make_fork_safe();
+    nb::set_leak_warnings(false);  // objects that live until the interpreter exits are not leaks
+    bind_structure(module);
+    bind_linear(module);
+    bind_training(module);
+    bind_inference(module);
+    bind_predictor(module);
+    bind_text(module);
+    module.def("instruction_sets", &instruction_sets);
+    module.def("use_instruction_set", &use_instruction_set, "name"_a);
+    module.def("threads_for", &threads_for, "n_jobs"_a);
+}

@@ -1,0 +1,102 @@
+// OpenMP threads.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "core/index.hpp"
+
+#if defined(_OPENMP)
+#include <omp.h>
+#if (defined(__unix__) || defined(__APPLE__)) && (_OPENMP >= 201811 || __GNUC__ >= 9)
+#define LTLS_HAS_OMP_PAUSE
+#include <pthread.h>
+#endif
+#endif
+
+namespace ltls {
+
+// Number of threads for scikit-learn's n_jobs: −1 is all cores, −2 all but one. Never exceeds the
+// limit of OpenMP (OMP_NUM_THREADS, threadpoolctl).
+inline int threads_for(int n_jobs) {
+    if (n_jobs == 0)
+        throw std::invalid_argument("n_jobs must not be 0; use 1 for one thread, -1 for all cores");
+#if defined(_OPENMP)
+    const int wanted = n_jobs > 0 ? n_jobs : omp_get_num_procs() + 1 + n_jobs;
+    return std::clamp(wanted, 1, std::max(1, omp_get_max_threads()));
+#else
+    return 1;
+#endif
+}
+
+// A forked child inherits the state of OpenMP's thread pool but not its threads, and deadlocks
+// waiting for them. Releasing the pool before a fork lets parent and child each start a new one.
+inline void make_fork_safe() {
+#if defined(LTLS_HAS_OMP_PAUSE)
+    static const int registered =
+        pthread_atfork([] { omp_pause_resource_all(omp_pause_hard); }, nullptr, nullptr);
+    (void)registered;
+#endif
+}
+
+// Splits 0 … rows−1 into one range per thread and calls body(first, last) for each. Rethrows an
+// exception of the body.
+template <class Body>
+void in_parallel(Index rows, int threads, Body&& body) {
+    threads = static_cast<int>(std::min<Index>(threads, rows));
+    if (threads <= 1) {
+        if (rows > 0) body(Index{0}, rows);
+        return;
+    }
+#if defined(_OPENMP)
+    std::exception_ptr error;
+#pragma omp parallel num_threads(threads)
+    {
+        // OpenMP may grant fewer threads than requested.
+        const Index parts = omp_get_num_threads(), part = omp_get_thread_num();
+        try {
+            const Index first = rows * part / parts, last = rows * (part + 1) / parts;
+            if (first < last) body(first, last);
+        } catch (...) {
+#pragma omp critical
+            error = std::current_exception();
+        }
+    }
+    if (error) std::rethrow_exception(error);
+#endif
+}
+
+// Calls body(queue, task) for tasks 0 … tasks−1 of every queue. The tasks of a queue run in order
+// and never concurrently. A thread picks the idle queue with the fewest tasks done, so that all
+// queues finish at about the same time.
+template <class Body>
+void run_queues(Index queues, Index tasks, int threads, Body&& body) {
+    struct Queue {
+        Index done = 0;
+        bool busy = false;
+    };
+    std::vector<Queue> all(static_cast<std::size_t>(queues));
+    std::mutex mutex;
+    const auto next = [&]() -> Queue* {
+        const std::lock_guard lock(mutex);
+        Queue* behind = nullptr;
+        for (Queue& queue : all)
+            if (!queue.busy && queue.done < tasks && (!behind || queue.done < behind->done))
+                behind = &queue;
+        if (behind) behind->busy = true;
+        return behind;
+    };
+    in_parallel(std::min<Index>(queues, threads), threads, [&](Index, Index) {
+        while (Queue* const queue = next()) {
+            body(static_cast<Index>(queue - all.data()), queue->done);
+            const std::lock_guard lock(mutex);
+            ++queue->done;
+            queue->busy = false;
+        }
+    });
+}
+
+}  // namespace ltls

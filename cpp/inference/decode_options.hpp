@@ -1,0 +1,32 @@
+// What the prediction kernels are given, and their interface.
+#pragma once
+
+#include "linear/features.hpp"
+#include "structure/label_map.hpp"
+#include "structure/loss_info.hpp"
+
+namespace ltls {
+
+// How to decode rows of edge scores of one or several trellises: the labels of the `n_paths` best
+// paths of each trellis are the candidates, ranked by the sum of their scores over all trellises.
+struct DecodeOptions {
+    LossId loss;
+    Index block;  // numbers per trellis in a row of h, padding included
+    const LabelMap* const* codebooks;
+    Index n_trellises;
+    Index n_labels;  // labels from here on are not returned
+    Index n_paths;
+    Index k;
+};
+
+// Predicts the best labels of rows of features. It owns scratch memory, so each thread needs one.
+class RowPredictor {
+  public:
+    virtual ~RowPredictor();
+    // Writes k labels and scores for each of rows first … last−1. Returns the first row whose edge
+    // scores are NaN or +∞, or −1.
+    virtual Index predict(const Features& x, Index first, Index last, Index* labels,
+                          float* scores) = 0;
+};
+
+}  // namespace ltls

@@ -1,0 +1,62 @@
+// Selects the kernels for this machine's processor.
+#include <atomic>
+#include <stdexcept>
+
+#include "kernels/kernels.hpp"
+
+namespace ltls {
+
+namespace baseline {
+extern const Kernels table;
+}
+#if defined(LTLS_X86_BUILDS)
+namespace avx2 {
+extern const Kernels table;
+}
+namespace avx512 {
+extern const Kernels table;
+}
+#endif
+
+namespace {
+
+std::vector<const Kernels*> supported() {
+    std::vector<const Kernels*> builds = {&baseline::table};
+#if defined(LTLS_X86_BUILDS)
+    __builtin_cpu_init();
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    if (has_avx2) builds.push_back(&avx2::table);
+    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        builds.push_back(&avx512::table);
+#endif
+    return builds;
+}
+
+std::atomic<const Kernels*>& selected() {
+    static std::atomic<const Kernels*> kernels{supported().back()};
+    return kernels;
+}
+
+}  // namespace
+
+// Defined here, so that its code is never from an AVX build of the kernels.
+RowPredictor::~RowPredictor() = default;
+
+const Kernels& kernels() { return *selected().load(std::memory_order_relaxed); }
+
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names;
+    for (const Kernels* build : supported()) names.emplace_back(build->instruction_set);
+    return names;
+}
+
+std::string use_instruction_set(const std::string& name) {
+    for (const Kernels* build : supported())
+        if (name == build->instruction_set) return selected().exchange(build)->instruction_set;
+    throw std::invalid_argument("name must be one of this machine's instruction sets, got '" +
+                                name + "'");
+}
+
+}  // namespace ltls

@@ -1,0 +1,36 @@
+// Non-owning views of the feature matrix and the weights.
+#pragma once
+
+#include "core/index.hpp"
+
+namespace ltls {
+
+// A feature matrix, sparse (CSR) or dense.
+struct Features {
+    enum Kind { csr_f32_i32, csr_f32_i64, csr_f64_i32, csr_f64_i64, dense_f32, dense_f64 } kind;
+    const void* values;
+    const void* indices;  // CSR only, as is indptr
+    const void* indptr;
+    Index n_rows, n_features;
+    Index longest_row;  // upper bound on the non-zeros of a row
+    bool intercept;     // adds a feature that is always 1
+    bool unit_length;   // scales rows to length 1, before the intercept is added
+};
+
+// Weights for prediction: one row of `stride` numbers per feature. The edges of several trellises
+// lie side by side in a row, one block each.
+struct Weights {
+    enum Kind { f32, f16, i8 } kind;
+    const void* rows;
+    const float* scales;  // one factor per row, or null
+    Index stride;
+};
+
+// Label vectors of an embedding: rows of `stride` numbers, the first `rank` of which are the vector
+// and the next the bias.
+struct LabelVectors {
+    const float* rows;
+    Index rank, stride, n_labels;
+};
+
+}  // namespace ltls

@@ -1,0 +1,29 @@
+// The codebook as the kernels see it: lookups between labels and paths.
+#pragma once
+
+#include "core/index.hpp"
+
+namespace ltls {
+
+// A bijection between some labels and some paths.
+class LabelMap {
+  public:
+    virtual Index path_of(Index label) const = 0;  // −1 if the label has no path
+    virtual Index label_of(Index path) const = 0;  // −1 if the path is free
+
+  protected:
+    ~LabelMap() = default;
+};
+
+// Assigns paths to labels as training meets them for the first time.
+class PathAssigner {
+  public:
+    virtual Index path_of(Index label) const = 0;  // −1 if it has none yet
+    virtual Index n_ranked() const = 0;            // how many of the best paths assign() considers
+    virtual Index assign(Index label, const Index* ranked, Index count) = 0;
+
+  protected:
+    ~PathAssigner() = default;
+};
+
+}  // namespace ltls
