@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .. import _engine
 from ..core.arrays import as_integer, threads
 from ..core.atomic import replacing
-from ..core.prefetch import ahead
+from ..core.prefetch import prefetch
 from ..core.compression import opened, opened_to_write, packed
 from ..model.labels import Targets
 from ..evaluation.metrics import label_matrix
@@ -225,7 +225,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Dataset]:
         # OpenMP's limits are those of the thread that asks, not of the one that will parse.
-        return ahead(self._parts(_engine.threads_for(self._n_jobs)))
+        return prefetch(self._parts(_engine.threads_for(self._n_jobs)))
 
     def _parts(self, n_jobs: int) -> Iterator[Dataset]:
         with opened(self._file) as stream:
