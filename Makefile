@@ -25,7 +25,7 @@ test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
 	$(BIN)/python -m pytest tests --pyargs ltls -m ''
 
 lint: $(VENV)/.ltls $(VENV)/.lint
-	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/_engine.pyi src/ltls/
+	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/core/_engine.pyi src/ltls/core/
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -85,7 +85,7 @@ wheel-test: $(VENV)/.build
 	  python $(abspath tests/smoke.py)
 
 clean:
-	rm -rf $(VENV) build dist demo src/ltls/_engine.pyi
+	rm -rf $(VENV) build dist demo src/ltls/core/_engine.pyi
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)

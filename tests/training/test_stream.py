@@ -1,335 +1,287 @@
-"""Labels that arrive late: paths for them, room for them, and no answer that nobody ever saw."""
+"""Rows that do not fit into memory: streams and mapped files teach the same as rows in memory."""
 
-import time
-from itertools import pairwise
+import subprocess
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
-from slow_learner import SlowLearner
+import scipy.sparse as sp
 
-from ltls import LTLSClassifier
+from ltls import LTLSClassifier, readers
 
-LOSSES = ["separation", "softmax", "logistic"]
-POLICIES = ["ranking", "random", "frequency", "similarity"]
-WIDTHS = [2, 3, 8]
-N_FEATURES = 16
-
-with_each_loss = pytest.mark.parametrize("loss", LOSSES)
-with_each_policy = pytest.mark.parametrize("assignment", POLICIES)
-with_each_width = pytest.mark.parametrize("width", WIDTHS)
+N_ROWS, N_FEATURES, N_LABELS = 600, 40, 30
 
 
-def one_trellis(**parameters):
-    plain = {"width": 2, "n_trellises": 1, "learning_rate": 0.3}
-    return LTLSClassifier(**{**plain, **parameters})
-
-
-def paths_of_labels(model):
-    return np.asarray(model.codebook_.path_of(np.arange(len(model.classes_))))
-
-
-def label_path_scores(model, X):
-    """The score of every label's path, (N, labels), from the edges."""
-    paths = np.tile(paths_of_labels(model), (len(X), 1))
-    return model.trellis_.score(model.edge_scores(X), paths)
-
-
-def assert_every_label_has_a_path_of_its_own(model):
-    paths = paths_of_labels(model)
-    assert paths.min() >= 0
-    assert paths.max() < model.trellis_.n_classes
-    assert len(set(paths.tolist())) == len(model.classes_)
-    np.testing.assert_array_equal(model.codebook_.label_of(paths), np.arange(len(paths)))
-    assert model.codebook_.n_paths == model.trellis_.n_classes
-    assert model.coef_.shape == (model.trellis_.n_edges, model.n_features_in_)
-    assert model.intercept_.shape == (model.trellis_.n_edges,)
-
-
-def full_model(**parameters):
-    """A model whose labels 0, 1, … take all the paths that there are.
-
-    Its examples have features 0 to 7 only, and there is no intercept, so that whoever learns from
-    the other features changes no score of theirs.
-    """
-    model = one_trellis(**parameters, fit_intercept=False, random_state=0)
+@pytest.fixture(scope="module")
+def rows():
+    """Features, one label a row, and several: each label has features of its own."""
     rng = np.random.default_rng(0)
-    X = np.zeros((6, N_FEATURES), np.float32)
-    for label in range(1000):
-        X[:, :8] = rng.normal(size=(6, 8))
-        model.partial_fit(X, [label] * 6)
-        if label >= 20 and model.trellis_.n_classes == label + 1:
-            return model, X
-    raise AssertionError("the trellis is never full")
+    label = rng.integers(0, N_LABELS, N_ROWS)
+    prototypes = rng.random((N_LABELS, N_FEATURES)) * (rng.random((N_LABELS, N_FEATURES)) < 0.2)
+    noise = rng.random((N_ROWS, N_FEATURES)) * (rng.random((N_ROWS, N_FEATURES)) < 0.05)
+    X = sp.csr_matrix((prototypes[label] + noise).astype(np.float32))
+    several = [sorted({int(one), (7 * int(one)) % N_LABELS}) for one in label]
+    return X, label, several
 
 
-# Classes.
+def in_batches(X, y, size=70):
+    return [(X[first : first + size], y[first : first + size]) for first in range(0, N_ROWS, size)]
 
 
-def test_classes_are_in_order_of_arrival():
-    model = one_trellis(random_state=0)
-    model.partial_fit(np.eye(4), ["pear", "apple", "pear", "fig"])
-    assert list(model.classes_) == ["pear", "apple", "fig"]
-    model.partial_fit(np.eye(4), ["banana", "fig", "a long name that must not be cut", "apple"])
-    assert list(model.classes_) == [
-        *["pear", "apple", "fig", "banana", "a long name that must not be cut"]
-    ]
+def assert_same_model(one, other):
+    assert np.array_equal(one.coef_, other.coef_)
+    assert np.array_equal(one.intercept_, other.intercept_)
+    assert one.classes_.tolist() == other.classes_.tolist()
+    assert one.n_features_in_ == other.n_features_in_
+    assert one.loss_curve_ == pytest.approx(other.loss_curve_)
+    assert one.multilabel_ == other.multilabel_
+    if one.multilabel_:
+        assert one.threshold_ == other.threshold_
 
 
-def test_classes_are_in_order_of_arrival_after_those_of_fit():
-    model = one_trellis(random_state=0).fit(np.eye(4), [7, 3, 5, 3])
-    assert list(model.classes_) == [3, 5, 7]
-    model.partial_fit(np.eye(4)[:3], [6, 4, 7])
-    assert list(model.classes_) == [3, 5, 7, 6, 4]
-    assert_every_label_has_a_path_of_its_own(model)
+PARAMETERS = [
+    {},
+    {"width": 4, "n_trellises": 2, "n_jobs": 2},
+    {"assignment": "frequency"},
+    {"assignment": "ranking", "loss": "separation", "optimizer": "sgd", "average": True},
+    {"class_weight": {3: 2.0}},
+    {"class_weight": "balanced"},
+    {"loss": "logistic", "l1": 0.01},
+]
 
 
-def test_fit_forgets_what_came_before():
-    model = one_trellis(random_state=0, shuffle=False)
-    model.partial_fit(np.eye(4), list("dcba")).fit(np.eye(4)[:3], list("xzy"))
-    fresh = one_trellis(random_state=0, shuffle=False).fit(np.eye(4)[:3], list("xzy"))
-    assert list(model.classes_) == ["x", "y", "z"]
-    np.testing.assert_array_equal(model.coef_, fresh.coef_)
+@pytest.mark.parametrize("kind", [1, 2], ids=["single", "several"])
+@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
+def test_batches_in_order_teach_the_same_as_all_rows_at_once(rows, kind, parameters):
+    X, y = rows[0], rows[kind]
+    model = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters)
+    whole = model.fit(X, y).coef_.copy(), model
+    streamed = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters)
+    assert_same_model(streamed.fit_stream(in_batches(X, y)), whole[1])
 
 
-@with_each_policy
-@with_each_loss
-@with_each_width
-def test_the_first_batch_may_hold_a_single_class(width, loss, assignment):
-    model = one_trellis(width=width, loss=loss, assignment=assignment, random_state=0)
-    model.partial_fit(np.eye(3), ["only"] * 3)
-    assert list(model.classes_) == ["only"]
-    assert list(model.predict(-np.eye(3))) == ["only"] * 3
-    labels, scores = model.predict_topk(np.eye(3), 5)
-    assert labels.tolist() == [["only"]] * 3
-    assert scores.shape == (3, 1)
-
-
-@with_each_width
-def test_a_stream_starts_with_room_for_as_many_labels_as_the_width(width):
-    model = one_trellis(width=width, random_state=0).partial_fit(np.eye(2), [1, 1])
-    assert model.trellis_.n_classes >= width
-    for label in range(100):
-        model.partial_fit(np.eye(2), [label] * 2)
-        assert model.trellis_.width == width
-
-
-def test_several_labels_arrive_late():
-    model = one_trellis(loss="logistic", random_state=0)
-    model.partial_fit(np.eye(3), [["b"], [], ["b"]])
-    assert list(model.classes_) == ["b"]
-    assert model.multilabel_
-    model.partial_fit(np.eye(3), [["c", "b"], ["a"], []])
-    assert sorted(model.classes_[1:]) == ["a", "c"]
-    assert model.classes_[0] == "b"
-    for batch in range(20):
-        model.partial_fit(np.eye(3), [[f"{batch} {i}" for i in range(5)], [], ["b"]])
-    assert len(model.classes_) == 3 + 20 * 5
-    assert_every_label_has_a_path_of_its_own(model)
-    assert model.predict(np.eye(3)).shape == (3, 103)
-    labels, _ = model.predict_topk(np.eye(3), 103)
-    assert [sorted(row) for row in labels.tolist()] == [sorted(model.classes_)] * 3
-
-
-# Growth.
-
-
-@with_each_policy
-@with_each_loss
-@with_each_width
-def test_labels_take_free_paths_and_then_the_trellis_grows(width, loss, assignment):
-    model = one_trellis(width=width, loss=loss, assignment=assignment, random_state=0)
-    rng = np.random.default_rng(1)
-    sizes, old_paths = [], np.zeros(0, int)
-    for label in range(70):
-        model.partial_fit(rng.normal(size=(1, 4)), [label])
-        paths = paths_of_labels(model)
-        np.testing.assert_array_equal(paths[:-1], old_paths)
-        assert_every_label_has_a_path_of_its_own(model)
-        sizes.append(model.trellis_.n_classes)
-        old_paths = paths
-    assert len(set(sizes)) > 2
-    for n_labels, (before, after) in enumerate(pairwise(sizes), 1):
-        assert (after > before) == (n_labels == before)
-        if after > before:
-            larger, _ = type(model.trellis_)(before, width).grow()
-            assert after == larger.n_classes
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-@pytest.mark.parametrize("average", [False, True], ids=["", "average"])
-@with_each_policy
-@with_each_loss
-@with_each_width
-def test_growing_changes_no_score_of_an_old_label(width, loss, assignment, average, optimizer):
-    parameters = {"width": width, "loss": loss, "assignment": assignment}
-    parameters |= {"average": average, "optimizer": optimizer}
-    # An example of weight 0 teaches nothing but counts for the average: both models see one.
-    (as_it_was, X), (grown, _) = full_model(**parameters), full_model(**parameters)
-    n_labels = len(as_it_was.classes_)
-    as_it_was.partial_fit(X[:1], [0], sample_weight=[0])
-    grown.partial_fit(X[:1], ["new"], sample_weight=[0])
-    assert as_it_was.trellis_.n_classes == n_labels < grown.trellis_.n_classes
-    assert list(grown.classes_) == [*range(n_labels), "new"]
-    np.testing.assert_array_equal(paths_of_labels(grown)[:-1], paths_of_labels(as_it_was))
-    scores = label_path_scores(as_it_was, X)
-    assert np.abs(scores).max() > 0.1
-    np.testing.assert_array_equal(label_path_scores(grown, X)[:, :n_labels], scores)
-
-
-@with_each_policy
-@with_each_loss
-@with_each_width
-def test_a_new_label_moves_no_weight_of_a_feature_that_it_does_not_have(width, loss, assignment):
-    model, X = full_model(width=width, loss=loss, assignment=assignment)
-    before = label_path_scores(model, X)
-    other = np.zeros((1, N_FEATURES), np.float32)
-    other[:, 8:] = 1
-    model.partial_fit(other, [-1])
-    assert model.trellis_.n_classes > before.shape[1]
-    np.testing.assert_array_equal(label_path_scores(model, X)[:, :-1], before)
-    assert np.abs(model.edge_scores(other)).max() > 0
-
-
-# Free paths.
-
-
-@pytest.fixture(
-    scope="module",
-    params=[(width, loss) for width in WIDTHS for loss in LOSSES],
-    ids="width {0[0]}, {0[1]}".format,
-)
-def half_full(request):
-    """A model with many free paths, and rows for which free paths score best."""
-    width, loss = request.param
-    model = one_trellis(width=width, loss=loss, random_state=0)
-    rng = np.random.default_rng(2)
-    n_labels = {2: 18, 3: 30, 8: 65}[width]  # soon after a slice was added
-    for label in range(n_labels):
-        model.partial_fit(rng.normal(size=(5, N_FEATURES)), [f"label {label}"] * 5)
-    assert model.trellis_.n_classes > 1.5 * n_labels
-    known = paths_of_labels(model)
-    path_weights = model.trellis_.matrix() @ model.coef_
-    towards_free = np.delete(path_weights - path_weights[known].mean(axis=0), known, axis=0)
-    X = np.repeat(towards_free, 20, axis=0)
-    X = (X + rng.normal(scale=np.abs(X).mean() / 2, size=X.shape)).astype(np.float32)
-    best, _ = model.trellis_.viterbi(model.edge_scores(X))
-    X = X[~np.isin(best, known)]
-    assert len(X) > 20
-    return model, X
-
-
-def test_the_answer_is_the_best_label_however_high_a_free_path_scores(half_full):
-    model, X = half_full
-    scores = model.decision_function(X)
-    number = {label: i for i, label in enumerate(model.classes_)}
-    given = [number[label] for label in model.predict(X)]
-    np.testing.assert_allclose(
-        scores[np.arange(len(X)), given], scores.max(axis=1), rtol=1e-5, atol=1e-5
-    )
-
-
-@pytest.mark.parametrize("k", [2, 5, 10_000])
-def test_topk_holds_labels_only_and_the_best_of_them(half_full, k):
-    model, X = half_full
-    labels, scores = model.predict_topk(X, k)
-    n_labels = len(model.classes_)
-    assert labels.shape == scores.shape == (len(X), min(k, n_labels))
-    assert set(labels.ravel()) <= set(model.classes_)
-    assert all(len(set(row)) == len(row) for row in labels.tolist())
-    expected = -np.sort(-model.decision_function(X))[:, :k]
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
-
-
-def test_scores_of_labels_are_those_of_their_paths(half_full):
-    model, X = half_full
-    scores, h = label_path_scores(model, X), model.edge_scores(X)
-    if model.loss == "softmax":
-        scores = scores - model.trellis_.log_partition(h)[:, None]
-    if model.loss == "logistic":
-        slow = SlowLearner(model.trellis_.n_classes, N_FEATURES, model.width, loss="logistic")
-        scores = np.array([slow.decode(row) for row in h])[:, paths_of_labels(model)]
-    np.testing.assert_allclose(model.decision_function(X), scores, rtol=1e-5, atol=1e-4)
-
-
-def test_free_paths_keep_their_share_of_the_probability():
-    model = one_trellis(loss="softmax", random_state=0)
-    X = np.random.default_rng(3).normal(size=(20, 4))
-    for label in range(5):
-        model.partial_fit(X, [label] * 20)
-    assert model.trellis_.n_classes > 5
-    known = sum(np.exp(model.log_proba(X, [label] * 20)) for label in range(5))
-    h, paths = model.edge_scores(X), np.arange(model.trellis_.n_classes)
-    free = paths[~np.isin(paths, paths_of_labels(model))]
-    scores = model.trellis_.score(h, np.tile(free, (20, 1)))
-    unknown = np.exp(scores - model.trellis_.log_partition(h)[:, None]).sum(axis=1)
-    assert unknown.min() > 1e-4
-    np.testing.assert_allclose(known, 1 - unknown, atol=1e-5)
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-5)
-    with pytest.raises(ValueError, match="never seen"):
-        model.log_proba(X[:1], ["never seen"])
-
-
-# The same learning rules.
-
-
-@pytest.mark.parametrize("average", [False, True], ids=["", "average"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-@with_each_loss
-def test_batches_are_learned_one_after_the_other(loss, optimizer, average):
-    parameters = {"loss": loss, "optimizer": optimizer, "average": average, "learning_rate": 0.5}
-    model = one_trellis(width=3, shuffle=False, random_state=0, **parameters)
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(60, 6)).astype(np.float32)
-    y = np.r_[np.arange(11), rng.integers(0, 11, 49)]
-    # Ten labels are made known first, for free paths to be left.
-    batches = [slice(i, i + 1) for i in range(10)] + [slice(0, 20), slice(20, 21), slice(21, 60)]
-    weights = [[0.0]] * 10 + [None] * 3
-    for batch, weight in zip(batches, weights, strict=True):
-        model.partial_fit(X[batch], y[batch], sample_weight=weight)
-    assert model.trellis_.n_classes > 11
-    slow = SlowLearner(model.trellis_.n_classes, 6, 3, paths=paths_of_labels(model), **parameters)
-    for batch, weight in zip(batches, weights, strict=True):
-        slow.fit(X[batch], [[label] for label in y[batch]], weight)
-    np.testing.assert_allclose(model.coef_, slow.coef, atol=1e-5 * np.abs(slow.coef).max())
-    np.testing.assert_allclose(model.intercept_, slow.intercept, atol=1e-5)
-
-
-@with_each_loss
-def test_learns_a_stream(loss):
-    rng = np.random.default_rng(5)
-    centers = rng.normal(size=(30, N_FEATURES))
-    model = one_trellis(loss=loss, width=3, random_state=0)
-    for n_seen in range(1, 31):
-        for _ in range(3):
-            y = np.r_[n_seen - 1, rng.integers(0, n_seen, 20)]
-            model.partial_fit(centers[y] + 0.1 * rng.normal(size=(21, N_FEATURES)), y)
-    assert (model.predict(centers) == np.arange(30)).mean() > 0.6
-
-
-# Ten thousand classes, one by one.
+def test_one_batch_is_mixed_as_all_rows_at_once(rows):
+    X, y, _ = rows
+    whole = LTLSClassifier(random_state=0).fit(X, y)
+    assert_same_model(LTLSClassifier(random_state=0).fit_stream([(X, y)]), whole)
 
 
 @pytest.mark.parametrize(
-    ("width", "loss", "assignment"),
-    [(2, "softmax", "random"), (3, "separation", "ranking"), (8, "logistic", "similarity")],
+    "make", [str, float, lambda label: (label, "x")], ids=["str", "float", "tuple"]
 )
-def test_ten_thousand_classes_one_by_one(width, loss, assignment):
-    n_classes = 10_000
-    X = csr_matrix(np.random.default_rng(6).normal(size=(500, 8)).astype(np.float32))
-    rows = [X[i] for i in range(500)]
-    model = one_trellis(width=width, loss=loss, assignment=assignment, random_state=0)
-    model.partial_fit(X[:2], ["class 0", "class 1"])
-    start = time.perf_counter()
-    for label in range(2, n_classes):
-        model.partial_fit(rows[label % 500], [f"class {label}"])
-    assert time.perf_counter() - start < 40
-    assert list(model.classes_) == [f"class {label}" for label in range(n_classes)]
-    assert_every_label_has_a_path_of_its_own(model)
-    assert model.trellis_.width == width
-    names = set(model.classes_)
-    assert set(model.predict(X)) <= names
-    labels, scores = model.predict_topk(-X, 20)
-    assert set(labels.ravel()) <= names
-    assert all(len(set(row)) == 20 for row in labels.tolist())
-    assert np.isfinite(scores).all()
+def test_labels_of_any_kind(rows, make):
+    X, y = rows[0].toarray(), [make(label) for label in rows[1].tolist()]
+    whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, y)
+    streamed = LTLSClassifier(shuffle=False, random_state=0).fit_stream(in_batches(X, y))
+    assert_same_model(streamed, whole)
+
+
+def test_indicator_matrices(rows):
+    Y = sp.lil_matrix((N_ROWS, N_LABELS + 2), dtype=int)
+    for row, labels in enumerate(rows[2]):
+        Y[row, labels] = 1
+    Y = Y.tocsr()
+    whole = LTLSClassifier(shuffle=False, random_state=0).fit(rows[0], Y)
+    streamed = LTLSClassifier(shuffle=False, random_state=0).fit_stream(in_batches(rows[0], Y))
+    assert_same_model(streamed, whole)
+    assert streamed.predict(rows[0]).shape == Y.shape
+    with pytest.raises(ValueError, match="indicator matrices of the same number of columns"):
+        LTLSClassifier().fit_stream([(rows[0], Y), (rows[0], Y[:, :5])])
+
+
+def test_one_batch_with_several_labels_makes_a_multilabel_model(rows):
+    X, y, several = rows
+    mixed = [(X[:300], y[:300]), (X[300:], several[300:])]
+    lists = [[label] for label in y[:300].tolist()] + several[300:]
+    whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, lists)
+    assert_same_model(LTLSClassifier(shuffle=False, random_state=0).fit_stream(mixed), whole)
+
+
+@pytest.mark.parametrize("assignment", ["random", "similarity"])
+def test_batches_that_are_mixed_teach_as_well(rows, assignment):
+    X, y, _ = rows
+    found, expected = [], []
+    for seed in range(5):
+        model = LTLSClassifier(epochs=10, assignment=assignment, random_state=seed)
+        expected.append(model.fit(X, y).score(X, y))
+        found.append(model.fit_stream(in_batches(X, y)).score(X, y))
+    assert np.mean(expected) > 0.7
+    assert np.mean(found) > np.mean(expected) - 0.05
+
+
+def test_held_out_rows_are_not_learned_from_and_stop_the_training(rows):
+    X, y, several = rows
+    batches = in_batches(X, y)
+    model = LTLSClassifier(epochs=200, validation_fraction=0.2, random_state=0)
+    model.fit_stream(batches)
+    assert model.n_iter_ < 200
+    assert model.score(X, y) > 0.5
+    learned = LTLSClassifier(epochs=1, validation_fraction=0.5, random_state=0)
+    learned.fit_stream(batches)
+    assert learned._learned.learner.clock == 1 + N_ROWS // 2
+    model = LTLSClassifier(epochs=20, validation_fraction=0.2, random_state=0)
+    model.fit_stream(in_batches(X, several))
+    assert np.isfinite(model.threshold_)
+    with pytest.raises(ValueError, match=r"validation_fraction=0\.9 leaves none of the 2 rows"):
+        LTLSClassifier(validation_fraction=0.9).fit_stream([(X[:2], y[:2])])
+
+
+class Changing:
+    """Batches that are others when they are asked for again."""
+
+    def __init__(self, *passes):
+        self.passes = list(passes)
+
+    def __iter__(self):
+        return iter(self.passes.pop(0))
+
+
+def test_what_is_no_stream_of_batches(rows):
+    X, y, _ = rows
+    model = LTLSClassifier(random_state=0)
+    with pytest.raises(TypeError, match=r"batches must be iterable again .* got a generator"):
+        model.fit_stream(batch for batch in in_batches(X, y))
+    with pytest.raises(ValueError, match="training needs at least 2 different labels, got 0"):
+        model.fit_stream([])
+    with pytest.raises(ValueError, match="training needs at least 2 different labels, got 1"):
+        model.fit_stream([(X[:2], [1, 1]), (X[:1], [1])])
+    with pytest.raises(ValueError, match="X has 600 rows, y 599"):
+        model.fit_stream([(X, y), (X, y[1:])])
+    with pytest.raises(ValueError, match="39 features"):
+        model.fit_stream([(X, y), (X[:, 1:], y)])
+    changing = Changing([(X, y)], [(X, y + 1)])
+    with pytest.raises(
+        ValueError, match="batches must be the same in every epoch, got a new label"
+    ):
+        model.fit_stream(changing)
+    assert not hasattr(model, "classes_")
+
+
+def test_a_batch_may_have_no_labels_and_a_failure_leaves_the_old_model(rows):
+    X, y, several = rows
+    none = [[] for _ in range(50)]
+    batches = [(X[:50], none), (X[50:], several[50:])]
+    model = LTLSClassifier(shuffle=False, random_state=0).fit_stream(batches)
+    whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, none + several[50:])
+    assert_same_model(model, whole)
+    with pytest.raises(ValueError, match="rows"):
+        model.fit_stream([(X, y[1:])])
+    assert_same_model(model, whole)
+
+
+@pytest.mark.parametrize("kind", [1, 2], ids=["single", "several"])
+def test_a_file_that_streams_teaches_the_same_as_one_that_is_read(rows, kind, tmp_path):
+    X, y = rows[0], rows[kind]
+    Y = sp.csr_matrix(np.array([np.isin(range(N_LABELS), labels) for labels in y]))
+    readers.write(tmp_path / "rows.txt.gz", X, Y, "svmlight")
+    data = readers.read(tmp_path / "rows.txt.gz")
+    stream = readers.Stream(tmp_path / "rows.txt.gz", chunk_size=5000)
+    assert len(list(stream)) > 5
+    whole = LTLSClassifier(shuffle=False, random_state=0).fit(data.X, data.targets)
+    assert_same_model(LTLSClassifier(shuffle=False, random_state=0).fit_stream(stream), whole)
+    named = LTLSClassifier(shuffle=False, random_state=0)
+    assert_same_model(named.fit(data.X, y if kind == 2 else data.y), whole)
+
+
+# Memory
+
+PEAK = """
+import sys
+from ltls import LTLSClassifier, readers
+
+def peak():  # getrusage would tell the parent's
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+model = LTLSClassifier(epochs=1, random_state=0)
+part = readers.read(sys.argv[1] + ".part")
+model.fit(part.X, part.targets)  # what is loaded when first used
+before = peak()
+if sys.argv[2] == "stream":
+    model.fit_stream(readers.Stream(sys.argv[1], chunk_size=1 << 18))
+else:
+    data = readers.read(sys.argv[1])
+    model.fit(data.X, data.targets)
+print(peak() - before, model.n_iter_)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell the peak of memory")
+def test_memory_does_not_grow_with_the_file_that_streams(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = []
+    for label in rng.integers(0, 100, 2000):
+        features = np.sort(rng.choice(1000, 60, replace=False)) + 1
+        lines.append(f"{label} " + " ".join(f"{j}:{(j % 7) / 8}" for j in features))
+    text = "\n".join(lines) + "\n"  # about 1 MB
+    path = tmp_path / "rows"
+    (tmp_path / "rows.part").write_text(text)
+    with open(path, "w") as file:
+        for _ in range(40):
+            file.write(text)
+    grown = {}
+    for way in ("stream", "read"):
+        command = [sys.executable, "-c", PEAK, str(path), way]
+        done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=200)
+        grown[way], epochs = map(int, done.stdout.split())
+        assert epochs == 1
+    size = path.stat().st_size
+    assert grown["stream"] < size / 2
+    assert grown["read"] > size
+
+
+def mapped(array, path):
+    path.write_bytes(np.ascontiguousarray(array).tobytes())
+    return np.memmap(path, array.dtype, "r", shape=array.shape)
+
+
+def mapped_csr(X, folder, dtype, index):
+    """A CSR matrix that lies in files; the constructor would make int64 indices int32, a copy."""
+    result = sp.csr_matrix(X.shape, dtype=dtype)
+    result.data = mapped(X.data.astype(dtype), folder / "data")
+    result.indices = mapped(X.indices.astype(index), folder / "indices")
+    result.indptr = mapped(X.indptr.astype(index), folder / "indptr")
+    return result
+
+
+def memory_of(work):
+    """The most memory that a call takes, after it was called once."""
+    work()
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def size_of(X):
+    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(array.nbytes for array in arrays)
+
+
+@pytest.fixture(scope="module")
+def many_rows():
+    rng = np.random.default_rng(0)
+    X = sp.random(2000, 300, 0.5, "csr", np.float32, random_state=0)
+    return X, rng.integers(0, 20, 2000)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.int32, np.int64, "dense"])
+def test_mapped_features_are_used_where_they_lie(many_rows, tmp_path, dtype, form):
+    X, y = many_rows
+    if form == "dense":
+        held = X.toarray().astype(dtype)
+        lying = mapped(held, tmp_path / "dense")
+    else:
+        held = X.astype(dtype)
+        lying = mapped_csr(X, tmp_path, dtype, form)
+    small = {"width": 2, "n_trellises": 1, "rescore": 0, "epochs": 1, "random_state": 0}
+    model = LTLSClassifier(**small)
+    assert memory_of(lambda: model.fit(lying, y)) < size_of(lying) / 4
+    expected = LTLSClassifier(**small).fit(held, y)
+    assert_same_model(model, expected)
+    assert memory_of(lambda: model.predict_topk(lying, 1)) < size_of(lying) / 4
+    assert np.array_equal(model.predict_topk(lying, 3)[0], expected.predict_topk(held, 3)[0])

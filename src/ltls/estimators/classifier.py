@@ -282,9 +282,7 @@ default="random"
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
             previous = getattr(self, "model_", None) if self.warm_start else None
-            self.model_ = fit(
-                config, X, targets, weights, rng, checkpoint=saved, previous=previous
-            )
+            self.model_ = fit(config, X, targets, weights, rng, checkpoint=saved, previous=previous)
         return self
 
     def partial_fit(
@@ -437,7 +435,7 @@ default="random"
         save_model(saved, path, dtype or ("float32" if self.size_budget is None else "int8"))
 
     def _saved_model(self) -> SavedModel:
-        names = getattr(self, "feature_names_in_", np.empty(0)).tolist()
+        names: list[str] = list(getattr(self, "feature_names_in_", ()))
         return SavedModel(self.model_, self.get_params(deep=False), names)
 
     def _set_feature_names(self, names: list[str]) -> None:
@@ -448,9 +446,7 @@ default="random"
         is_clone = "_is_clone" in self.__dict__
         return TrainConfig.from_parameters(self.get_params(deep=False), not is_clone)
 
-    def _checkpoint(
-        self, given: str | os.PathLike[str] | Checkpoint | None
-    ) -> Checkpoint | None:
+    def _checkpoint(self, given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
         checkpoint = as_checkpoint(given)
         if checkpoint is not None:
             checkpoint.begin(self.get_params(deep=False))

@@ -189,7 +189,8 @@ class PredictMixin:
             _has_proba(self)
             scores = model.proba_of(X, ids, self.n_jobs)
             order = np.argsort(-scores, axis=1, kind="stable")
-            ids, scores = (np.take_along_axis(each, order, axis=1) for each in (ids, scores))
+            ids = np.take_along_axis(ids, order, axis=1)
+            scores = np.take_along_axis(scores, order, axis=1)
         return self.classes_[ids], scores
 
     def predictor(self, k: int = 5) -> Predictor:

@@ -320,7 +320,11 @@ class _Search:
         per_weight = 4 + 4 * (settings["optimizer"] == "adagrad") + 8 * settings["average"]
         edges = padded(Trellis(self.n_labels, plan.width).n_edges) * plan.n_trellises
         n_features = self.X.shape[1]
-        vectors = 8 * padded(plan.embedding_dim + 1) * (n_features + self.n_labels) if plan.embedding_dim else 0
+        vectors = (
+            8 * padded(plan.embedding_dim + 1) * (n_features + self.n_labels)
+            if plan.embedding_dim
+            else 0
+        )
         return int(per_weight * edges * n_features + vectors)
 
     def _seconds(self, candidate: dict[str, Any]) -> float:

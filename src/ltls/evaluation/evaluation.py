@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from  import metrics
+from . import metrics
 
 if TYPE_CHECKING:
     from ..model.fitted import Model

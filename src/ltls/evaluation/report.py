@@ -209,7 +209,7 @@ def _number(value: float | None) -> str:
 
 
 def _html(title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]) -> str:
-    from .. import __version__
+    from ..core.version import __version__
 
     body = [f"<h1>{html.escape(title)}</h1>", f"<p>ltls {__version__}</p>"]
     for table in tables:

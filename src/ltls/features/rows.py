@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .. import _engine
+from ..core import _engine
 
 
 @dataclass(frozen=True)

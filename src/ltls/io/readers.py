@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import as_integer, threads
 from ..core.atomic import replacing
 from ..core.prefetch import prefetch

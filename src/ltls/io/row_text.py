@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Literal, TypeAlias
 
-from .. import _engine
+from ..core import _engine
 
 Format: TypeAlias = Literal["svmlight", "xmc"]
 Base: TypeAlias = bool | Literal["auto"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import threads
 
 PADDING = 16  # a trellis' block of a row of W is padded to this many numbers: 64 bytes of float32

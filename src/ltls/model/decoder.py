@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import threads
 from ..linear.weights import Weights
 from ..structure.codebook import Codebook

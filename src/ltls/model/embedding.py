@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import threads
 from ..features.rows import engine_features
 from ..linear.weights import Weights

@@ -67,9 +67,7 @@ class TopK:
                 vectors = self.embedding.row_vectors(features, first, len(ids[some]), n_jobs)
                 self.embedding.rerank(vectors, ids[some], scores[some], n_jobs)
 
-    def _widen(
-        self, X: Any, lacking: Ints, ids: Ints, scores: Floats, n_jobs: int | None
-    ) -> None:
+    def _widen(self, X: Any, lacking: Ints, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         rest = X if len(lacking) == len(ids) else X[lacking]
         features = engine_features(rest, self.weights.intercept, self.weights.unit_length)
         for first in range(0, len(lacking), ROWS_PER_CALL):

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.arrays import as_integer
+from ..structure.codebook import Codebook
+from ..structure.trellis import Trellis
 from .trellis import plot_trellis, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..structure.policies import Codebook
-    from ..estimators.predict import Answers
-    from ..structure.trellis import Trellis
-
 MAX_LABELS = 2000  # of a codebook map: more rows than a screen has pixels tell nothing
 
 
 def plot_prediction(
-    classifier: Answers,
+    classifier: Any,
     x: Any,
     k: int = 1,
     *,
@@ -59,7 +57,7 @@ def plot_prediction(
     >>> from ltls import LTLSClassifier
     >>> from ltls.plot import plot_prediction
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(width=2, rescore=0, random_state=0).fit(X / 16, y)
+    >>> classifier = LTLSClassifier(width=2, embedding_dim=0, random_state=0).fit(X / 16, y)
     >>> plot_prediction(classifier, X[:1] / 16, title="digit {label}").get_title()
     'digit 0'
     """
@@ -69,10 +67,11 @@ def plot_prediction(
     scores = classifier.edge_scores(x)
     if len(scores) != 1:
         raise ValueError(f"x must be one row, got {len(scores)}")
-    ids, totals = classifier._fitted().topk(classifier._checked(x), k, None)
-    labels = classifier.classes_[ids[0]].tolist()
+    best, totals = classifier.predict_topk(x, k)
+    labels = best[0].tolist()
     graph = classifier.trellis_
-    paths = classifier.codebooks_[trellis].path_of(ids[0]).tolist()
+    ids = [classifier.model_.labels.id(label) for label in labels]
+    paths = classifier.codebooks_[trellis].path_of(ids).tolist()
     h = scores[0].reshape(n_trellises, graph.n_edges)[trellis]
     used = {int(edge) for path in paths for edge in graph.path_edges(path)}
     texts = [f"{h[e]:.2g}".replace("-", "−") if e in used else "" for e in range(graph.n_edges)]

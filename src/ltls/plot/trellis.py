@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..structure.trellis import Trellis
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.path import Path
 
-    from ..structure.trellis import Trellis
 
 __all__ = ["figure1", "figure2", "paper_edge_order", "plot_trellis"]
 
@@ -149,8 +150,6 @@ def figure1() -> Axes:
     >>> len(figure1().patches)  # 11 vertices and 19 edges
     30
     """
-    from ..structure.trellis import Trellis
-
     return plot_trellis(Trellis(22))
 
 
@@ -165,8 +164,6 @@ def figure2() -> Axes:
     >>> len(figure2().patches)  # four edges are drawn twice
     34
     """
-    from ..structure.trellis import Trellis
-
     trellis = Trellis(22)
     engine_edge = np.argsort(paper_edge_order(trellis))
     positive, negative = [0, 2, 8, 14, 16, 18], [0, 2, 7, 12, 16, 18]

@@ -91,7 +91,7 @@ def write(
 
 
 @contextmanager
-def damage_reported(path: Path) -> Iterator[None]:
+def damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn whatever goes wrong inside a file that passed its checks into one kind of error."""
     try:
         yield

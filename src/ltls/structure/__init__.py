@@ -1,1 +1,1 @@
-"""Trellises, codebooks, codebook policies and losses: everything about paths, nothing about features."""
+"""Trellises, codebooks, their policies, and losses: paths and edges, no features."""

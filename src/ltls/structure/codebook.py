@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import as_int64, as_integer
 from .policies import Assignment, Identity, KeyedPermutation
 
@@ -102,6 +102,7 @@ class RandomCodebook(_Codebook):
 
     @cached_property
     def decoding_engine(self) -> Any:
+        """A table of the permutation, if it is small."""
         if self.n_paths > _LARGEST_TABLE:
             return self._engine
         return _engine.TableCodebook(self.n_paths, self.path_of(np.arange(self.n_paths)))
@@ -303,9 +304,7 @@ def copy_codebooks(
     given = codebooks if isinstance(codebooks, list) else [codebooks]
     kinds = {type(book) for book in given}
     if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
-        raise ValueError(
-            f"assignment must be a policy or codebooks of one kind, got {codebooks}"
-        )
+        raise ValueError(f"assignment must be a policy or codebooks of one kind, got {codebooks}")
     sizes = {book.n_paths for book in given}
     if len(given) != n_trellises or len(sizes) != 1:
         raise ValueError(

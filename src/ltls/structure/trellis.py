@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import as_int64, as_integer, threads
 
 _MATRIX_CLASSES = 1_000_000

@@ -1,6 +1,6 @@
 """Checkpoints: the state of training between two epochs; resuming is bit-identical.
 
-A checkpoint is a tensor file (`ltls.storage.tensor_file`) with the weights and the optimizer's state,
+A checkpoint is a tensor file (`ltls.storage.tensor_file`) with the weights, the optimizer's state,
 the codebooks, the held-out rows, the best weights so far, and the state of the random generator.
 """
 

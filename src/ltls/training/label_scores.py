@@ -31,13 +31,9 @@ def label_score_sums(model: FittedModel, batches: Iterable[Batch], n_jobs: int |
             weights /= np.maximum(per_row, 1)
         for part, h in model.edge_scores(examples.X, n_jobs, weights_of_model):
             indptr = examples.indptr[part.start : part.stop + 1]
-            labels, column = np.unique(
-                examples.labels[indptr[0] : indptr[-1]], return_inverse=True
-            )
+            labels, column = np.unique(examples.labels[indptr[0] : indptr[-1]], return_inverse=True)
             values = np.repeat(weights[part], per_row[part])
             shape = (len(h), len(labels))
             indicator = csr_array((values, column.reshape(-1), indptr - indptr[0]), shape=shape)
             sums[labels] += indicator.T @ weights_of_model.without_padding(h)
-    return np.ascontiguousarray(
-        sums.reshape(len(sums), n_trellises, n_edges).transpose(1, 0, 2)
-    )
+    return np.ascontiguousarray(sums.reshape(len(sums), n_trellises, n_edges).transpose(1, 0, 2))

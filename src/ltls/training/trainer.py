@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .. import _engine
+from ..core import _engine
 from ..core.arrays import threads
 from ..features.rows import engine_features
 from ..linear.trainable import TrainableWeights
@@ -171,9 +171,7 @@ class Trainer:
 
     def _task(self, examples: Examples) -> _engine.TrainTask:
         """Pass the examples and the paths of their labels to the engine, which validates them."""
-        features = engine_features(
-            examples.X, self.trainable.intercept, self.trainable.unit_length
-        )
+        features = engine_features(examples.X, self.trainable.intercept, self.trainable.unit_length)
         return _engine.TrainTask(
             self.model.trellis.engine,
             features,
