@@ -1,5 +1,7 @@
 """From LTLSClassifier to a torch module and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -96,7 +98,8 @@ def test_what_cannot_be_converted_raises():
     digits = LTLSClassifier(loss="separation", embedding_dim=0, epochs=1).fit(X, Y)
     with pytest.raises(ValueError, match="loss='softmax', got 'separation'"):
         from_classifier(digits)
-    reranked = LTLSClassifier(embedding_dim=4, epochs=1).fit(X, Y)
+    reranked = LTLSClassifier(embedding_dim=0, loss="softmax", epochs=1).fit(X, Y)
+    reranked.model_ = replace(reranked.model_, embedding=object())
     with pytest.raises(ValueError, match="embedding_dim=0"):
         from_classifier(reranked)
     with pytest.raises(NotFittedError):
