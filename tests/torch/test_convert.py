@@ -1,13 +1,15 @@
 """From LTLSClassifier to a torch module and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 
-from ltls import LTLSClassifier, load
+torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
-torch = pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
-
+from ltls import LTLSClassifier, load  # noqa: E402
 from ltls.torch import TrellisSoftmax, from_classifier, to_classifier  # noqa: E402
 
 X, Y = load_digits(return_X_y=True)
@@ -30,7 +32,9 @@ def rows(n=200):
     ids=str,
 )
 def classifier(request):
-    return LTLSClassifier(random_state=0, rescore=0, epochs=2, **request.param).fit(X, NAMES[Y])
+    return LTLSClassifier(random_state=0, embedding_dim=0, epochs=2, **request.param).fit(
+        X, NAMES[Y]
+    )
 
 
 def test_the_module_scores_as_the_classifier_does(classifier):
@@ -46,7 +50,7 @@ def test_the_module_scores_as_the_classifier_does(classifier):
     )
 
 
-def test_the_way_back_gives_the_same_classifier(classifier, tmp_path):
+def test_round_trip_gives_the_same_classifier(classifier, tmp_path):
     again = to_classifier(from_classifier(classifier), classifier.classes_.tolist())
     for each in (again, save_and_load(again, tmp_path / "model.ltls")):
         np.testing.assert_array_equal(each.classes_, classifier.classes_)
@@ -61,7 +65,7 @@ def save_and_load(classifier, path):
 
 
 def test_a_grown_classifier_keeps_its_free_paths():
-    classifier = LTLSClassifier(width=4, n_trellises=1, rescore=0, random_state=0)
+    classifier = LTLSClassifier(width=4, n_trellises=1, embedding_dim=0, random_state=0)
     for first in range(0, 1500, 300):
         digits = Y[first : first + 300]
         known = digits <= first // 150
@@ -90,13 +94,17 @@ def test_a_trained_head_becomes_a_classifier(assignment):
     assert classifier.score(X[1000:], Y[1000:]) > 0.8
 
 
-def test_what_cannot_be_converted_is_refused():
-    digits = LTLSClassifier(loss="separation", epochs=1).fit(X, Y)
-    with pytest.raises(ValueError, match="loss='softmax', its loss is 'separation'"):
+def test_what_cannot_be_converted_raises():
+    digits = LTLSClassifier(loss="separation", embedding_dim=0, epochs=1).fit(X, Y)
+    with pytest.raises(ValueError, match="loss='softmax', got 'separation'"):
         from_classifier(digits)
-    with pytest.raises(AttributeError, match="not fitted"):
+    reranked = LTLSClassifier(embedding_dim=0, loss="softmax", epochs=1).fit(X, Y)
+    reranked.model_ = replace(reranked.model_, embedding=object())
+    with pytest.raises(ValueError, match="embedding_dim=0"):
+        from_classifier(reranked)
+    with pytest.raises(NotFittedError):
         from_classifier(LTLSClassifier())
-    with pytest.raises(ValueError, match="weigh its trellises equally"):
+    with pytest.raises(ValueError, match="weights its trellises equally"):
         to_classifier(TrellisSoftmax(4, 10, 2, n_trellises=2))
-    with pytest.raises(ValueError, match="classes must be 10 different labels, got 2"):
+    with pytest.raises(ValueError, match="classes must be 10 distinct labels, got 2"):
         to_classifier(TrellisSoftmax(4, 10, 2), ["a", "b"])
