@@ -13,7 +13,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import baselines, metrics, plot, presets, readers, tuning
+    from . import metrics, plot, presets, readers, tuning
     from .checkpoint import Checkpoint
     from .classifier import LTLSClassifier
     from .codebook import RandomCodebook, TableCodebook
@@ -34,7 +34,6 @@ __all__ = [
     "TableCodebook",
     "TextClassifier",
     "Trellis",
-    "baselines",
     "load",
     "metrics",
     "plot",

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from .metrics import label_matrix, precision_at_k
+from ltls.metrics import label_matrix, precision_at_k
 
 
 def oracle(y_train: Any, y_test: Any, n_labels: int) -> float:
@@ -33,12 +33,6 @@ def oracle(y_train: Any, y_test: Any, n_labels: int) -> float:
     float
         The share of test rows that have at least one of these labels. Of equally frequent
         labels the smaller id is taken.
-
-    Examples
-    --------
-    >>> from ltls.baselines import oracle
-    >>> oracle([0, 0, 0, 1, 1, 2], [0, 1, 2, 2], n_labels=2)
-    0.5
     """
     known = _most_frequent(label_matrix(y_train, "y_train"), n_labels)
     test = label_matrix(y_test, "y_test")
@@ -46,7 +40,7 @@ def oracle(y_train: Any, y_test: Any, n_labels: int) -> float:
     return np.unique(rows[np.isin(test.indices, known)]).size / int(test.shape[0])
 
 
-class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
+class TopLabelsLR(BaseEstimator):
     """One-vs-all logistic regression for the most frequent labels only.
 
     Parameters
@@ -75,18 +69,6 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
     References
     ----------
     Jasinska and Karampatziakis, Log-time and Log-space Extreme Classification, 2016, table 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ltls.baselines import TopLabelsLR
-    >>> X, y = np.repeat(np.eye(4), 10, axis=0), np.repeat([7, 5, 3, 5], 10)
-    >>> model = TopLabelsLR(n_labels=2, random_state=0).fit(X, y)
-    >>> model.labels_, round(model.score(X, y), 2)
-    (array([5, 3]), 0.75)
-    >>> labels, scores = model.predict_topk(X[:1], k=3)
-    >>> labels
-    array([[ 5,  3, -1]])
     """
 
     def __init__(
@@ -115,14 +97,6 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
         -------
         TopLabelsLR
             The estimator itself.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ltls.baselines import TopLabelsLR
-        >>> X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat([7, 5, 5], 10)
-        >>> TopLabelsLR(n_labels=1, random_state=0).fit(X, y).labels_
-        array([5])
         """
         from sklearn.model_selection import train_test_split
 
@@ -173,15 +147,6 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
             Best first; -1 where there are fewer than k labels.
         scores : ndarray of float64, shape (n_rows, k)
             Log-odds of each label; -inf beside a -1.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ltls.baselines import TopLabelsLR
-        >>> X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat([7, 5, 5], 10)
-        >>> labels, _ = TopLabelsLR(n_labels=1, random_state=0).fit(X, y).predict_topk(X[:1], k=2)
-        >>> labels
-        array([[ 5, -1]])
         """
         from sklearn.utils.validation import check_is_fitted
 
@@ -204,14 +169,6 @@ class TopLabelsLR(BaseEstimator):  # type: ignore[misc]
         -------
         float
             The share of rows whose best label is true.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ltls.baselines import TopLabelsLR
-        >>> X, y = np.repeat(np.eye(4), 10, axis=0), np.repeat([7, 5, 5, 5], 10)
-        >>> TopLabelsLR(n_labels=1, random_state=0).fit(X, y).score(X, y)
-        0.75
         """
         return precision_at_k(Y, self.predict_topk(X, 1)[0])
 

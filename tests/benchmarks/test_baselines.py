@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from ltls.baselines import TopLabelsLR, oracle
+from benchmarks.baselines import TopLabelsLR, oracle
 
 label_sets = st.lists(st.sets(st.integers(0, 6), max_size=3), min_size=1, max_size=15)
 
