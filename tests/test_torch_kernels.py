@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,23 +12,18 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
 pytest.importorskip("triton", reason="needs triton, which `make test-all` installs")
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "check_gpu_kernels.py"
 
-
-def run(*options, **environment):
-    return subprocess.run(
-        [sys.executable, SCRIPT, *options],
-        env={**os.environ, **environment},
+def test_kernels_agree_with_the_enumeration_of_all_paths_in_the_interpreter():
+    kernels = Path(__file__).with_name("test_gpu_kernels.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--noconftest", "-q", "-m", "gpu", kernels],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=600,
     )
-
-
-def test_kernels_agree_with_the_enumeration_of_all_paths_in_the_interpreter():
-    done = run("--device", "cpu", "--quick", TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "26 of 26 agree" in done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 30
 
 
 def count_work():
@@ -91,9 +87,3 @@ def test_a_training_step_asks_little_of_the_host():
     for step in found:
         assert step["off"] < 1e-5
         assert len(step["names"]) <= 36, step["names"]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_kernels_agree_with_the_enumeration_of_all_paths_on_the_gpu():
-    done = run()
-    assert done.returncode == 0, done.stdout + done.stderr

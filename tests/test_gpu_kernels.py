@@ -1,29 +1,38 @@
-"""Compare every fused GPU kernel with an enumeration of all paths in float64.
+"""Every fused GPU kernel against an enumeration of all paths in float64.
 
-Prints a table and ends with status 1 if anything is further off than 1e-4, relative. It needs a
-CUDA device, torch, triton and numpy, and no compiled engine: `PYTHONPATH=src python
-benchmarks/check_gpu_kernels.py`. Under TRITON_INTERPRET=1 the kernels run on the CPU, without a
-GPU; `--quick` then suits a test.
+On a machine with a CUDA device, pytest, torch, triton and numpy are all that this needs, and no
+compiled engine:
+
+    PYTHONPATH=src python -m pytest --noconftest -m gpu tests/test_gpu_kernels.py
+
+With TRITON_INTERPRET=1 the kernels run on the CPU, fewer cases of them; test_torch_kernels.py does
+that.
 """
 
-from __future__ import annotations
-
-import argparse
 import copy
 import itertools
-import sys
-import traceback
-from collections.abc import Iterator
-from pathlib import Path
+import os
 
 import numpy as np
-import torch
+import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+torch = pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
+pytest.importorskip("triton", reason="needs triton, which `make test-all` installs")
 
-from reference import Graph
+from reference import Graph  # noqa: E402
 
-from ltls.torch import TrellisSoftmax, functional, launches, make_layout, unfused
+from ltls.torch import TrellisSoftmax, launches, make_layout, operators, unfused  # noqa: E402
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not INTERPRETED and not torch.cuda.is_available(), reason="needs a CUDA device"
+    ),
+    pytest.mark.filterwarnings("default"),  # those of other versions of torch and triton
+]
+on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a CUDA device, not the interpreter")
 
 TOLERANCE = 1e-4
 SMALL = [(2, 2), (3, 2), (22, 2), (1000, 2), (7, 3), (243, 3), (100, 5), (512, 8), (777, 8),
@@ -179,52 +188,6 @@ def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, floa
     }
 
 
-def check_wrong_paths(device: str) -> dict[str, float]:
-    layout = make_layout(22, 2)
-    h = torch.zeros(3, layout.n_edges, device=device)
-    paths = torch.tensor([[0], [22], [2**40]], device=device)
-    found, _, _ = launches.forward(h, paths, layout)
-    return {"NaN for a wrong path": float(found.isnan().flatten().tolist() != [False, True, True])}
-
-
-def check_tables(device: str) -> dict[str, float]:
-    labels = torch.tensor([-100, -1, 0, 1, 4, 5, 2**40], device=device)
-    table = torch.tensor([3, 1, 4, 0, 6], dtype=torch.int32, device=device)
-    wrong = 0.0
-    for given, known in ((table, [3, 1, 6]), (table.long(), [3, 1, 6]), (None, [0, 1, 4])):
-        found = launches.look_up(labels, given, 5, 7, -100).tolist()
-        wrong += found != [-1, 7, *known, 7, 7]
-    return {"wrong": wrong}
-
-
-def check_permutations(device: str) -> dict[str, float]:
-    wrong = 0.0
-    for sizes, seed, labels, paths in PERMUTED:
-        found = launches.permute(
-            torch.tensor(labels, device=device), _key(seed, device), sizes, False
-        )
-        wrong += found.tolist() != paths
-    for sizes in ([1], [2], [5], [1000], [4096], [7, 8, 300]):
-        every = torch.arange(sizes[-1], device=device)
-        there = launches.permute(every, _key(2**64 - 5, device), sizes, False)
-        back = launches.permute(there, _key(2**64 - 5, device), sizes, True)
-        wrong += not (torch.equal(back, every) and torch.equal(there.sort().values, every))
-        for first, end in itertools.pairwise([0, *sizes]):
-            wrong += not bool(((there[first:end] >= first) & (there[first:end] < end)).all())
-    outside = torch.tensor([-100, -1, 0, 299, 300, 2**40], device=device)
-    found = launches.permute(outside, _key(3, device), [300], False).tolist()
-    wrong += found[:2] != [-1, -1] or found[4:] != [300, 300]
-    sizes = [2**62 - 3]
-    some = torch.tensor(np.random.default_rng(0).integers(sizes[0], size=1000), device=device)
-    there = launches.permute(some, _key(1, device), sizes, False)
-    wrong += not torch.equal(launches.permute(there, _key(1, device), sizes, True), some)
-    return {"permutation": wrong}
-
-
-def _key(seed: int, device: str) -> torch.Tensor:
-    return torch.tensor([seed - 2**64 if seed >= 2**63 else seed], device=device)
-
-
 def check_head(device: str, n_trellises: int, assignment: str) -> dict[str, float]:
     """Train a few steps with and without fused kernels, then again as a CUDA graph."""
     torch.manual_seed(0)
@@ -296,79 +259,116 @@ def captured(head: TrellisSoftmax, x: torch.Tensor, y: torch.Tensor) -> float:
     )
 
 
-def no_waiting(device: str) -> dict[str, float]:
-    """Run a training step where torch makes every wait for the GPU an error."""
-    head = TrellisSoftmax(32, 5000, 8, 2, "random", device=device)
-    x = torch.randn(300, 32, device=device)
-    y = torch.randint(0, 5000, (300,), device=device)
+def key(seed):
+    return torch.tensor([seed - 2**64 if seed >= 2**63 else seed], device=DEVICE)
+
+
+def on_device(values, **options):
+    return torch.tensor(values, device=DEVICE, **options)
+
+
+def agree(errors):
+    assert {name: off for name, off in errors.items() if not off <= TOLERANCE} == {}
+
+
+def small_cases():
+    """All kinds of scores in all types; in the interpreter, which is slow, some of them."""
+    kinds = ["normal", "large", "forbidden", "ties"]
+    dtypes = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+    for place, size in enumerate(SMALL[::4] if INTERPRETED else SMALL):
+        for (i, kind), (j, dtype) in itertools.product(enumerate(kinds), enumerate(dtypes)):
+            if not INTERPRETED or (i + place) % 4 == j:
+                yield pytest.param(size, kind, dtype, id=f"{size}-{kind}-{str(dtype)[6:]}")
+
+
+@pytest.fixture(scope="module")
+def oracles():
+    return {}
+
+
+@pytest.mark.parametrize(("size", "kind", "dtype"), small_cases())
+def test_a_trellis_whose_paths_can_be_enumerated(size, kind, dtype, oracles):
+    if size not in oracles:
+        oracles.clear()
+        oracles[size] = Oracle(*size)
+    oracle = oracles[size]
+    rows, k = (5, 3) if INTERPRETED else (67, 7)
+    h = inputs(oracle.matrix.shape[1], rows, kind, dtype, DEVICE)
+    agree(check_small(oracle, size, h, min(k, size[0])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16][: 1 if INTERPRETED else 2])
+@pytest.mark.parametrize("size", HUGE[::2] if INTERPRETED else HUGE)
+def test_a_trellis_with_more_paths_than_can_be_enumerated(size, dtype):
+    h = inputs(make_layout(*size).n_edges, 2 if INTERPRETED else 9, "normal", dtype, DEVICE)
+    agree(check_huge(size, h, 4))
+
+
+def test_a_path_out_of_range_gives_nan():
+    layout = make_layout(22, 2)
+    h = torch.zeros(3, layout.n_edges, device=DEVICE)
+    found, _, _ = launches.forward(h, on_device([[0], [22], [2**40]]), layout)
+    assert found.isnan().flatten().tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, None])
+def test_labels_are_looked_up_in_a_table(dtype):
+    labels = on_device([-100, -1, 0, 1, 4, 5, 2**40])
+    table = None if dtype is None else on_device([3, 1, 4, 0, 6], dtype=dtype)
+    known = [0, 1, 4] if dtype is None else [3, 1, 6]
+    assert launches.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
+
+
+@pytest.mark.parametrize(("sizes", "seed", "labels", "paths"), PERMUTED)
+def test_random_codebooks_are_those_of_the_engine(sizes, seed, labels, paths):
+    assert launches.permute(on_device(labels), key(seed), sizes, False).tolist() == paths
+
+
+@pytest.mark.parametrize("sizes", [[1], [2], [5], [1000], [4096], [7, 8, 300]], ids=str)
+def test_random_codebooks_are_permutations_of_every_block(sizes):
+    every = torch.arange(sizes[-1], device=DEVICE)
+    there = launches.permute(every, key(2**64 - 5), sizes, False)
+    assert torch.equal(launches.permute(there, key(2**64 - 5), sizes, True), every)
+    assert torch.equal(there.sort().values, every)
+    for first, end in itertools.pairwise([0, *sizes]):
+        assert ((there[first:end] >= first) & (there[first:end] < end)).all()
+
+
+def test_a_huge_random_codebook_can_be_inverted():
+    sizes = [2**62 - 3]
+    some = on_device(np.random.default_rng(0).integers(sizes[0], size=1000))
+    there = launches.permute(some, key(1), sizes, False)
+    assert torch.equal(launches.permute(there, key(1), sizes, True), some)
+
+
+def test_labels_outside_of_a_random_codebook_have_no_path():
+    outside = on_device([-100, -1, 0, 299, 300, 2**40])
+    found = launches.permute(outside, key(3), [300], False).tolist()
+    assert found[:2] == [-1, -1]
+    assert found[4:] == [300, 300]
+
+
+@on_a_gpu
+def test_tensors_on_a_gpu_are_given_to_the_kernels():
+    assert operators.is_fused(torch.zeros(1, device=DEVICE), make_layout(10, 2))
+
+
+@on_a_gpu
+@pytest.mark.parametrize(
+    ("n_trellises", "assignment"), [(1, "frequency"), (1, "random"), (3, "random")]
+)
+def test_a_head_with_kernels_is_one_without(n_trellises, assignment):
+    agree(check_head(DEVICE, n_trellises, assignment))
+
+
+@on_a_gpu
+def test_a_training_step_never_waits_for_the_gpu():
+    head = TrellisSoftmax(32, 5000, 8, 2, "random", device=DEVICE)
+    x = torch.randn(300, 32, device=DEVICE)
+    y = torch.randint(0, 5000, (300,), device=DEVICE)
     head(x, y).loss.backward()
     torch.cuda.set_sync_debug_mode("error")
     try:
         head(x, y).loss.backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return {"waits for the GPU": 0.0}
-
-
-def cases(device: str, quick: bool) -> Iterator[tuple[str, object]]:
-    kinds = ["normal", "large", "forbidden", "ties"]
-    dtypes = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-    small = SMALL[::4] if quick else SMALL
-    for place, size in enumerate(small):
-        oracle = Oracle(*size)
-        for kind, dtype in itertools.product(kinds, dtypes):
-            if quick and (kinds.index(kind) + place) % 4 != dtypes.index(dtype):
-                continue
-            rows, k = (5, 3) if quick else (67, 7)
-            h = inputs(oracle.matrix.shape[1], rows, kind, dtype, device)
-            k = min(k, size[0])
-            yield (
-                f"C={size[0]:<5} width {size[1]:<3} {kind:<9} {str(dtype)[6:]}",
-                lambda o=oracle, s=size, h=h, k=k: check_small(o, s, h, k),
-            )
-    for size in HUGE[::2] if quick else HUGE:
-        for dtype in dtypes[: 1 if quick else 2]:
-            h = inputs(make_layout(*size).n_edges, 2 if quick else 9, "normal", dtype, device)
-            yield (
-                f"C={size[0]} width {size[1]} {str(dtype)[6:]}",
-                lambda s=size, h=h: check_huge(s, h, 4),
-            )
-    yield "paths out of range", lambda: check_wrong_paths(device)
-    yield "codebooks that are tables", lambda: check_tables(device)
-    yield "random codebooks", lambda: check_permutations(device)
-    if device != "cpu":
-        for n_trellises, assignment in [(1, "frequency"), (1, "random"), (3, "random")]:
-            yield (
-                f"TrellisSoftmax, {n_trellises} × {assignment}",
-                lambda n=n_trellises, a=assignment: check_head(device, n, a),
-            )
-        yield "a training step", lambda: no_waiting(device)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    if options.device == "cuda":
-        print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-        assert functional.operators.is_fused(torch.zeros(1, device="cuda"), make_layout(10, 2))
-    failed = done = 0
-    for name, check in cases(options.device, options.quick):
-        try:
-            errors = check()
-        except Exception:
-            traceback.print_exc()
-            errors = {"ran": float("inf")}
-        worst = max(errors.values())
-        failed += not worst <= TOLERANCE
-        done += 1
-        verdict = "ok" if worst <= TOLERANCE else "FAILED"
-        shown = "  ".join(f"{key} {value:.1e}" for key, value in errors.items())
-        print(f"{verdict:<6} {name:<42} {shown}", flush=True)
-    print(f"{done - failed} of {done} agree to {TOLERANCE:.0e}")
-    return int(failed > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
