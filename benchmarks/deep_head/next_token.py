@@ -1,6 +1,6 @@
 """Which output layer predicts the next token best: full softmax, adaptive softmax, TrellisSoftmax.
 
-The corpus is Python's standard library, whole files held out (`stdlib_tokens.py`). The network
+The corpus is Python's standard library, whole files held out. The network
 before the layer is the same for all: embeddings of the previous 8 tokens, two layers of 512 ReLU
 units. Each head's learning rate is the best of a grid in short runs, by the likelihood of
 validation files; a grid whose best is at its end goes on. The network's own rate is fixed. Then it
@@ -11,36 +11,142 @@ come after the same tokens share edges. *learned* codebooks are re-assigned once
 the training: tokens whose mean hidden vectors are similar then share edges, and the edges are
 fitted to what the tokens weighed before.
 
-Writes next_token.{json,md} after every head, in under eight minutes on an H200; torch, triton and
-numpy are all it needs. Some Pythons come without the library's own tests; a corpus can be brought
-along:
+Writes deep_head_next_token.json after every head, in under eight minutes on an H200; torch, triton
+and numpy are all it needs. Some Pythons come without the library's own tests, which are most of it;
+a corpus can be brought along:
 
-    python benchmarks/stdlib_tokens.py tokens.npz
-    PYTHONPATH=src python benchmarks/next_token.py --corpus tokens.npz --output docs/benchmarks
+    python -m benchmarks.deep_head.next_token --write-corpus tokens.npz
+    PYTHONPATH=src python -m benchmarks.deep_head.next_token --corpus tokens.npz
 
 A small version, minutes on a CPU:
 
-    OMP_NUM_THREADS=1 python benchmarks/next_token.py --small --output /tmp/somewhere
+    OMP_NUM_THREADS=1 python -m benchmarks.deep_head.next_token --small --output FOLDER
+
+`--check` trains nothing: it compares what is stored with what we want, and fails below that.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import math
+import sys
+import sysconfig
 import time
+import tokenize
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import machine
-import stdlib_tokens
+import numpy as np
 import torch
-from heads import TOP, Adaptive, Full, Head, Trellis, figures
-from label_paths import Centroids, cooccurrence, frequency_and_similarity
-from stdlib_tokens import CONTEXT, Corpus
 from torch import Tensor, nn
+
+from benchmarks import machine, tables
+from benchmarks.deep_head.heads import (
+    TOP,
+    Adaptive,
+    Centroids,
+    Full,
+    Head,
+    Trellis,
+    cooccurrence,
+    frequency_and_similarity,
+)
+
+NAME = "deep_head_next_token"
+CONTEXT = 8  # tokens that a model sees
+LEAST = 2  # how often the files to learn from must have a token
+NAMES = {
+    tokenize.NEWLINE: "<newline>",
+    tokenize.INDENT: "<indent>",
+    tokenize.DEDENT: "<dedent>",
+    tokenize.ENDMARKER: "<end>",
+}
+PARTS = {"train": range(17), "validation": range(17, 18), "test": range(18, 20)}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Token ids of the three parts, the most frequent token having id 0.
+
+    Every file begins with CONTEXT tokens of <start>, so that windows that end in its first token
+    exist, and is followed by the next file.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    n_classes: int
+    start: int
+
+
+def tokens_of(path: Path) -> list[str]:
+    """Return the tokens of a file without its comments, none if Python cannot read it."""
+    try:
+        with tokenize.open(path) as stream:
+            text = stream.read()
+        return [
+            NAMES.get(token.type, token.string)
+            for token in tokenize.generate_tokens(io.StringIO(text).readline)
+            if token.type not in (tokenize.COMMENT, tokenize.NL)
+        ]
+    except (SyntaxError, UnicodeDecodeError, tokenize.TokenError):
+        return []  # the library's tests hold files that are wrong on purpose
+
+
+def read_corpus(n_files: int | None = None) -> Corpus:
+    """Tokenize the library; n_files keeps the first so many, in a fixed mixed order."""
+    root = Path(sysconfig.get_path("stdlib"))
+    files = [
+        path
+        for path in root.rglob("*.py")
+        if not {"site-packages", "dist-packages", "__pycache__"} & set(path.parts)
+    ]
+    # A checksum of its name says where a file belongs: the same in every run, on every machine.
+    sums = {path: zlib.crc32(str(path.relative_to(root)).encode()) for path in files}
+    files = sorted(files, key=lambda path: (sums[path], str(path)))[:n_files]
+    parts: dict[str, list[list[str]]] = {name: [] for name in PARTS}
+    for path in files:
+        name = next(name for name, numbers in PARTS.items() if sums[path] % 20 in numbers)
+        if found := tokens_of(path):
+            parts[name].append(found)
+    if not all(parts.values()):
+        empty = [name for name, texts in parts.items() if not texts]
+        raise ValueError(f"n_files must be larger: {n_files} leave nothing for {empty}")
+    counts = Counter(token for text in parts["train"] for token in text)
+    counts["<rare>"] = sum(n for n in counts.values() if n < LEAST)
+    known = [token for token, n in counts.most_common() if n >= LEAST or token == "<rare>"]
+    ids = {token: number for number, token in enumerate([*known, "<start>"])}
+    rare, start = ids["<rare>"], ids["<start>"]
+
+    def numbers(texts: list[list[str]]) -> np.ndarray:
+        flat = [
+            number
+            for text in texts
+            for number in [*[start] * CONTEXT, *(ids.get(token, rare) for token in text)]
+        ]
+        return np.array(flat, np.int32)
+
+    arrays = {name: numbers(texts) for name, texts in parts.items()}
+    return Corpus(**arrays, n_classes=len(ids), start=start)
+
+
+def load_corpus(path: Path) -> Corpus:
+    with np.load(path) as file:
+        parts = {name: file[name] for name in PARTS}
+        return Corpus(**parts, n_classes=int(file["n_classes"]), start=int(file["start"]))
+
+
+def save_corpus(corpus: Corpus, path: Path) -> None:
+    np.savez_compressed(path, **vars(corpus))
+
+
+# The network
 
 BODY_RATE = 1e-3
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
@@ -113,7 +219,7 @@ class Experiment:
 
     def __init__(self, corpus: Corpus, sizes: Sizes, device: str) -> None:
         self.sizes, self.device, self.n_classes = sizes, device, corpus.n_classes
-        parts = {name: getattr(corpus, name) for name in stdlib_tokens.PARTS}
+        parts = {name: getattr(corpus, name) for name in PARTS}
         windows = {name: Windows(ids, corpus.start, device) for name, ids in parts.items()}
         self.train, self.validation, self.test = windows.values()
         targets = self.train.ids[self.train.places]
@@ -287,90 +393,56 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
     yield {"head": "width 8, similarity with counts", "make": trellis(8, **several)}
 
 
-def goals(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Say what is asked for, of which head, and what was found: differences to another head."""
+def check(rows: list[dict[str, Any]]) -> int:
+    """Print what we want and what was found; return 1 where a target is missed.
+
+    A small trellis should be close to the full softmax in P@1, a wide one to the adaptive softmax,
+    and neither below them in likelihood.
+    """
     done = {row["head"]: row for row in rows if "error" not in row}
-    found: list[list[Any]] = []
-
-    def compare(peer: str, ours: list[dict[str, Any]], points: float) -> None:
-        """Compare the best of ours: one that reaches both, if there is one, then by P@1."""
+    ours = [row for name, row in done.items() if "softmax" not in name]
+    small = [row for row in ours if row["parameters"] <= SMALL_HEAD]
+    wide = [row for row in ours if row["head"].startswith("width 32,")]
+    failed = False
+    for peer, group, points in (("full softmax", small, -0.3), ("adaptive softmax", wide, 0.0)):
         other = next((row for name, row in done.items() if name.startswith(peer)), None)
-        if other is None or not ours:
-            return
-
-        def differences(row: dict[str, Any]) -> tuple[float, float]:
-            return 100 * (row["P@1"] - other["P@1"]), row["NLL"] - other["NLL"]
-
-        def order(row: dict[str, Any]) -> tuple[bool, float]:
-            more, nll = differences(row)
-            return more >= points and nll <= 0, more
-
-        best = max(ours, key=order)
-        more, nll = differences(best)
-        found.append([best["head"], f"P@1 less that of {peer}, points", points, more])
-        found.append([best["head"], f"NLL less that of {peer} (at most)", 0.0, nll])
-
-    trellises = [row for name, row in done.items() if "softmax" not in name]
-    small = [row for row in trellises if row["parameters"] <= SMALL_HEAD]
-    compare("full softmax", small, -0.3)
-    compare("adaptive softmax", [r for r in trellises if r["head"].startswith("width 32,")], 0.0)
-    return found
-
-
-def report(result: dict[str, Any]) -> str:
-    about = result["about"]
-    lines = ["# The next token of Python's standard library", ""]
-    lines += [
-        "The same network before every head: embeddings of the previous "
-        f"{CONTEXT} tokens and two layers of ReLU units. Head parameters, seconds of training "
-        "(network and head), and figures on files that were held out. Each head's learning rate "
-        "is the best of a grid on validation files.",
-        "",
-        "*width 8* and so on are trellis heads. *frequency*: frequent tokens have short paths. "
-        "*frequency + similarity*: so they have, and among the tokens of one exit those that come "
-        "after the same tokens share edges. *then learned*: after a quarter of the training tokens "
-        "are re-assigned once, those whose mean hidden vectors are similar now share edges, and "
-        "training goes on.",
-        "",
-    ]
-    lines += [f"- {key}: {value}" for key, value in about.items()]
-    lines += ["", "| head | parameters | P@1 | R@5 | NLL | rate | seconds |"]
-    lines += ["|---|---:|---:|---:|---:|---:|---:|"]
-    lines += [table_row(row) for row in result["rows"]]
-    found = goals(result["rows"])
-    if found:
-        lines += [
-            "",
-            f"## Wanted and found, with at most {SMALL_HEAD:,} parameters, and at width 32",
-        ]
-        lines += ["", "| head | | wanted | found |", "|---|---|---:|---:|"]
-        lines += [f"| {head} | {what} | {want:g} | {got:+.3f} |" for head, what, want, got in found]
-    return "\n".join(lines) + "\n"
-
-
-def table_row(row: dict[str, Any]) -> str:
-    return f"| {row['head']} | {figures(row)}"
+        if other is None or not group:
+            continue
+        best = max(group, key=lambda row: row["P@1"])
+        more, nll = 100 * (best["P@1"] - other["P@1"]), best["NLL"] - other["NLL"]
+        good = more >= points and nll <= 0
+        failed |= not good
+        words = f"{best['head']} less {peer}: P@1 {more:+.2f} points, NLL {nll:+.3f}"
+        print(f"{'ok' if good else 'MISSED':7} {words}; wanted at least {points:+} and at most 0")
+    return int(failed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--corpus", type=Path, help="what stdlib_tokens.py wrote")
+    parser.add_argument("--corpus", type=Path, help="what --write-corpus wrote")
+    parser.add_argument(
+        "--write-corpus", type=Path, help="write the corpus of this Python, no more"
+    )
+    parser.add_argument("--check", action="store_true", help="only check what is stored")
     parser.add_argument("--small", action="store_true", help="few files, a small network")
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--files", type=int, help="of the library, with --small")
     parser.add_argument("--only", nargs="+", help="heads whose names have one of these words")
     parser.add_argument("--seconds", type=float, default=440, help="after which nothing is begun")
     options = parser.parse_args()
+    if options.check:
+        sys.exit(check(machine.read(NAME, options.output)["rows"]))
     torch.backends.cuda.matmul.allow_tf32 = True
     start = time.perf_counter()
     sizes = SMALL if options.small else Sizes()
     given = {"epochs": options.epochs, "files": options.files}
     sizes = Sizes(**{**vars(sizes), **{k: v for k, v in given.items() if v is not None}})
-    corpus = (
-        stdlib_tokens.load(options.corpus) if options.corpus else stdlib_tokens.read(sizes.files)
-    )
+    corpus = load_corpus(options.corpus) if options.corpus else read_corpus(sizes.files)
+    if options.write_corpus:
+        save_corpus(corpus, options.write_corpus)
+        return
     of = Experiment(corpus, sizes, options.device)
     about = machine.description("torch", "numpy")
     if options.device != "cpu":
@@ -395,10 +467,10 @@ def main() -> None:
             if result["rows"]:  # the first is the full softmax, slower than all others
                 longest = max(longest, time.perf_counter() - begun)
         result["rows"].append(row)
-        print(table_row(row), row.get("tried", ""), flush=True)
+        print(row, flush=True)
         about["took"] = f"{time.perf_counter() - start:.0f} s"
-        machine.write(options.output, "next_token", result, report(result))
-    print(report(result))
+        machine.write(NAME, result, options.output)
+    print("\n".join(tables.heads_table(result)))
 
 
 if __name__ == "__main__":

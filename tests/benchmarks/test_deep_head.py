@@ -12,40 +12,51 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+ROOT = Path(__file__).parent.parent.parent
 
 
 def rows_of(name, folder, *options):
-    """Run a benchmark; return the rows of its table."""
+    """Run a benchmark; return the rows that it stored."""
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / f"{name}.py", "--output", folder, *options],
+        [sys.executable, "-m", f"benchmarks.deep_head.{name}", "--output", folder, *options],
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    rows = json.loads((folder / f"{name}.json").read_text())["rows"]
+    stored = json.loads((folder / f"deep_head_{name}.json").read_text())
+    assert stored["about"]["command"].startswith(f"python -m benchmarks.deep_head.{name} ")
+    rows = stored["rows"]
     assert not [row["error"] for row in rows if "error" in row]
-    text = (folder / f"{name}.md").read_text()
-    assert all(row["head"] in text for row in rows)
     return {row["head"]: row for row in rows}
 
 
 def test_a_step_of_every_head_is_measured(tmp_path):
-    rows = rows_of("gpu_head", tmp_path, "--quick", "--device", "cpu")
+    rows = rows_of("step", tmp_path, "--quick", "--device", "cpu")
     full, ours = rows["nn.Linear + cross_entropy"], rows["TrellisSoftmax, width 8"]
     assert ours["parameters"] < full["parameters"] / 10
     assert ours["step ms"] > 0
 
 
 def test_a_process_that_dies_is_a_row_that_says_so(monkeypatch):
-    import gpu_head
+    from benchmarks.deep_head import step
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "ended with status 1" in gpu_head.attempt_apart(16, 1000, 60)["error"]
-    assert "stopped after" in gpu_head.attempt_apart(16, 1000, 0.01)["error"]
+    assert "ended with status 1" in step.attempt_apart(16, 1000, 60)["error"]
+    assert "stopped after" in step.attempt_apart(16, 1000, 0.01)["error"]
+
+
+def test_a_check_fails_where_a_head_is_too_slow(capsys):
+    from benchmarks.deep_head import step
+
+    ours, full = "TrellisSoftmax, width 8", "nn.Linear + cross_entropy"
+    rows = [{"head": ours, "step ms": 1.0}, {"head": full, "step ms": 50.0}]
+    rows = [{"C": 10**6, "in_features": 512, **row} for row in rows]
+    assert step.check(rows) == 0
+    assert step.check([{**rows[0], "step ms": 1.1}, rows[1]]) == 1
+    assert "MISSED" in capsys.readouterr().out
 
 
 def test_heads_learn_the_next_token(tmp_path):
@@ -86,8 +97,8 @@ def test_networks_learn_characters(tmp_path):
 
 def test_labels_of_an_exit_that_are_alike_share_edges():
     import torch
-    from label_paths import frequency_and_similarity
 
+    from benchmarks.deep_head.heads import frequency_and_similarity
     from ltls.torch import make_layout
 
     n, width = 5 + 2 * 8 + 3 * 64, 8
@@ -105,7 +116,8 @@ def test_labels_of_an_exit_that_are_alike_share_edges():
 
 def test_reassigned_labels_keep_their_scores_where_the_new_paths_can_say_them():
     import torch
-    from heads import Trellis
+
+    from benchmarks.deep_head.heads import Trellis
 
     torch.manual_seed(0)
     head = Trellis(6, 30, 4)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from benchmarks import machine
 from ltls import readers
-from ltls.atomic import replacing
 
 MULTI_LABEL = ("bibtex", "delicious", "rcv1sub1", "stackex_cs", "makupalat", "debtags")
 SINGLE_LABEL = ("banking77", "icd10cm", "debsrc", "amazon_video_next", "debfiles")
@@ -34,6 +37,23 @@ def find(folder: Path, name: str) -> list[Path] | None:
         matches = ((path, form.fullmatch(path.name)) for path in paths)
         found += [path for path, match in matches if match and plain(match[1]) == plain(name)][:1]
     return found if len(found) == 2 else None
+
+
+@functools.lru_cache(1)
+def train_and_test(name: str) -> tuple[readers.Dataset, readers.Dataset]:
+    """Read a data set of the folder that LTLS_DATA names, or end with what is missing."""
+    files = find(machine.data_folder(), name)
+    if files is None:
+        sys.exit(f"{name} is not in the folder that LTLS_DATA names")
+    train = readers.read(files[0])
+    test = readers.read(files[1], zero_based=train.zero_based)
+    test.X.resize(test.X.shape[0], train.X.shape[1])  # features that no training row has are idle
+    return train, test
+
+
+def targets(data: readers.Dataset, single_label: bool) -> Any:
+    """Return a label a row, or the indicator matrix."""
+    return data.y if single_label else data.Y
 
 
 def load(files: list[Path]) -> list[sp.csr_matrix]:
@@ -66,8 +86,9 @@ def prepare(source: Path, name: str, target: Path) -> Path | None:
         readers.write(folder / "train.txt", X, Y, "xmc")
         readers.write(folder / "test.txt", X_test, Y_test, "xmc")
         for part, matrix in zip(PARTS, matrices, strict=True):
-            with replacing(folder / f"{part}.npz") as path, path.open("wb") as stream:
-                sp.save_npz(stream, matrix, compressed=False)
+            unfinished = folder / f"{part}.part.npz"
+            sp.save_npz(unfinished, matrix, compressed=False)
+            unfinished.replace(folder / f"{part}.npz")
     return folder
 
 

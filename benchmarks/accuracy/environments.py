@@ -1,4 +1,4 @@
-"""Environments for the peers: each in a folder of its own, made by pip from pinned requirements.
+"""Processes of the contenders, and environments for the peers, made by pip from pinned packages.
 
 A peer's packages are what peers/NAME.txt says, dependencies included; peers/NAME.source.txt has
 what must be compiled, with those already there. They are found by PYTHONPATH and nothing else is,
@@ -8,11 +8,16 @@ so that an environment works the same for a Python that has no venv.
 from __future__ import annotations
 
 import glob
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
 
 REQUIREMENTS = Path(__file__).parent / "peers"
 NEW = ("3.12", "3.11", "3.10", "3.13")
@@ -27,8 +32,52 @@ PYTHONS = {
 }
 
 
-class SetupError(Exception):
+class RunError(Exception):
+    """A run ended without a result; says why."""
+
+
+class SetupError(RunError):
     """A peer's environment cannot be made here; says why."""
+
+
+def run(
+    script: Path, contender: str, data: Path, out: Path, settings: dict[str, Any], limit: float
+) -> dict[str, Any]:
+    """Run a script for a contender, in its environment and within a time limit.
+
+    Returns the measures that it writes; what it prints goes to a log beside the folder `out`.
+    """
+    start, variables = [sys.executable], dict(os.environ)
+    if contender != "ltls":
+        start, variables = command(contender, machine.BUILD / "peers")
+    paths = filter(None, (variables.get("PYTHONPATH"), str(machine.ROOT)))
+    variables["PYTHONPATH"] = os.pathsep.join(paths)  # after the peer's: scripts share contender.py
+    words = [*start, str(script), contender, str(data), str(out), json.dumps(settings)]
+    return compete(words, variables, out, limit)
+
+
+def compete(words: list[str], variables: dict[str, str], out: Path, limit: float) -> dict[str, Any]:
+    """Run a process, end it with all that it has started, and return its measures."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    log = out.with_suffix(".log")
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            words, env=variables, stdout=stream, stderr=stream, start_new_session=True
+        )
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise RunError(f"took longer than {limit:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if code:
+        lines = log.read_text(errors="replace").strip().splitlines()
+        raise RunError(f"exit status {code}: {lines[-1] if lines else 'no message'}")
+    measures: dict[str, Any] = json.loads((out / "measures.json").read_text())
+    return measures
 
 
 def interpreter(versions: tuple[str, ...]) -> str:

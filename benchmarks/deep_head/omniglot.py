@@ -8,14 +8,16 @@ frequent; codebooks are *random*, or *learned*: re-assigned once, after a quarte
 so that classes with similar mean hidden vectors share edges.
 
 The data set is looked for in the folder that --data or the environment variable LTLS_DATA names
-(omniglot_train.txt.xz, omniglot_test.txt.xz). Writes omniglot.{json,md} after every row, in under
-four minutes on an H200; torch, triton and numpy are all it needs:
+(omniglot_train.txt.xz, omniglot_test.txt.xz). Writes deep_head_omniglot.json after every row, in
+under four minutes on an H200; torch, triton and numpy are all it needs:
 
-    PYTHONPATH=src python benchmarks/omniglot.py --data FOLDER --output docs/benchmarks
+    PYTHONPATH=src python -m benchmarks.deep_head.omniglot --data FOLDER
 
 A small version, for a CPU:
 
-    OMP_NUM_THREADS=1 python benchmarks/omniglot.py --small --output /tmp/somewhere
+    OMP_NUM_THREADS=1 python -m benchmarks.deep_head.omniglot --small --output FOLDER
+
+`--check` trains nothing: it compares what is stored with what we want, and fails below that.
 """
 
 from __future__ import annotations
@@ -25,18 +27,28 @@ import itertools
 import lzma
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import machine
 import numpy as np
 import torch
-from heads import TOP, Full, Head, Trellis, figures
-from label_paths import Centroids, frequency_and_similarity
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+
+from benchmarks import machine, tables
+from benchmarks.deep_head.heads import (
+    TOP,
+    Centroids,
+    Full,
+    Head,
+    Trellis,
+    frequency_and_similarity,
+)
+
+NAME = "deep_head_omniglot"
 
 SIDE, BATCH = 35, 512
 REASSIGN_AFTER = 1 / 4  # of the training
@@ -225,35 +237,16 @@ def mixed(n_classes: int) -> Tensor:
     return torch.randperm(n_classes, generator=torch.Generator().manual_seed(1))
 
 
-def report(result: dict[str, Any]) -> str:
-    lines = ["# Omniglot: 1,623 handwritten characters", ""]
-    lines += [
-        "The paper's own experiment in kind: on small dense features a linear model on a trellis "
-        "fails, and a network on the same trellis does not. The same network before every head, "
-        "images bent a little at random but for the linear model; figures on drawers that were "
-        "held out. Codebooks are *random*, or *learned*: re-assigned once, after a quarter of the "
-        "training, so that characters with similar mean hidden vectors share edges.",
-        "",
-    ]
-    lines += [f"- {key}: {value}" for key, value in result["about"].items()]
-    lines += ["", "| network | head | head parameters | P@1 | R@5 | NLL | rate | seconds |"]
-    lines += ["|---|---|---:|---:|---:|---:|---:|---:|"]
-    lines += [table_row(row) for row in result["rows"]]
-    done = [row for row in result["rows"] if "error" not in row]
-    at = {r["head"]: r["P@1"] for r in done if r["network"] == "convolutional"}
-    full = at.pop("full softmax", None)
-    if full is not None and at:
-        best = max(at, key=lambda head: at[head])
-        lines += [
-            "",
-            f"Wanted of a trellis on the convolutional network: at most {WANTED:g} point of P@1 "
-            f"below the full softmax. Found: {100 * (at[best] - full):+.2f} points ({best}).",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def table_row(row: dict[str, Any]) -> str:
-    return f"| {row['network']} | {row['head']} | {figures(row)}"
+def check(rows: list[dict[str, Any]]) -> int:
+    """Print how far the best trellis is below the full softmax on the convolutional network."""
+    done = [row for row in rows if "error" not in row and row["network"] == "convolutional"]
+    at = {row["head"]: 100 * row["P@1"] for row in done}
+    full = at.pop("full softmax")
+    best = max(at, key=lambda head: at[head])
+    good = at[best] >= full - WANTED
+    words = f"{best} less full softmax: P@1 {at[best] - full:+.2f} points"
+    print(f"{'ok' if good else 'MISSED':7} {words}; wanted at least {-WANTED:+}")
+    return int(not good)
 
 
 def main() -> None:
@@ -263,8 +256,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="does it work at all?")
     parser.add_argument("--only", nargs="+", choices=EPOCHS, default=list(EPOCHS), help="networks")
+    parser.add_argument("--check", action="store_true", help="only check what is stored")
     parser.add_argument("--seconds", type=float, default=225, help="after which nothing is begun")
     options = parser.parse_args()
+    if options.check:
+        sys.exit(check(machine.read(NAME, options.output)["rows"]))
     if options.data is None:
         parser.error("--data must name the folder of the data set, or LTLS_DATA")
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -298,10 +294,10 @@ def main() -> None:
             longest[name] = max(longest[name], time.perf_counter() - begun)
         rows.append(row)
         rows.sort(key=lambda row: order.index(row["network"]))
-        print(table_row(row), flush=True)
+        print(row, flush=True)
         about["took"] = f"{time.perf_counter() - start:.0f} s"
-        machine.write(options.output, "omniglot", result, report(result))
-    print(report(result))
+        machine.write(NAME, result, options.output)
+    print("\n".join(tables.heads_table(result)))
 
 
 if __name__ == "__main__":

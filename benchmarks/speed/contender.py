@@ -1,9 +1,10 @@
 """One contender's speed on one data set, in a process of its own.
 
-    python speed_contender.py CONTENDER DATA OUT SETTINGS
+    python contender.py CONTENDER DATA OUT SETTINGS
 
-As contender.py, which it measures with a finer clock: training, loading, batches on one core and on
-two, single rows, memory. It runs in the contender's environment and imports nothing of ours.
+The contenders are those of benchmarks/accuracy, with a finer clock: training, loading, batches on
+one core and on two, single rows, memory. It runs in the contender's environment, which has this
+repository on its path, and imports nothing of ours but the other contenders.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import contender
 import numpy as np
+
+from benchmarks.accuracy import contender
 
 ROWS = 2000  # that are asked for one by one
 SECONDS = 3.0  # of repeating a batch

@@ -6,16 +6,18 @@ are Zipf-distributed. Times are medians between CUDA events of steps that follow
 fails, or does not fit into memory, says so and the rest goes on; cut-cross-entropy, which can leave
 a GPU unusable for the process that called it, has a process of its own.
 
-Writes gpu_head.{json,md} after every point, in under five minutes on an H200; torch, triton and
+Writes deep_head_step.json after every point, in under five minutes on an H200; torch, triton and
 numpy are all it needs (and cut-cross-entropy, if it is to be measured; PYTHONPATH may name a folder
 that has it):
 
-    PYTHONPATH=src python benchmarks/gpu_head.py --output docs/benchmarks
-    PYTHONPATH=src:FOLDER python benchmarks/gpu_head.py --output docs/benchmarks
+    PYTHONPATH=src python -m benchmarks.deep_head.step
+    PYTHONPATH=src:FOLDER python -m benchmarks.deep_head.step
 
 To see that it works at all, in seconds and without a GPU:
 
-    python benchmarks/gpu_head.py --quick --device cpu --output /tmp/somewhere
+    python -m benchmarks.deep_head.step --quick --device cpu --output FOLDER
+
+`--check` measures nothing: it compares what is stored with what we want, and fails below that.
 """
 
 from __future__ import annotations
@@ -30,14 +32,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import machine
 import torch
-from heads import TOP, Adaptive, CutCrossEntropy, Full, Trellis
 from torch import Tensor
+
+from benchmarks import machine
+from benchmarks.deep_head.heads import TOP, Adaptive, CutCrossEntropy, Full, Trellis
+
+NAME = "deep_head_step"
 
 BATCH, IN_FEATURES, CLASSES = 4096, (512, 1024), (10**4, 10**5, 10**6, 10**7)
 WIDTHS = (2, 8, 32)
@@ -46,6 +52,12 @@ CUTOFFS = ((2_000, 20_000, 200_000, 2_000_000), (10_000, 100_000, 1_000_000))
 SECONDS_PER_TIMING = 0.3
 SECONDS_APART = 60  # for one head in a process of its own
 TOO_LARGE = "does not fit"
+WANTED = [  # of whom, which figure, how many times ours
+    ("nn.Linear + cross_entropy", "step ms", 50),
+    ("nn.Linear + cross_entropy", "memory", 100),
+    ("AdaptiveLogSoftmaxWithLoss", "step ms", 5),
+    ("TrellisSoftmax, width 8, not fused", "step ms", 4),
+]
 # How often weights pass through memory in a step: read by two products, their gradient written
 # and read, weight and both moments of AdamW read and written.
 PASSES_OF_WEIGHTS = 10
@@ -235,9 +247,11 @@ def attempt(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[
 
 def attempt_apart(in_features: int, n_classes: int, seconds: float) -> dict[str, Any]:
     """Measure what is to run apart in a process of its own."""
-    command = [sys.executable, __file__, "--apart", str(in_features), str(n_classes)]
+    command = [sys.executable, "-m", __spec__.name, "--apart", str(in_features), str(n_classes)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, cwd=machine.ROOT
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"stopped after {seconds:.0f} s"}
     try:
@@ -264,74 +278,24 @@ def faster(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(best.values())
 
 
-def goals(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Say what is asked for at a million classes, and what was found."""
-    found = []
+def ratios(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float]]:
+    """Yield what is compared at a million classes and width 8, what we want, and what was found."""
     for size in sorted({row["in_features"] for row in rows}):
         at = {r["head"]: r for r in rows if r["C"] == 10**6 and r["in_features"] == size}
-
-        def ratio(
-            other: str, key: str, at: dict[str, Any] = at, ours: str = "TrellisSoftmax, width 8"
-        ) -> float | None:
-            top, below = at.get(other, {}).get(key), at.get(ours, {}).get(key)
-            return top / below if top and below else None
-
-        full, adaptive = "nn.Linear + cross_entropy", "AdaptiveLogSoftmaxWithLoss"
-        top = at.get("TrellisSoftmax, width 8", {}).get(f"top-{TOP} ms")
-        found += [
-            [size, "times faster than nn.Linear", 50, ratio(full, "step ms")],
-            [size, "times less memory than nn.Linear", 100, ratio(full, "memory")],
-            [size, "times faster than adaptive softmax", 5, ratio(adaptive, "step ms")],
-            [
-                size,
-                "fused, times faster than not fused",
-                4,
-                ratio("TrellisSoftmax, width 8, not fused", "step ms"),
-            ],
-            [size, f"top-{TOP} of {BATCH:,} rows, milliseconds (at most)", 1, top],
-        ]
-    return found
+        ours = at.get("TrellisSoftmax, width 8", {})
+        for other, figure, wanted in WANTED:
+            theirs, own = at.get(other, {}).get(figure), ours.get(figure)
+            if theirs and own:
+                yield f"{size} inputs, {figure} of {other}, times ours", wanted, theirs / own
 
 
-def report(result: dict[str, Any]) -> str:
-    lines = ["# One training step of an output layer", ""]
-    lines += [
-        f"Forward, backward and AdamW of the head alone, batch {result['batch']:,}, "
-        "Zipf-distributed targets, float32 weights; medians. *memory* is the peak above the "
-        "input. *of bandwidth* is the time that the bytes which a step has to move take at the "
-        "measured bandwidth, as a fraction of the step's time. Rows with *bf16* run under "
-        "autocast.",
-        "",
-    ]
-    lines += [f"- {key}: {value}" for key, value in result["about"].items()]
-    lines += [f"- measured bandwidth: {result['bandwidth'] / 1e12:.3f} TB/s, read and written"]
-    found = [goal for goal in result.get("goals", []) if goal[3] is not None]
-    if found:
-        lines += ["", "At a million classes, width 8:", ""]
-        lines += ["| in_features | | wanted | found |", "|---:|---|---:|---:|"]
-        lines += [f"| {size} | {what} | {want} | {got:.3g} |" for size, what, want, got in found]
-    keys = sorted({(row["in_features"], row["C"]) for row in result["rows"]})
-    for size, n_classes in keys:
-        lines += ["", f"## in_features {size}, {n_classes:,} classes", ""]
-        lines += [f"| head | parameters | step, ms | memory, MB | of bandwidth | top-{TOP}, ms |"]
-        lines += ["|---|---:|---:|---:|---:|---:|"]
-        rows = [r for r in result["rows"] if (r["in_features"], r["C"]) == (size, n_classes)]
-        lines += [table_row(row, result["bandwidth"]) for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def table_row(row: dict[str, Any], bandwidth: float) -> str:
-    name = row["head"]
-    if "cutoffs" in row:
-        name += f", cutoffs {', '.join(f'{c:,}' for c in row['cutoffs'])}"
-    if "error" in row:
-        return f"| {name} | | {row['error']} | | | |"
-    memory = f"{row['memory'] / 1e6:,.1f}" if "memory" in row else ""
-    fraction = row["bytes"] / bandwidth / row["step ms"] * 1e3
-    top = row.get(f"top-{TOP} ms", "")
-    top = f"{top:.3f}" if isinstance(top, float) else top
-    size = f"{row['parameters']:,}"
-    return f"| {name} | {size} | {row['step ms']:.3f} | {memory} | {fraction:.2f} | {top} |"
+def check(rows: list[dict[str, Any]]) -> int:
+    """Print what we want and what was found; return 1 where a target is missed."""
+    failed = False
+    for words, wanted, found in ratios(rows):
+        failed |= found < wanted
+        print(f"{'ok' if found >= wanted else 'MISSED':7} {words}: {found:.3g}, wanted {wanted}")
+    return int(failed)
 
 
 def main() -> None:
@@ -340,8 +304,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it work at all?")
     parser.add_argument("--seconds", type=float, default=230, help="after which nothing is begun")
+    parser.add_argument("--check", action="store_true", help="only check what is stored")
     parser.add_argument("--apart", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.check:
+        sys.exit(check(machine.read(NAME, options.output)["rows"]))
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.manual_seed(0)
     start = time.perf_counter()
@@ -355,7 +322,7 @@ def main() -> None:
     about = machine.description("torch", "numpy")
     if device.is_gpu:
         about["gpu"] = torch.cuda.get_device_name()
-        about["triton"] = machine.version("triton")
+        about["triton"] = version("triton")
     about["TF32 products"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
     if not importlib.util.find_spec("cut_cross_entropy"):
         about["cut-cross-entropy"] = "not installed, left out"
@@ -379,12 +346,10 @@ def main() -> None:
             else:
                 row |= attempt(case, x, y, device)
             here.append(row)
-            print(f"{size} {n_classes:,} {table_row(row, result['bandwidth'])}", flush=True)
+            print(row, flush=True)
         rows += faster(here)
-        result["goals"] = goals(rows)
         about["took"] = f"{time.perf_counter() - start:.0f} s"
-        machine.write(options.output, "gpu_head", result, report(result))
-    print(report(result))
+        machine.write(NAME, result, options.output)
 
 
 if __name__ == "__main__":
