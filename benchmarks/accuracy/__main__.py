@@ -115,7 +115,11 @@ def main() -> None:
             and run_missing(method, name, folder, args.seeds, args.limit, args.fresh)
         ]
         of = results.read_all([name]).get(name, {})
-        results.intervals(name, of, fresh)
+        against = results.intervals(name, of, fresh)
+        best, known = against.get("peer"), against.get("intervals", {})
+        if missing := [method for method in fresh if best and method not in (best, *known)]:
+            words = f"no confidence interval of {', '.join(missing)}: run {best} here, too"
+            machine.say(f"{name}: {words} (--fresh --methods {best})")
         print("\n".join(report.set_table(name, of)))
 
 

@@ -81,7 +81,9 @@ def main() -> None:
             measures = run(CHOICE[method], name, folder, args.limit)
             found.setdefault(name, {})[method] = measures
             machine.say(f"{name}, {method}: {measures}")
-    result = {"about": machine.description("numpy", "scipy"), "sets": found}
+    about = machine.description("numpy", "scipy")
+    about["command"] = "python -m benchmarks.speed"  # some of it may be of earlier runs
+    result = {"about": about, "sets": found}
     machine.write("speed", result)
     print("\n".join(tables.speed(result)))
 

@@ -50,6 +50,15 @@ def test_what_is_stored_was_measured_by_a_script_that_exists():
         assert (ROOT / f"{module}.py").exists() or (ROOT / module / "__main__.py").exists()
 
 
+def test_make_runs_every_benchmark_that_needs_no_gpu():
+    makefile = (ROOT / "Makefile").read_text()
+    for path in machine.RESULTS.glob("*.json"):
+        words = measured(path.stem)["about"]["command"].split()[2:]
+        name, *command = words[0].removeprefix("benchmarks."), *words[1:2]
+        if not name.startswith("deep_head"):
+            assert re.search(rf"\b{' '.join([name, *command])}\b", makefile), path
+
+
 def test_no_result_holds_data_of_single_rows():
     for path in machine.RESULTS.rglob("*.json"):
         assert path.stat().st_size < 30_000, path
