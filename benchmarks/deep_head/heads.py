@@ -5,6 +5,8 @@ A head has a loss to train by, its most probable labels, and the bytes that a tr
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -133,6 +135,26 @@ class Trellis(Head):
         self.softmax = TrellisSoftmax.from_linear(
             linear, old.width, assignment=paths, counts=counts, fused=old.fused
         )
+
+
+# Training and testing a network with a head
+
+
+def schedule(step: int, steps: int) -> float:
+    """Return what to multiply a learning rate with: warm-up, then a cosine down to 0."""
+    return min(1, (step + 1) / (0.05 * steps)) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+@torch.no_grad()
+def scores_of(head: Head, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Return P@1, recall@5 and the mean negative log-likelihood of hidden vectors and labels."""
+    n, nll, right = 0, 0.0, [0.0] * TOP
+    for hidden, y in batches:
+        found = (head.top(hidden) == y[:, None]).sum(0)
+        right = [a + b for a, b in zip(right, found.tolist(), strict=True)]
+        nll += head.loss(hidden, y).item() * len(y)
+        n += len(y)
+    return {"P@1": right[0] / n, "R@5": sum(right) / n, "NLL": nll / n}
 
 
 # Codebooks: which labels share edges

@@ -48,7 +48,6 @@ from torch import Tensor, nn
 
 from benchmarks import machine, tables
 from benchmarks.deep_head.heads import (
-    TOP,
     Adaptive,
     Centroids,
     Full,
@@ -56,6 +55,8 @@ from benchmarks.deep_head.heads import (
     Trellis,
     cooccurrence,
     frequency_and_similarity,
+    schedule,
+    scores_of,
 )
 
 NAME = "deep_head_next_token"
@@ -244,9 +245,8 @@ class Experiment:
                 moments = {p: s for p, s in optimizer.state.items() if p in set(body.parameters())}
                 optimizer = self.optimizer(body, head, rate)
                 optimizer.state.update(moments)
-            scale = min(1, (step + 1) / (0.05 * steps)) * (1 + math.cos(math.pi * step / steps)) / 2
             for group in optimizer.param_groups:
-                group["lr"] = scale * group["full rate"]
+                group["lr"] = schedule(step, steps) * group["full rate"]
             optimizer.zero_grad()
             head.loss(body(x), y).backward()
             optimizer.step()
@@ -279,16 +279,8 @@ class Experiment:
     @torch.no_grad()
     def score(self, body: Body, head: Head, windows: Windows, most: int) -> dict[str, float]:
         """Return P@1, recall@5 and the mean negative log-likelihood."""
-        nll = torch.zeros((), dtype=torch.float64, device=self.device)
-        right = torch.zeros(TOP, device=self.device)
-        places = windows.places[:most]
-        for part in places.split(4096):
-            x, y = windows.at(part)
-            hidden = body(x)
-            nll += head.loss(hidden, y) * len(y)
-            right += (head.top(hidden) == y[:, None]).sum(0)
-        found = (right.cumsum(0) / len(places)).tolist()
-        return {"P@1": found[0], "R@5": found[-1], "NLL": nll.item() / len(places)}
+        parts = (windows.at(part) for part in windows.places[:most].split(4096))
+        return scores_of(head, ((body(x), y) for x, y in parts))
 
     def tune(self, make: Callable[[], Head]) -> dict[float, float]:
         """Return the validation likelihoods of learning rates after short runs."""

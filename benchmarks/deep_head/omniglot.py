@@ -40,12 +40,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from benchmarks import machine, tables
 from benchmarks.deep_head.heads import (
-    TOP,
     Centroids,
     Full,
     Head,
     Trellis,
     frequency_and_similarity,
+    schedule,
+    scores_of,
 )
 
 NAME = "deep_head_omniglot"
@@ -154,9 +155,8 @@ class Experiment:
                 optimizer = optimizers()
             first = step % per_epoch * BATCH
             some = order[first : first + BATCH]
-            scale = min(1, (step + 1) / (0.05 * steps)) * (1 + math.cos(math.pi * step / steps)) / 2
             for group in optimizer.param_groups:
-                group["lr"] = rate * scale
+                group["lr"] = schedule(step, steps) * rate
             x = images[some] if name == "linear" else bent(images[some])
             x = x.contiguous(memory_format=torch.channels_last)
             optimizer.zero_grad()
@@ -190,15 +190,13 @@ class Experiment:
     @torch.no_grad()
     def score(self, body: nn.Module, head: Head, rows: tuple[Tensor, Tensor]) -> dict[str, float]:
         """Return P@1, recall@5 and the mean negative log-likelihood."""
-        right, nll = torch.zeros(TOP, device=self.device), 0.0
-        for x, y in zip(*(part.split(2048) for part in rows), strict=True):
+
+        def hidden(x: Tensor) -> Tensor:
             with self.cast():
-                hidden = body(x)
-            right += (head.top(hidden.float()) == y[:, None]).sum(0)
-            nll += head.loss(hidden.float(), y).item() * len(y)
-        n = len(rows[1])
-        found = (right.cumsum(0) / n).tolist()
-        return {"P@1": found[0], "R@5": found[-1], "NLL": nll / n}
+                return body(x).float()
+
+        parts = zip(*(part.split(2048) for part in rows), strict=True)
+        return scores_of(head, ((hidden(x), y) for x, y in parts))
 
     def run(self, name: str, case: dict[str, Any], epochs: int) -> dict[str, Any]:
         """Tune, train and test one network with one head."""

@@ -113,37 +113,3 @@ def test_a_label_of_all_rows_comes_first_and_one_missing_from_a_part_does_no_har
     model = TopLabelsLR(3, random_state=0).fit(X, Y)
     assert (model.predict_topk(X, 1)[0] == 2).all()
     assert model.score(X, Y) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"n_labels": 0}, "n_labels must be an integer of at least 1, got 0"),
-        ({"n_labels": 2.5}, r"n_labels must be an integer of at least 1, got 2\.5"),
-        ({"n_labels": 2, "C_grid": []}, r"C_grid must hold positive numbers, got \[\]"),
-        ({"n_labels": 2, "C_grid": [1, -1]}, "C_grid must hold positive numbers"),
-        ({"n_labels": 2, "validation_fraction": 1}, "validation_fraction must be between 0 and 1"),
-    ],
-)
-def test_bad_parameters_are_named(rows, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        TopLabelsLR(**arguments).fit(*rows)
-
-
-def test_bad_data_is_named(rows):
-    X, Y = rows
-    with pytest.raises(ValueError, match="Y must have the 600 rows of X, got 5"):
-        TopLabelsLR(2).fit(X, Y[:5])
-    with pytest.raises(ValueError, match="must name at least one label, got none"):
-        TopLabelsLR(2).fit(X, sp.csr_matrix((600, 8)))
-    with pytest.raises(ValueError, match="X must have at least 2 rows"):
-        TopLabelsLR(2).fit(X[:1], [3])
-    with pytest.raises(ValueError, match="NaN"):
-        TopLabelsLR(2).fit([[np.nan], [1.0]], [0, 1])
-    model = TopLabelsLR(2, C_grid=[1]).fit(X, Y)
-    with pytest.raises(ValueError, match="X must have 20 features, got 3"):
-        model.predict_topk(X[:, :3], 1)
-    with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
-        model.predict_topk(X, 0)
-    with pytest.raises(ValueError, match="n_labels must be an integer of at least 1, got 0"):
-        oracle([0], [0], 0)
