@@ -3,7 +3,7 @@
 On a machine with a CUDA device, pytest, torch, triton and numpy are all that this needs, and no
 compiled engine:
 
-    PYTHONPATH=src python -m pytest --noconftest -m gpu tests/test_gpu_kernels.py
+    PYTHONPATH=src python -m pytest --noconftest -m gpu tests/torch/test_gpu_kernels.py
 
 With TRITON_INTERPRET=1 the kernels run on the CPU, fewer cases of them; test_torch_kernels.py does
 that.
