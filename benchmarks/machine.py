@@ -33,7 +33,7 @@ def description(*packages: str) -> dict[str, str]:
 
     machine = f"{processor()}, {os.cpu_count()} cores"
     try:
-        from ltls import _engine
+        from ltls.core import _engine
     except ImportError:
         machine += ", no compiled engine"
     else:

@@ -3,6 +3,7 @@
     python -m benchmarks.micro readers        reading text files beside scikit-learn's parser
     python -m benchmarks.micro programs       dynamic programs to 10¹² classes, and torch-struct
     python -m benchmarks.micro growth         time and memory against classes, rows and non-zeros
+    python -m benchmarks.micro rows           training rate through `fit`, to ten million rows
     python -m benchmarks.micro instructions   instructions per row; fails where they grew by a tenth
 
 `growth --quick` measures fewer points and stores nothing. `instructions` counts under callgrind,
@@ -32,8 +33,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks import machine, tables
-from ltls import RandomCodebook, Trellis
+from ltls import LTLSClassifier, RandomCodebook, Trellis
+from ltls.core import _engine
+from ltls.features.rows import engine_features
+from ltls.linear.trainable import TrainableWeights
+from ltls.model.decoder import Decoder
 from ltls.readers import Dataset, read
+from ltls.structure.losses import LOSSES
 
 # Readers: plain files of the XMC format into CSR matrices
 
@@ -231,24 +237,26 @@ def time_step(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict
     The estimator keeps a table of its classes, which a billion of them would not fit into: this
     calls the layer below it.
     """
-    from ltls.decoding import Decoder
-    from ltls.linear import Learner, engine_features
-
     X = power_law_rows(n_rows, non_zeros)
     before = resident()
     trellis, book = Trellis(n_classes, 2), RandomCodebook(n_classes)
-    how: dict[str, Any] = {"adagrad": True, "average": False, "settings": {}}
-    learner = Learner(trellis, 1, N_FEATURES, intercept=True, unit_length=False, **how)
+    weights = TrainableWeights(
+        trellis, 1, N_FEATURES, intercept=True, unit_length=False,
+        adagrad=True, average=False, settings={},
+    )  # fmt: skip
     labels = np.random.default_rng(1).integers(n_classes, size=n_rows)
     paths = book.path_of(labels)[None]
     features = engine_features(X, True, False)
     order, ptr = np.arange(n_rows), np.arange(n_rows + 1)
+    task = _engine.TrainTask(
+        trellis.engine, features, ptr, labels, paths, None, [],
+        loss="softmax", multilabel=False, ranking_multiplier=1,
+    )  # fmt: skip
 
-    def learn() -> None:
-        learner.learn(
-            trellis, features, order, ptr, labels, paths, example_weights=None, codebooks=[],
-            loss="softmax", multilabel=False, rate=0.3, threshold=0.0, count_hits=False,
-            ranking_multiplier=1, batch=1, n_jobs=1,
+    def train() -> None:
+        task.run(
+            weights.values, weights.squares, weights.sums, order, step=1, learning_rate=0.3,
+            threshold=0.0, count_hits=False, batch_size=1, n_jobs=1,
         )  # fmt: skip
 
     found: dict[str, Any] = {
@@ -256,16 +264,13 @@ def time_step(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict
         "N": n_rows,
         "nnz": non_zeros,
         "edges": trellis.n_edges,
-        "training step": shortest(learn, repeats) / n_rows * 1e6,
-        "model bytes": learner.weights.nbytes,
+        "training step": shortest(train, repeats) / n_rows * 1e6,
+        "model bytes": weights.values.nbytes,
     }
-    decoder, linear, some = (
-        Decoder(trellis, [book], n_classes, "softmax"),
-        learner.model(0),
-        min(n_rows, 5000),
-    )
+    decoder = Decoder(trellis, [book], n_classes, LOSSES["softmax"])
+    some = min(n_rows, 5000)
     for k in KS:
-        predictor = decoder.predictor(linear, k)
+        predictor = decoder.predictor(weights.for_prediction(0), k)
         ids, scores = np.empty((some, k), np.int64), np.empty((some, k), np.float32)
 
         def predict(predictor: Any = predictor, ids: Any = ids, scores: Any = scores) -> None:
@@ -300,13 +305,40 @@ def growth(options: argparse.Namespace) -> dict[str, Any]:
     return {"about": machine.description("numpy", "scipy"), "series": series}
 
 
+# The training rate through `fit`, where everything that a user waits for counts
+
+FIT_ROWS = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
+
+
+def time_fit(n_rows: int, repeats: int) -> dict[str, Any]:
+    """Return rows per processor second of one epoch of `fit` on rows of ten non-zeros."""
+    X = power_law_rows(n_rows, 10)
+    y = np.random.default_rng(1).integers(1000, size=n_rows)
+    seconds = []
+    for _ in range(repeats):
+        model = LTLSClassifier(2, 1, embedding_dim=0, epochs=1, validation_fraction=0)
+        start = time.process_time()
+        model.fit(X, y)
+        seconds.append(time.process_time() - start)
+    return {"rows": n_rows, "seconds": statistics.median(seconds)}
+
+
+def rows(options: argparse.Namespace) -> dict[str, Any]:
+    found = []
+    for n_rows in FIT_ROWS:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            found.append(pool.apply(time_fit, (n_rows, 3)))
+        print(found[-1], flush=True)
+    return {"about": machine.description("numpy", "scipy"), "fits": found}
+
+
 # Instructions of the hot paths. Kernels compiled for AVX2 with the flags of CMakeLists.txt; counts
 # depend on the compiler, so that there is a baseline for each that was used.
 
 BASELINE = Path(__file__).with_name("instructions.json")
 FLAGS = ["-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-w"]
-FLAGS += ["-mavx2", "-mfma", "-mbmi", "-mbmi2"]
-SOURCES = ["benchmarks/instructions.cpp", "cpp/kernels.cpp", "cpp/dispatch.cpp"]
+FLAGS += ["-mavx2", "-mfma", "-mbmi", "-mbmi2", "-Icpp"]
+SOURCES = ["benchmarks/instructions.cpp", "cpp/kernels/kernels.cpp", "cpp/kernels/dispatch.cpp"]
 HOT_PATHS = {"score": 200, "top5": 50, "update": 50}  # and how often to repeat each
 ROWS_A_REPEAT = 64
 MOST = 1.1  # times the baseline
@@ -358,7 +390,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="name", required=True)
-    for command in (readers, programs, growth, instructions):
+    for command in (readers, programs, growth, rows, instructions):
         commands.add_parser(command.__name__).set_defaults(run=command)
     commands.choices["growth"].add_argument("--quick", action="store_true")
     commands.choices["instructions"].add_argument("--update", action="store_true")

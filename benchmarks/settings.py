@@ -4,7 +4,7 @@
     python -m benchmarks.settings rounding    accuracy and file size of float32, float16 and int8
     python -m benchmarks.settings threads     speed-up of a second thread
     python -m benchmarks.settings tuning      the defaults beside what a minute of tuning finds
-    python -m benchmarks.settings compare --sets bibtex -- rescore=0 rescore=0,normalize=False
+    python -m benchmarks.settings compare --sets bibtex -- embedding_dim=0 embedding_dim=0,normalize=False
 
 `compare` prints P@1 of the defaults and of any other settings, and stores nothing. It and
 `codebooks` hold out a fifth of the training rows and never read test rows.
@@ -30,6 +30,8 @@ from sklearn.model_selection import train_test_split
 from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier, Trellis, load, readers
 from ltls.metrics import precision_at_k
+from ltls.structure.policies import POLICIES, LabelStats
+from ltls.training.build import label_vectors
 from ltls.tuning import SEARCH_SPACE, precision_at_1, tune
 
 
@@ -54,7 +56,13 @@ def held_out(name: str, seed: int, **settings: Any) -> tuple[float, float]:
 
 
 def codebooks(options: argparse.Namespace) -> dict[str, Any]:
-    how = {"rescore": 0, "epochs": 5, "learning_rate": 0.3, "validation_fraction": 0, "n_jobs": 1}
+    how = {
+        "embedding_dim": 0,
+        "epochs": 5,
+        "learning_rate": 0.3,
+        "validation_fraction": 0,
+        "n_jobs": 1,
+    }
     shapes = [
         {"set": name, "width": width, "n_trellises": n, "codebook": policy}
         for name in options.sets
@@ -77,8 +85,6 @@ def codebooks(options: argparse.Namespace) -> dict[str, Any]:
 
 def a_million_labels(n_labels: int = 10**6, n_values: int = 10**7) -> list[float]:
     """Return processor seconds of similarity codebooks for three trellises of width 8."""
-    from ltls.assignment import assign  # without learning 10⁶ labels, which the estimator would
-
     n_features = 100_000
     rng = np.random.default_rng(0)
     indices = (n_features * rng.random(n_values) ** 3).astype(np.int32)
@@ -89,9 +95,9 @@ def a_million_labels(n_labels: int = 10**6, n_values: int = 10**7) -> list[float
     seconds = []
     for seed in range(3):
         start = time.process_time()
-        state = np.random.RandomState(seed)
-        ones = np.ones(n_labels, np.int64)
-        assign("similarity", Trellis(n_labels, 8), 3, X, each, each[:-1], ones, state)
+        # Without training, which the estimator would do.
+        stats = LabelStats(n_labels, vectors=label_vectors(X, each, each[:-1], n_labels))
+        POLICIES["similarity"].initial(Trellis(n_labels, 8), 3, stats, np.random.RandomState(seed))
         seconds.append(time.process_time() - start)
     return seconds
 
@@ -102,7 +108,7 @@ def a_million_labels(n_labels: int = 10**6, n_values: int = 10**7) -> list[float
 def rounding(options: argparse.Namespace) -> dict[str, Any]:
     models: dict[str, dict[str, Any]] = {
         "defaults": {},
-        "width 2": {"width": 2, "n_trellises": 1, "rescore": 0},
+        "width 2": {"width": 2, "n_trellises": 1, "embedding_dim": 0},
     }
     result: dict[str, Any] = {"about": machine.description("numpy"), "sets": {}}
     for name in options.sets:
@@ -159,7 +165,7 @@ def time_training(train: readers.Dataset, test: readers.Dataset) -> dict[str, di
         for way, settings in BATCHES.items():
             epochs: Any = 1 if large else "auto"
             start = time.perf_counter()
-            model, _ = fitted(train.X, y, n_trellises=1, rescore=0, epochs=epochs, **settings)
+            model, _ = fitted(train.X, y, n_trellises=1, embedding_dim=0, epochs=epochs, **settings)
             times[way].append(time.perf_counter() - start)
             found[way] = precision_at_k(y_test, model.predict_topk(test.X, 1)[0])
     return {way: {"p1": found[way], "seconds": statistics.median(times[way])} for way in BATCHES}

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.machine import source, table
 
 Result = dict[str, Any]
-WIDTH2 = "`LTLSClassifier(width=2, n_trellises=1, rescore=0)`"
+WIDTH2 = "`LTLSClassifier(width=2, n_trellises=1, embedding_dim=0)`"
 TOOLS = {
     "default": "`LTLSClassifier()`",
     "width2": "ltls, one trellis of width 2",
@@ -108,6 +108,14 @@ def growth(result: Result) -> list[str]:
         for row in result["series"]["C"]
     ]
     return captioned(table(["classes", "edges", *series, "model [MB]"], rows, 0), result)
+
+
+def rows(result: Result) -> list[str]:
+    cells = [
+        [f"{fit['rows']:,}", f"{fit['seconds']:.1f}", f"{fit['rows'] / fit['seconds']:,.0f}"]
+        for fit in result["fits"]
+    ]
+    return captioned(table(["rows", "processor time [s]", "rows/s"], cells, 0), result)
 
 
 def readers(result: Result) -> list[str]:
@@ -361,6 +369,7 @@ TABLES: dict[str, Callable[[Result], list[str]]] = {
         readers,
         programs,
         growth,
+        rows,
         codebooks,
         rounding,
         threads,

@@ -59,7 +59,7 @@ def svm(train: Texts, test: Texts) -> dict[str, float]:
     """Learn one-vs-all on the same features."""
     from sklearn.svm import LinearSVC
 
-    vectoriser = TextClassifier(epochs=1).fit(*train).vectoriser_
+    vectoriser = TextClassifier(epochs=1).fit(*train).vectorizer_
     X, Z = vectoriser.transform(train[0]), vectoriser.transform(test[0])
     start = time.perf_counter()
     model = LinearSVC(random_state=0).fit(X, train[1])

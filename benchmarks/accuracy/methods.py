@@ -79,7 +79,7 @@ OURS = (
     Method("paper", "`presets.paper()`", "ltls", {"preset": "paper", "epochs": 5}, SEEDS),
     Method("default", "`LTLSClassifier()`", "ltls", {}, SEEDS),
     Method("tuned", "`ltls.tuning.tune`, one minute", "ltls", {"tune_seconds": 60}, 1),
-    Method("no_reranker", "`LTLSClassifier(rescore=0)`", "ltls", {"rescore": 0}, SEEDS),
+    Method("no_reranker", "`LTLSClassifier(embedding_dim=0)`", "ltls", {"embedding_dim": 0}, SEEDS),
     *(
         Method(
             f"size_of_{peer.name}",

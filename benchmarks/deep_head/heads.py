@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from ltls.splits import split_along_axes
+from ltls.structure.axes import label_axes
+from ltls.structure.splits import split_along_axes
 from ltls.torch import TrellisSoftmax, make_layout
-from ltls.torch.assignment import label_axes
 
 TOP = 5
 # Passes of float32 numbers through memory in a step.
@@ -181,7 +181,9 @@ def frequency_and_similarity(
         axes = np.repeat(np.arange(n, dtype=np.float64)[:, None], i + 1, 1)
         n_similar = max(0, i - by_frequency)
         if n_similar:
-            axes[:, :n_similar] = label_axes(features[labels.to(features.device)], n, n_similar)
+            vectors = features[labels.to(features.device)].double().cpu().numpy()
+            centred = vectors - vectors.mean(axis=0)
+            axes[:, :n_similar] = label_axes(centred, n_similar, np.random.RandomState(0))
         paths[labels] = first + torch.from_numpy(split_along_axes(make_layout(n, width), axes))
     return paths
 

@@ -5,5 +5,5 @@
 
 from importlib.util import find_spec
 
-HAS_ENGINE = find_spec("ltls._engine") is not None
+HAS_ENGINE = find_spec("ltls.core._engine") is not None
 HAS_TRITON = find_spec("triton") is not None

@@ -3,10 +3,9 @@
 On a machine with a CUDA device, pytest, torch, triton and numpy are all that this needs, and no
 compiled engine:
 
-    PYTHONPATH=src python -m pytest --noconftest -m gpu tests/torch/test_gpu_kernels.py
+    PYTHONPATH=src:tests/support python -m pytest --noconftest -m gpu tests/torch/ops
 
-With TRITON_INTERPRET=1 the kernels run on the CPU, fewer cases of them; test_torch_kernels.py does
-that.
+With TRITON_INTERPRET=1 fewer cases run on the CPU, in Triton's interpreter; test_triton.py does so.
 """
 
 import copy
@@ -16,12 +15,13 @@ import os
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
-pytest.importorskip("triton", reason="needs triton, which `make test-all` installs")
+torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+pytest.importorskip("triton", reason="needs triton: run make test-all")
 
 from reference import Graph  # noqa: E402
 
-from ltls.torch import TrellisSoftmax, launches, make_layout, operators, unfused  # noqa: E402
+from ltls.torch import TrellisSoftmax, make_layout  # noqa: E402
+from ltls.torch.ops import custom, launch, reference  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -112,7 +112,7 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
     paths = rng.integers(n_classes, size=(rows, 1))
     paths[-1] = -1
     given = torch.tensor(paths, device=device)
-    found, total, values = launches.forward(h, given, layout)
+    found, total, values = launch.forward(h, given, layout)
     with np.errstate(invalid="ignore"):
         log_probs = scores - totals[:, None]
     expected = np.where(paths >= 0, log_probs[places[:, None], paths], 0)
@@ -120,24 +120,24 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
 
     path_grads, total_grads = rng.normal(size=(rows, 1)), rng.normal(size=rows)
     grads = [torch.tensor(g, dtype=total.dtype, device=device) for g in (path_grads, total_grads)]
-    grad = launches.backward(h, given, total, values, *grads, layout)
+    grad = launch.backward(h, given, total, values, *grads, layout)
     expected = gradient(oracle, marginals, paths, path_grads, total_grads)
     # The gradient has the type of h: bfloat16 has 8 bits.
     errors["gradient"] = error(grad, expected) / (100 if h.element_size() == 2 else 1)
 
     several = rng.integers(-1, n_classes, size=(rows, 3))
     given = torch.tensor(several, device=device)
-    found, total, values = launches.forward(h, given, layout)
+    found, total, values = launch.forward(h, given, layout)
     expected = np.where(several >= 0, log_probs[places[:, None], several], 0)
     errors["log-probs"] = error(found, expected, 1)
     if h.element_size() > 2:
         path_grads = rng.normal(size=several.shape)
         grads[0] = torch.tensor(path_grads, dtype=total.dtype, device=device)
-        grad = launches.backward(h, given, total, values, *grads, layout)
+        grad = launch.backward(h, given, total, values, *grads, layout)
         expected = gradient(oracle, marginals, several, path_grads, total_grads)
         errors["gradients"] = error(grad, expected)
 
-    best, values = launches.topk(h, layout, k)
+    best, values = launch.topk(h, layout, k)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     sorted_scores = np.take_along_axis(scores, order, 1)
     errors["top-k scores"] = error(values, sorted_scores)
@@ -169,16 +169,16 @@ def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, floa
     rng = np.random.default_rng(0)
     paths = torch.tensor(rng.integers(layout.n_classes, size=(len(h), 1)))
     exact = h.double().cpu().requires_grad_()
-    score = unfused.path_scores(exact, paths, layout)
-    total = unfused.log_partition(exact, layout)
+    score = reference.path_scores(exact, paths, layout)
+    total = reference.log_partition(exact, layout)
     log_prob = score - total[:, None]
     log_prob.sum().backward()
-    found, totals, values = launches.forward(h, paths.to(device), layout)
+    found, totals, values = launch.forward(h, paths.to(device), layout)
     ones = torch.ones_like(found)
-    grad = launches.backward(h, paths.to(device), totals, values, ones, None, layout)
-    best, best_scores = launches.topk(h, layout, k)
-    again = unfused.path_scores(exact, best.cpu(), layout)
-    _, expected = unfused.topk(exact.detach(), layout, k)
+    grad = launch.backward(h, paths.to(device), totals, values, ones, None, layout)
+    best, best_scores = launch.topk(h, layout, k)
+    again = reference.path_scores(exact, best.cpu(), layout)
+    _, expected = reference.topk(exact.detach(), layout, k)
     return {
         "log-partition": error(totals, total.detach().numpy()),
         "log-prob": error(found, log_prob.detach().numpy(), 1),
@@ -307,7 +307,7 @@ def test_a_trellis_with_more_paths_than_can_be_enumerated(size, dtype):
 def test_a_path_out_of_range_gives_nan():
     layout = make_layout(22, 2)
     h = torch.zeros(3, layout.n_edges, device=DEVICE)
-    found, _, _ = launches.forward(h, on_device([[0], [22], [2**40]]), layout)
+    found, _, _ = launch.forward(h, on_device([[0], [22], [2**40]]), layout)
     assert found.isnan().flatten().tolist() == [False, True, True]
 
 
@@ -316,19 +316,19 @@ def test_labels_are_looked_up_in_a_table(dtype):
     labels = on_device([-100, -1, 0, 1, 4, 5, 2**40])
     table = None if dtype is None else on_device([3, 1, 4, 0, 6], dtype=dtype)
     known = [0, 1, 4] if dtype is None else [3, 1, 6]
-    assert launches.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
+    assert launch.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
 
 
 @pytest.mark.parametrize(("sizes", "seed", "labels", "paths"), PERMUTED)
 def test_random_codebooks_are_those_of_the_engine(sizes, seed, labels, paths):
-    assert launches.permute(on_device(labels), key(seed), sizes, False).tolist() == paths
+    assert launch.permute(on_device(labels), key(seed), sizes, False).tolist() == paths
 
 
 @pytest.mark.parametrize("sizes", [[1], [2], [5], [1000], [4096], [7, 8, 300]], ids=str)
 def test_random_codebooks_are_permutations_of_every_block(sizes):
     every = torch.arange(sizes[-1], device=DEVICE)
-    there = launches.permute(every, key(2**64 - 5), sizes, False)
-    assert torch.equal(launches.permute(there, key(2**64 - 5), sizes, True), every)
+    there = launch.permute(every, key(2**64 - 5), sizes, False)
+    assert torch.equal(launch.permute(there, key(2**64 - 5), sizes, True), every)
     assert torch.equal(there.sort().values, every)
     for first, end in itertools.pairwise([0, *sizes]):
         assert ((there[first:end] >= first) & (there[first:end] < end)).all()
@@ -337,20 +337,20 @@ def test_random_codebooks_are_permutations_of_every_block(sizes):
 def test_a_huge_random_codebook_can_be_inverted():
     sizes = [2**62 - 3]
     some = on_device(np.random.default_rng(0).integers(sizes[0], size=1000))
-    there = launches.permute(some, key(1), sizes, False)
-    assert torch.equal(launches.permute(there, key(1), sizes, True), some)
+    there = launch.permute(some, key(1), sizes, False)
+    assert torch.equal(launch.permute(there, key(1), sizes, True), some)
 
 
 def test_labels_outside_of_a_random_codebook_have_no_path():
     outside = on_device([-100, -1, 0, 299, 300, 2**40])
-    found = launches.permute(outside, key(3), [300], False).tolist()
+    found = launch.permute(outside, key(3), [300], False).tolist()
     assert found[:2] == [-1, -1]
     assert found[4:] == [300, 300]
 
 
 @on_a_gpu
 def test_tensors_on_a_gpu_are_given_to_the_kernels():
-    assert operators.is_fused(torch.zeros(1, device=DEVICE), make_layout(10, 2))
+    assert custom.is_fused(torch.zeros(1, device=DEVICE), make_layout(10, 2))
 
 
 @on_a_gpu
@@ -372,3 +372,49 @@ def test_a_training_step_never_waits_for_the_gpu():
         head(x, y).loss.backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
+@pytest.mark.parametrize(
+    ("assignment", "n_kernels"),
+    [("frequency", 3), ("random", 4), (torch.arange(999, -1, -1), 3)],
+    ids=["frequency", "random", "table"],
+)
+def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch):
+    """The host launches kernels more slowly than a GPU runs them, so their number matters."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from triton.runtime.interpreter import GridExecutor
+
+    calls, inside_kernel = [], []
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            if not inside_kernel:
+                calls.append(str(operator))
+            return operator(*args, **(kwargs or {}))
+
+    launch_kernel = GridExecutor.__call__
+
+    def count(kernel, *args, **kwargs):
+        calls.append(f"triton {kernel.fn.__name__}")
+        inside_kernel.append(True)
+        launch_kernel(kernel, *args, **kwargs)
+        inside_kernel.pop()
+
+    monkeypatch.setattr(GridExecutor, "__call__", count)
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    y = torch.arange(9) * 100
+    y[3] = -100
+    grads, counted = [], []
+    for fused in (True, False):
+        torch.manual_seed(0)
+        head = TrellisSoftmax(16, 1000, 8, assignment=assignment, fused=fused)
+        x = torch.randn(9, 16, requires_grad=True)
+        calls.clear()
+        with Count():
+            head(x, y).loss.backward()
+        counted.append(list(calls))
+        grads.append(torch.cat([x.grad, head.edges.weight.grad]))
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+    assert sum(name.startswith("triton") for name in counted[0]) == n_kernels
+    assert len(counted[0]) <= 36, counted[0]
