@@ -1,5 +1,7 @@
+import resource
 import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -7,9 +9,10 @@ from hypothesis import settings
 from reference import Graph
 from sklearn.datasets import load_digits
 
-from ltls import Trellis, _engine, cli
+from ltls import Trellis, cli
+from ltls.core import _engine
 
-pytest.register_assert_rewrite("learners")  # so that its comparisons show their numbers
+pytest.register_assert_rewrite("comparison")  # so that its comparisons show their numbers
 settings.register_profile("ltls", deadline=None)
 settings.load_profile("ltls")
 
@@ -59,6 +62,22 @@ def huge(request):
 def digits():
     X, y = load_digits(return_X_y=True)
     return X / 16, y
+
+
+@contextmanager
+def _files_limited(n_bytes):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.fixture
+def full_disk():
+    """A context in which files cannot grow beyond a few bytes, as on a full disk."""
+    return lambda: _files_limited(4096)
 
 
 @dataclass

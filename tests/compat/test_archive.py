@@ -10,7 +10,8 @@ import numpy as np
 import problems
 import pytest
 
-from ltls import LTLSClassifier, TextClassifier, _engine, load, presets
+from ltls import LTLSClassifier, TextClassifier, load, presets
+from ltls.core import _engine
 from ltls.storage.compatibility import current_parameters
 
 ARCHIVE = Path(__file__).parent / "v0.1"

@@ -1,4 +1,4 @@
-"""What plots show: the paper's figures and numbering, every edge and vertex, paths in colour."""
+"""Plots: the paper's figures and edge numbers, every edge and vertex, paths in color."""
 
 import sys
 from itertools import combinations, pairwise
@@ -136,7 +136,7 @@ def test_labels_are_the_papers_numbers_by_default():
     ]
 
 
-def test_labels_of_choice():
+def test_edge_labels():
     def labels(edge_labels):
         return texts(plot_trellis(Trellis(3), edge_labels=edge_labels, vertex_labels=False))
 
@@ -148,7 +148,7 @@ def test_labels_of_choice():
     assert labels(list("abcdef")) == list("abcdef")
 
 
-def test_labels_vanish_where_they_could_not_be_read():
+def test_labels_are_left_out_where_they_would_be_unreadable():
     assert all(text.startswith("$v") for text in texts(plot_trellis(Trellis(1000, 30))))
     small = plt.figure(figsize=(1, 1)).subplots()
     assert texts(plot_trellis(Trellis(4095), ax=small)) == []
@@ -160,10 +160,6 @@ def test_plots_on_given_axes_with_a_title():
     assert ax.get_title() == "22 classes"
     assert len(plt.get_fignums()) == 1
     assert plot_trellis(Trellis(22), title="new").get_title() == "new"
-
-
-def test_the_trellis_plots_itself():
-    assert "edge-0-path-6" in drawn(Trellis(22).plot([6]), FancyArrowPatch)
 
 
 def test_paths_are_drawn_in_their_colours():
@@ -230,7 +226,7 @@ def test_figure_2_has_the_papers_two_paths(tmp_path):
     assert (tmp_path / "figure2.png").stat().st_size > 10_000
 
 
-def test_too_many_edges():
+def test_too_many_edges_are_rejected():
     with pytest.raises(ValueError, match=r"n_edges=2003"):
         plot_trellis(Trellis(1001, 1001))
     with pytest.raises(ValueError, match="n_edges"):
@@ -250,7 +246,7 @@ def test_too_many_edges():
         ({"edge_labels": [1.0, 2.0]}, r"edge_labels must have one value per edge \(19\), got 2"),
     ],
 )
-def test_wrong_arguments(options, message):
+def test_invalid_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         plot_trellis(Trellis(22), **options)
     assert plt.get_fignums() == []
@@ -261,7 +257,7 @@ def test_paths_are_integers():
         plot_trellis(Trellis(22), [1.5])
 
 
-def test_says_how_to_install_matplotlib(monkeypatch):
+def test_the_error_without_matplotlib_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(
         ImportError, match=r"ltls\.plot needs matplotlib: pip install 'ltls\[plot\]'"
@@ -269,18 +265,18 @@ def test_says_how_to_install_matplotlib(monkeypatch):
         plot_trellis(Trellis(22))
 
 
-# What models do with a trellis.
+# Plots of models.
 
 
 @pytest.fixture(scope="module")
 def classifier():
     X, y = np.eye(30, dtype=np.float32), np.arange(30)
-    model = LTLSClassifier(width=3, n_trellises=2, rescore=0, epochs=10, random_state=0)
+    model = LTLSClassifier(width=3, n_trellises=2, embedding_dim=0, epochs=10, random_state=0)
     return model.fit(X, [f"label {i}" for i in y])
 
 
 @pytest.mark.parametrize("trellis", [0, 1])
-def test_a_prediction_is_its_path_with_the_scores_of_its_edges(classifier, trellis):
+def test_a_prediction_is_drawn_as_its_path_with_edge_scores(classifier, trellis):
     x = np.eye(30, dtype=np.float32)[[7]]
     ax = plot_prediction(classifier, x, trellis=trellis)
     label = classifier.predict(x)[0]
@@ -314,7 +310,7 @@ def test_a_codebook_map_shows_the_states_of_every_path():
         assert row[: len(expected)].mask.any() == False  # noqa: E712
 
 
-def test_a_large_codebook_is_thinned_out():
+def test_a_large_codebook_is_subsampled():
     ax = plot_codebook(Trellis(10**6, 8), RandomCodebook(10**6))
     assert ax.images[0].get_array().shape == (2000, 7)
 
@@ -326,7 +322,7 @@ def test_learning_curves_of_models_and_numbers(classifier):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["model", "by hand"]
 
 
-def test_wrong_models_and_rows(classifier):
+def test_invalid_models_and_rows(classifier):
     with pytest.raises(ValueError, match="x must be one row, got 2"):
         plot_prediction(classifier, np.eye(30)[:2])
     with pytest.raises(ValueError, match="trellis must be at most 1, got 2"):

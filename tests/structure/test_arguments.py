@@ -1,4 +1,4 @@
-"""What the dynamic programs take and give: shapes, types, layouts in memory, errors."""
+"""Arguments and results of the dynamic programs: shapes, dtypes, memory layouts, errors."""
 
 import math
 import tracemalloc
@@ -60,14 +60,14 @@ def test_batches_of_every_size_agree_with_their_rows(n_classes, width, dtype):
         assert_all_close(all_answers(trellis, h[:n_rows]), expected, tolerance)
 
 
-def test_an_empty_batch_gives_empty_answers():
+def test_an_empty_batch_gives_empty_results():
     trellis = Trellis(22)
     shapes = [answer.shape for answer in all_answers(trellis, np.zeros((0, 19)))]
     assert shapes == [(0,), (0,), (0,), (0, 5), (0, 5), (0,), (0, 19)]
 
 
 @DTYPES
-def test_one_class_is_certain(dtype):
+def test_one_class_has_one_path_of_score_0(dtype):
     trellis = Trellis(1)
     h = np.zeros((2, 0), dtype=dtype)
     assert trellis.viterbi(h[0]) == (0, 0)
@@ -89,7 +89,7 @@ def test_k_beyond_the_number_of_paths_gives_all_paths():
 
 @EVERY_PROGRAM
 @DTYPES
-def test_the_precision_of_the_scores_is_kept(program, dtype):
+def test_results_have_the_dtype_of_the_scores(program, dtype):
     trellis = Trellis(22)
     answer = program(trellis, edge_scores(trellis, 3, dtype=dtype))
     scores = answer[1] if isinstance(answer, tuple) else answer
@@ -173,7 +173,7 @@ def test_contiguous_scores_are_not_copied(program, dtype):
 
 @EVERY_PROGRAM
 @DTYPES
-def test_the_scores_given_are_left_alone(program, dtype):
+def test_scores_are_not_modified(program, dtype):
     trellis = Trellis(105, 3)
     h = edge_scores(trellis, 20, dtype=dtype)
     before = h.copy()
@@ -188,7 +188,7 @@ def test_the_scores_given_are_left_alone(program, dtype):
 @DTYPES
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("edge", [0, 9, 18])
-def test_the_row_with_a_score_that_is_no_score_is_named(program, dtype, bad, edge):
+def test_a_row_with_nan_or_infinity_is_named(program, dtype, bad, edge):
     trellis = Trellis(22)
     h = edge_scores(trellis, 50, dtype=dtype)
     h[3, edge] = bad
@@ -224,7 +224,7 @@ def test_scores_of_the_wrong_shape_are_rejected(program, shape):
         program(Trellis(22), np.zeros(shape))
 
 
-def test_a_number_is_no_row_of_scores():
+def test_a_scalar_is_rejected():
     with pytest.raises(ValueError, match=r"\bh\b"):
         Trellis(22).viterbi(np.float64(1))
 
@@ -237,13 +237,13 @@ def test_k_below_1_is_rejected(k):
 
 @EVERY_PROGRAM
 @pytest.mark.parametrize("shape", [(19,), (4, 19)])
-def test_no_jobs_at_all_are_rejected(program, shape):
+def test_n_jobs_of_0_is_rejected(program, shape):
     with pytest.raises(ValueError, match="n_jobs"):
         program(Trellis(22), np.zeros(shape), n_jobs=0)
 
 
 @pytest.mark.parametrize("path", [-1, 22, 2**62])
-def test_the_score_of_a_path_outside_the_range_is_refused(path):
+def test_the_score_of_a_path_out_of_range_is_rejected(path):
     trellis = Trellis(22)
     for h, paths in [
         (np.zeros(19), path),

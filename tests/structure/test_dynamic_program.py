@@ -1,4 +1,4 @@
-"""The dynamic programs against the oracle and against what their definitions imply."""
+"""The dynamic programs against the brute-force oracle, and properties of their definitions."""
 
 import math
 import random
@@ -18,7 +18,7 @@ TOLERANCE = {np.float32: 5e-5, np.float64: 1e-11}
 
 
 class Case:
-    """A trellis, rows of edge scores, and what the oracle says about every row.
+    """A trellis, rows of edge scores, and the oracle's results for every row.
 
     The first ``n_distinct`` rows are all different and the others repeat them, so that a batch is
     longer than a vector register. Sums are free of rounding in the rows that ``exact`` marks.
@@ -251,7 +251,7 @@ def test_ties_go_to_the_smaller_path_at_any_size(n_classes, width, k, seed):
     assert found == graph.topk_recursive(h, k)
 
 
-# Trellises that nobody could enumerate
+# Trellises with too many paths to enumerate
 
 
 def test_topk_of_a_huge_trellis(huge):
@@ -295,9 +295,10 @@ def test_the_last_path_of_a_huge_trellis_can_be_the_best(huge):
     assert trellis.viterbi(h) == (last, trellis.longest_path)
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("n_classes", [10**12, 2**62])
 @pytest.mark.parametrize("width", [2, 8])
-def test_a_huge_trellis_answers_in_microseconds(n_classes, width):
+def test_a_huge_trellis_takes_microseconds(n_classes, width):
     trellis = Trellis(n_classes, width)
     h = edge_scores(trellis, dtype=np.float32)
     path = n_classes // 3
@@ -321,7 +322,7 @@ def shortest_time(call, n_times=100):
     return min(times)
 
 
-# What the definitions imply
+# Properties of the definitions
 
 
 @pytest.mark.parametrize(("n_classes", "width"), [(2, 2), (22, 2), (300, 3), (1000, 10), (77, 77)])

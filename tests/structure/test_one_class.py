@@ -1,10 +1,11 @@
-"""A trellis of one class has no edges and one path, 0, of score 0, in every part of the engine."""
+"""A trellis of one class has no edges and one path of score 0, in every part of the engine."""
 
 import numpy as np
 import pytest
 
-from ltls import LTLSClassifier, RandomCodebook, TableCodebook, Trellis, _engine
-from ltls.linear import engine_features
+from ltls import LTLSClassifier, RandomCodebook, TableCodebook, Trellis
+from ltls.core import _engine
+from ltls.features.rows import engine_features
 
 LOSSES = [loss.name for loss in _engine.losses()]
 
@@ -30,8 +31,8 @@ def test_training(instruction_set, loss, n_trellises, batch_size, assigns):
     books = [TableCodebook(1) for _ in range(n_trellises)] if assigns else []
     paths = np.full((n_trellises, 5), -1 if assigns else 0)
     task = _engine.TrainTask(
-        trellis._engine, engine_features(X, True, False), np.arange(6), np.zeros(5, np.int64),
-        paths, None, [book._engine for book in books],
+        trellis.engine, engine_features(X, True, False), np.arange(6), np.zeros(5, np.int64),
+        paths, None, [book.engine for book in books],
         loss=loss, multilabel=False, ranking_multiplier=1,
     )  # fmt: skip
     weights = np.empty((6, 0), np.float32)
@@ -47,8 +48,8 @@ def test_training(instruction_set, loss, n_trellises, batch_size, assigns):
 @pytest.mark.parametrize("n_trellises", [1, 3])
 @pytest.mark.parametrize("n_rows", [1, 37])
 def test_decoding(instruction_set, loss, n_trellises, n_rows):
-    books = [RandomCodebook(1)._engine for _ in range(n_trellises)]
-    trellis = Trellis(1)._engine
+    books = [RandomCodebook(1).engine for _ in range(n_trellises)]
+    trellis = Trellis(1).engine
     h = np.empty((n_rows, 0), np.float32)
     labels, scores = np.full((n_rows, 2), -7), np.full((n_rows, 2), 7, np.float32)
     _engine.decode(trellis, books, h, loss, 1, 1, labels, scores, 1)
@@ -78,9 +79,35 @@ def test_estimator(loss, n_trellises):
     assert model.predictor(k=1)([0], [1.0])[0].tolist() == ["a"]
 
 
+def test_a_second_label_needs_a_larger_trellis():
+    model = LTLSClassifier(assignment=TableCodebook(1), n_trellises=1, random_state=0)
+    model.partial_fit(np.eye(2), ["a", "a"])
+    with pytest.raises(ValueError, match=r"one class .* cannot grow"):
+        model.partial_fit(np.eye(2), ["b", "b"])
+
+
+@pytest.mark.xfail(reason="partial_fit adds the labels before it grows the trellis", strict=True)
+def test_a_trellis_that_cannot_grow_leaves_the_estimator_unchanged():
+    model = LTLSClassifier(assignment=TableCodebook(1), n_trellises=1, random_state=0)
+    model.partial_fit(np.eye(2), ["a", "a"])
+    with pytest.raises(ValueError, match="cannot grow"):
+        model.partial_fit(np.eye(2), ["b", "b"])
+    assert model.classes_.tolist() == ["a"]
+    assert model.predict(np.eye(2)).tolist() == ["a", "a"]
+
+
+def test_policies_start_with_room_for_a_second_label():
+    for assignment in ("random", "ranking", "frequency", "similarity", "learned"):
+        model = LTLSClassifier(assignment=assignment, random_state=0)
+        model.partial_fit(np.eye(2), ["a", "a"])
+        for _ in range(20):
+            model.partial_fit(np.eye(2), ["a", "b"])
+        assert model.predict(np.eye(2)).tolist() == ["a", "b"]
+
+
 @pytest.mark.parametrize("n_labels", [-1, 11, 2**62])
 def test_more_labels_than_paths_are_rejected(n_labels):
-    trellis, books = Trellis(10)._engine, [RandomCodebook(10)._engine]
+    trellis, books = Trellis(10).engine, [RandomCodebook(10).engine]
     n_edges = trellis.n_edges
     message = f"n_labels must be between 0 and 10, .*got {n_labels}"
     labels, scores = np.empty((1, 1), np.int64), np.empty((1, 1), np.float32)

@@ -41,7 +41,7 @@ def test_random_codebook_is_inverted_for_every_small_size():
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_codebook_makes_the_round_trip_at_any_size(n, seed):
+def test_random_codebook_round_trips_at_any_size(n, seed):
     codebook = RandomCodebook(n, seed)
     labels = labels_of(n)
     paths = codebook.path_of(labels)
@@ -60,7 +60,7 @@ def test_seeds_give_unrelated_permutations(n):
 
 
 @pytest.mark.parametrize("seeds", [(0, 2**32), (1, 2**63 + 1), (2**64 - 1, 2**32 - 1)])
-def test_every_bit_of_the_seed_counts(seeds):
+def test_every_bit_of_the_seed_matters(seeds):
     labels = np.arange(1000)
     one, other = (RandomCodebook(1000, seed).path_of(labels) for seed in seeds)
     assert (one == other).mean() < 0.02
@@ -76,13 +76,13 @@ FROZEN = {
 
 
 @pytest.mark.parametrize(("n", "seed"), FROZEN)
-def test_random_codebook_never_changes_because_model_files_keep_only_the_seed(n, seed):
+def test_permutations_are_frozen_because_model_files_store_only_the_seed(n, seed):
     first_paths = FROZEN[n, seed]
     labels = np.arange(len(first_paths))
     assert RandomCodebook(n, seed).path_of(labels).tolist() == first_paths
 
 
-def test_a_grown_random_codebook_never_changes_either():
+def test_permutations_of_grown_codebooks_are_frozen():
     codebook = RandomCodebook(22, seed=7).grow(54).grow(118)
     assert codebook.path_of([0, 21, 22, 53, 54, 117]).tolist() == [12, 9, 40, 28, 101, 88]
 
@@ -95,14 +95,14 @@ def assert_uniform(counts, expected=None):
 
 
 @pytest.mark.parametrize("n", [5, 16, 100])
-def test_every_label_goes_everywhere_equally_often(n):
+def test_paths_of_a_label_are_uniform_over_seeds(n):
     paths = np.array([RandomCodebook(n, seed).path_of(np.arange(n)) for seed in range(4000)])
     for label in range(n):
         assert_uniform(np.bincount(paths[:, label], minlength=n))
 
 
 @pytest.mark.parametrize("n", [10, 100, 1000])
-def test_two_labels_go_to_unrelated_places(n):
+def test_paths_of_two_labels_are_independent(n):
     pairs = np.array([RandomCodebook(n, seed).path_of([0, 1]) for seed in range(20_000)])
     groups = 5 * pairs // n
     observed = np.zeros((5, 5))
@@ -113,7 +113,7 @@ def test_two_labels_go_to_unrelated_places(n):
 
 
 @pytest.mark.parametrize("n", [10**5, 10**9, 2**62])
-def test_labels_in_order_go_to_places_without_order(n):
+def test_paths_of_consecutive_labels_are_uncorrelated(n):
     n_labels = 50_000
     paths = RandomCodebook(n, seed=3).path_of(np.arange(n_labels))
     assert_uniform(np.histogram(paths / n, bins=50, range=(0, 1))[0])
@@ -138,7 +138,7 @@ def test_a_permutation_has_one_fixed_point_on_average():
 # Its interface
 
 
-def test_random_codebook_tells_its_size_and_seed():
+def test_random_codebook_exposes_its_size_and_seed():
     codebook = RandomCodebook(22, seed=7)
     assert (codebook.n_labels, codebook.n_paths, codebook.seed) == (22, 22, 7)
     assert RandomCodebook(22).seed == 0
@@ -161,7 +161,7 @@ def test_random_codebook_keeps_the_shape_of_its_argument(direction):
 
 @pytest.mark.parametrize(("direction", "what"), [("path_of", "label"), ("label_of", "path")])
 @pytest.mark.parametrize("outside", [-1, 22, 2**62])
-def test_random_codebook_refuses_what_is_outside(direction, what, outside):
+def test_random_codebook_rejects_labels_and_paths_out_of_range(direction, what, outside):
     ask = getattr(RandomCodebook(22), direction)
     with pytest.raises(ValueError, match=what):
         ask(outside)
@@ -170,13 +170,13 @@ def test_random_codebook_refuses_what_is_outside(direction, what, outside):
 
 
 @pytest.mark.parametrize("n", [0, -1, 2**62 + 1, 2**64])
-def test_random_codebook_refuses_impossible_sizes(n):
+def test_random_codebook_rejects_invalid_sizes(n):
     with pytest.raises(ValueError, match=rf"\bn\b.*{n}"):
         RandomCodebook(n)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
-def test_random_codebook_refuses_impossible_seeds(seed):
+def test_random_codebook_rejects_invalid_seeds(seed):
     with pytest.raises(ValueError, match="seed"):
         RandomCodebook(22, seed=seed)
 
@@ -188,14 +188,14 @@ def test_random_codebooks_are_equal_when_size_and_seed_are():
     assert RandomCodebook(22, seed=7) != 22
 
 
-def test_repr_of_a_random_codebook_tells_size_and_seed():
+def test_repr_of_a_random_codebook_has_size_and_seed():
     text = repr(RandomCodebook(22, seed=7))
     assert text.startswith("RandomCodebook(")
     assert "22" in text
     assert "7" in text
 
 
-def test_random_codebook_takes_no_memory_for_its_labels():
+def test_random_codebook_needs_constant_memory():
     assert len(pickle.dumps(RandomCodebook(2**62, seed=2**64 - 1))) < 1000
 
 
@@ -232,7 +232,7 @@ def test_a_grown_random_codebook_is_a_permutation():
         assert sorted(codebook.path_of(np.arange(size)).tolist()) == list(range(size))
 
 
-def test_every_block_of_a_grown_random_codebook_is_shuffled_in_its_own_way():
+def test_every_block_of_a_grown_random_codebook_has_its_own_permutation():
     codebook = RandomCodebook(1000, seed=1).grow(2000).grow(3000)
     blocks = codebook.path_of(np.arange(3000)).reshape(3, 1000) % 1000
     for one, other in [(0, 1), (0, 2), (1, 2)]:
@@ -246,7 +246,7 @@ def test_a_random_codebook_cannot_shrink_or_pass_the_limit(n_paths):
         RandomCodebook(22).grow(n_paths)
 
 
-def test_a_grown_random_codebook_remembers_how_it_grew():
+def test_equality_of_random_codebooks_includes_growth():
     grown = RandomCodebook(22, seed=7).grow(54)
     assert grown == RandomCodebook(22, seed=7).grow(54)
     assert grown != RandomCodebook(54, seed=7)

@@ -1,4 +1,4 @@
-"""Draws of paths: as frequent as the oracle's probabilities say, with their log-probabilities."""
+"""Sampling of paths: frequencies and log-probabilities are those of the oracle."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 def probabilities(graph, h, temperature=1.0):
-    """Of all paths, by enumerating them."""
+    """The probabilities of all paths, by enumeration."""
     scores = np.array(graph.scores((np.asarray(h, float) / temperature).tolist()))
     share = np.exp(scores - scores.max())
     return share / share.sum()
@@ -64,14 +64,14 @@ def test_rows_of_a_batch_are_independent_and_threads_change_nothing():
     )
 
 
-def test_a_billion_billion_classes():
+def test_sampling_from_2_to_the_62_classes():
     trellis = Trellis(2**62, 8)
     paths, log_probs = trellis.sample(np.zeros(trellis.n_edges), 1000, random_state=0)
     assert len(set(paths.tolist())) == 1000
     np.testing.assert_allclose(log_probs, -62 * np.log(2))
 
 
-def test_what_cannot_be_drawn_is_said():
+def test_invalid_arguments_of_sample_are_named():
     trellis = Trellis(22)
     h = np.zeros(trellis.n_edges)
     with pytest.raises(ValueError, match="temperature must be above 0, got 0"):

@@ -43,12 +43,12 @@ def test_table_codebook_keeps_the_shape_of_its_argument():
 
 
 @pytest.mark.parametrize("paths", [[0, 0], [6], [-2], [1, -1, 1]])
-def test_table_codebook_refuses_paths_that_are_taken_or_outside(paths):
+def test_table_codebook_rejects_duplicate_paths_and_paths_out_of_range(paths):
     with pytest.raises(ValueError, match="path"):
         TableCodebook(6, paths)
 
 
-def test_table_codebook_refuses_to_have_no_paths():
+def test_table_codebook_needs_at_least_one_path():
     with pytest.raises(ValueError, match="n_paths"):
         TableCodebook(0)
 
@@ -64,7 +64,7 @@ def test_table_codebook_refuses_to_have_no_paths():
         ("is_free", "path", 6),
     ],
 )
-def test_table_codebook_refuses_what_is_outside(question, what, outside):
+def test_table_codebook_rejects_labels_and_paths_out_of_range(question, what, outside):
     ask = getattr(TableCodebook(6, [4, -1, 0]), question)
     with pytest.raises(ValueError, match=what):
         ask(outside)
@@ -88,14 +88,14 @@ def test_assigning_a_new_label_leaves_gaps_without_a_path():
 
 
 @pytest.mark.parametrize(("label", "path"), [(1, 4), (0, 5), (0, 4), (1, 6), (1, -1), (-1, 5)])
-def test_an_impossible_assignment_changes_nothing(label, path):
+def test_a_rejected_assignment_changes_nothing(label, path):
     codebook = TableCodebook(6, [4, -1, 0])
     with pytest.raises(ValueError, match=r"label|path"):
         codebook.assign(label, path)
     assert codebook == TableCodebook(6, [4, -1, 0])
 
 
-def test_a_refused_new_label_does_not_extend_the_codebook():
+def test_a_rejected_new_label_does_not_extend_the_codebook():
     codebook = TableCodebook(6, [4, -1, 0])
     with pytest.raises(ValueError, match="path"):
         codebook.assign(10, 4)
@@ -123,7 +123,7 @@ def test_a_full_codebook_has_no_free_path():
         TableCodebook(3, [2, 0, 1]).free_path()
 
 
-def test_the_table_belongs_to_the_codebook_alone():
+def test_the_table_is_a_copy():
     given = np.array([4, -1, 0])
     codebook = TableCodebook(6, given)
     given[0] = 5
@@ -156,7 +156,7 @@ def test_table_codebooks_are_equal_when_their_tables_are():
     assert TableCodebook(6, [4, -1, 0]) != [4, -1, 0]
 
 
-def test_equality_of_table_codebooks_forgets_how_they_were_filled():
+def test_equality_of_table_codebooks_ignores_the_order_of_assignments():
     one, other = TableCodebook(6), TableCodebook(6)
     one.assign(0, 4)
     one.assign(1, 2)
@@ -169,7 +169,7 @@ def test_equality_of_table_codebooks_forgets_how_they_were_filled():
     assert one == other
 
 
-def test_repr_of_a_table_codebook_tells_its_size():
+def test_repr_of_a_table_codebook_has_its_size():
     text = repr(TableCodebook(600, [4, -1, 0]))
     assert text.startswith("TableCodebook(")
     assert "600" in text
@@ -185,7 +185,8 @@ def test_a_table_codebook_survives_pickling():
     assert codebook.is_free(4)
 
 
-def test_taking_and_releasing_a_path_does_not_search_the_table():
+@pytest.mark.perf
+def test_assign_and_release_take_constant_time():
     n = 2_000_000
     codebook = TableCodebook(n, np.arange(n - 1))
     start = time.perf_counter()
@@ -197,7 +198,7 @@ def test_taking_and_releasing_a_path_does_not_search_the_table():
 
 
 class TableCodebookLife(RuleBasedStateMachine):
-    """A table codebook does what a dictionary of label to path does."""
+    """A table codebook behaves as a dictionary from label to path."""
 
     @initialize(n_paths=st.integers(1, 12), data=st.data())
     def start(self, n_paths, data):

@@ -82,7 +82,7 @@ def test_the_number_of_edges_follows_from_the_digits(n_classes, width):
 
 
 @given(n_classes=st.integers(2, 2**62))
-def test_width_2_keeps_the_bound_of_the_paper(n_classes):
+def test_width_2_satisfies_the_bound_of_the_paper(n_classes):
     assert Trellis(n_classes).n_edges <= 5 * (n_classes - 1).bit_length() + 1
 
 
@@ -191,7 +191,7 @@ def test_ids_of_a_huge_trellis_are_those_of_the_formula(huge):
         assert trellis.path_edges(path).tolist() == edges
 
 
-def test_ids_of_a_huge_trellis_make_the_round_trip(huge):
+def test_ids_of_a_huge_trellis_round_trip(huge):
     trellis, graph = huge
     rng = random.Random(1)
     paths = first_and_last_ids(graph) + [rng.randrange(graph.n_classes) for _ in range(200)]
@@ -227,7 +227,7 @@ def test_matrix_is_a_sparse_array_of_single_precision():
     assert matrix.dtype == np.float32
 
 
-def test_matrix_serves_a_million_paths():
+def test_matrix_of_a_million_paths():
     trellis = Trellis(1_000_000)
     matrix = trellis.matrix()
     assert matrix.shape == (1_000_000, trellis.n_edges)
@@ -236,7 +236,7 @@ def test_matrix_serves_a_million_paths():
 
 
 @pytest.mark.parametrize("n_classes", [1_000_001, 2**62])
-def test_matrix_of_more_than_a_million_paths_is_refused(n_classes):
+def test_matrix_of_more_than_a_million_paths_is_rejected(n_classes):
     with pytest.raises(ValueError, match=r"1[_,]?000[_,]?000"):
         Trellis(n_classes).matrix()
 
@@ -313,7 +313,7 @@ def test_a_trellis_may_grow_to_the_limit_itself():
 
 
 @pytest.mark.parametrize("n_classes", [2**61, 2**62 - 1, 2**62])
-def test_growing_past_the_limit_is_refused(n_classes):
+def test_growing_past_the_limit_is_rejected(n_classes):
     with pytest.raises(ValueError, match="grow"):
         Trellis(n_classes).grow()
 

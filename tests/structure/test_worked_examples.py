@@ -1,8 +1,8 @@
-"""Single steps of learning, worked out by hand: those of the paper, and losses at the start."""
+"""Single training steps worked out by hand: those of the paper, and initial losses."""
 
 import numpy as np
 import pytest
-from learners import (
+from comparison import (
     EPOCHS,
     MULTILABEL,
     as_target,
@@ -34,7 +34,7 @@ def test_figure_2_of_the_paper(multilabel):
     positive = graph.path_id(paper_edges([0, 2, 8, 14, 16, 18]))
     negative = graph.path_id(paper_edges([0, 2, 7, 12, 16, 18]))
     # The first example makes the red path the best for its feature, the second one belongs to the
-    # green path; the other labels are there but not learned.
+    # green path; the other labels have weight 0.
     labels = [[negative], [positive], *[[c] for c in range(22) if c not in (negative, positive)]]
     X = np.ones((22, 3), np.float32)
     X[0] = [1, 0, 0]
@@ -52,7 +52,7 @@ def test_figure_2_of_the_paper(multilabel):
 
 
 @MULTILABEL
-def test_a_margin_of_just_1_moves_the_weights_of_one_label_but_not_of_several(multilabel):
+def test_a_margin_of_exactly_1_updates_multiclass_but_not_multilabel(multilabel):
     # After a step for x = 1 the two paths of C = 2, which share no edge but the last, score ±2x.
     # For x = 1/4 they are 1 apart.
     model = plain_learner(TableCodebook(2, [0, 1]))
@@ -61,7 +61,7 @@ def test_a_margin_of_just_1_moves_the_weights_of_one_label_but_not_of_several(mu
     np.testing.assert_array_equal(model.coef_[:, 0], [weight, -weight, weight, -weight, 0])
 
 
-def test_several_labels_move_the_worst_of_them():
+def test_several_labels_update_the_lowest_scoring_one():
     # All paths score 0 at first: the smallest id is the worst positive and the best negative.
     model = plain_learner(TableCodebook(22, range(22)))
     model.fit([[1], [0]], [[9, 4, 0], list(range(22))])
@@ -73,14 +73,14 @@ def test_several_labels_move_the_worst_of_them():
 
 
 @with_each_loss
-def test_an_example_without_labels_teaches_only_the_logistic_loss(loss):
+def test_only_the_logistic_loss_learns_from_a_row_without_labels(loss):
     model = LTLSClassifier(loss=loss, epochs=1, shuffle=False, random_state=0)
     model.fit([[0, 1], [1, 0], [0, 1]], [[0], [], [1]])
     assert np.any(model.coef_[:, 0] != 0) == (loss == "logistic")
 
 
 @pytest.mark.parametrize("loss", ["separation", "logistic"])
-def test_the_mean_loss_counts_the_examples_that_could_teach(loss):
+def test_the_mean_loss_is_over_rows_with_weight_and_labels(loss):
     # Without a step every example has the loss of weights 0.
     model = LTLSClassifier(loss=loss, learning_rate=1e-30, optimizer="sgd", shuffle=False, epochs=1)
     X = np.ones((6, 1))

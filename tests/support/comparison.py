@@ -1,8 +1,8 @@
-"""LTLSClassifier and a slow learner that enumerates all paths, on the same examples."""
+"""LTLSClassifier and a reference learner that enumerates all paths, on the same rows."""
 
 import numpy as np
 import pytest
-from slow_learner import SlowLearner, class_weights
+from reference_learner import ReferenceLearner, class_weights
 
 from ltls import LTLSClassifier, TableCodebook
 
@@ -18,10 +18,10 @@ with_each_size = pytest.mark.parametrize(("n_classes", "width"), SIZES)
 
 
 def settings_of(loss, optimizer, average=False, l1=False):
-    """Parameters that both learners understand.
+    """Parameters of both learners.
 
-    Plain steps of the separation loss have numbers that are sums of small powers of two: nothing is
-    rounded, and ties are ties for both learners.
+    SGD steps of the separation loss are sums of small powers of two: nothing is rounded, and ties
+    are ties for both learners.
     """
     exact = is_exact(loss, optimizer)
     return {
@@ -38,7 +38,7 @@ def is_exact(loss, optimizer):
 
 
 def draw(seed, n_classes, multilabel=False, exact=False):
-    """Examples that hold every label, and some without labels where that is allowed."""
+    """Rows that have every label, and some without labels where that is allowed."""
     rng = np.random.default_rng(seed)
     shape = N_ROWS, N_FEATURES
     values = rng.integers(-4, 5, shape) / 4 if exact else rng.normal(size=shape)
@@ -67,7 +67,7 @@ def classifier(X, labels, *, multilabel=False, sample_weight=None, **parameters)
 
 
 def plain_learner(codebook, average=False):
-    """One pass of the paper's step, whose numbers can be worked out by hand."""
+    """One epoch of the paper's step, which can be worked out by hand."""
     return LTLSClassifier(
         loss="separation",
         optimizer="sgd",
@@ -91,12 +91,12 @@ def trained_both(
     class_weight=None,
     **more,
 ):
-    """The classifier, the slow learner, and the rows from which both have learned.
+    """Train the classifier and the reference; return both, and the rows.
 
-    Two paths may score the same but for rounding. The learner that takes the other one is as right
-    as we are and learns something else. The same goes for AdaGrad's first step, ±rate whatever the
-    gradient, where the gradient is 0 but for rounding. So features that are moved by their last
-    bits must teach the same; if not, rounding decides, and other examples are drawn.
+    Two paths may have the same score up to rounding, and both are right although training then
+    diverges. So is AdaGrad's first step, ±rate whatever the size of the gradient, where the
+    gradient is 0 up to rounding. Data on which a change in the last bits of the features changes
+    the result are therefore skipped.
     """
     exact = is_exact(loss, optimizer) and class_weight is None  # a mean of weights is rounded
     parameters = {"loss": loss, "optimizer": optimizer, **more}
@@ -116,8 +116,10 @@ def trained_both(
         if class_weight is not None:
             weights = weights * class_weights(labels, n_classes, class_weight)
 
-        def slow_learner(X, labels=labels, weights=weights, hint=model.codebook_.path_of, **more):
-            learner = SlowLearner(
+        def reference_learner(
+            X, labels=labels, weights=weights, hint=model.codebook_.path_of, **more
+        ):
+            learner = ReferenceLearner(
                 n_classes,
                 N_FEATURES,
                 multilabel=multilabel,
@@ -129,18 +131,19 @@ def trained_both(
             )
             return learner.fit(X, labels, weights, EPOCHS)
 
-        slow = slow_learner(X)
+        reference = reference_learner(X)
         if exact or (loss == "logistic" and paths is not None):
-            return model, slow, X
+            return model, reference, X
         rng = np.random.default_rng(seed)
         nudges = (1 + 2.0**-22 * rng.choice([-1, 1], X.shape) for _ in range(3))
-        others = (slow_learner(X * nudge, rounding=rng) for nudge in nudges)
+        others = (reference_learner(X * nudge, rounding=rng) for nudge in nudges)
         if all(
-            np.array_equal(other.paths, slow.paths) and distance(other.learned, slow.learned) < 5e-6
+            np.array_equal(other.paths, reference.paths)
+            and distance(other.learned, reference.learned) < 5e-6
             for other in others
         ):
-            return model, slow, X
-    raise AssertionError("rounding decides everywhere")
+            return model, reference, X
+    raise AssertionError("every draw depends on rounding")
 
 
 def distance(ours, theirs):
@@ -150,16 +153,16 @@ def distance(ours, theirs):
     return np.abs(ours - theirs).max(initial=0) / (scale if scale else 1)
 
 
-def assert_same_model(model, slow, tolerance=1e-5):
+def assert_same_model(model, reference, tolerance=1e-5):
     weights = np.column_stack([model.coef_, model.intercept_])
-    assert np.abs(slow.learned).max() > 0.1
-    assert distance(weights, slow.learned.T) <= tolerance
-    np.testing.assert_allclose(model.loss_curve_, slow.loss_curve, rtol=1e-4, atol=1e-6)
+    assert np.abs(reference.learned).max() > 0.1
+    assert distance(weights, reference.learned.T) <= tolerance
+    np.testing.assert_allclose(model.loss_curve_, reference.loss_curve, rtol=1e-4, atol=1e-6)
 
 
-def assert_same_answers(model, slow, X, k):
+def assert_same_predictions(model, reference, X, k):
     labels, scores = model.predict_topk(X, k)
-    expected_labels, expected_scores = slow.topk(X, k + 1)
+    expected_labels, expected_scores = reference.topk(X, k + 1)
     tolerance = 2e-5 * max(1, np.abs(expected_scores[:, :k]).max())
     assert labels.shape == scores.shape == (len(X), k)
     assert scores.dtype == np.float32

@@ -1,15 +1,15 @@
-"""The learner once more, slow and plain: NumPy, one example at a time, over a list of all paths.
+"""A reference for training: plain NumPy, one row at a time, over a list of all paths.
 
 Every path comes from ``reference.Graph``, none from the engine, and nothing of ``ltls`` is
 imported. Weights and scores are float32; the sums of the average, and whatever has no effect on
-what is learned, are float64. Labels are the integers 0, 1, …; an example's labels are a list of
+the weights, are float64. Labels are the integers 0, 1, …; a row's labels are a list of
 them, which has one element where the learner is multi-class.
 
 The paths of 22 labels are known, so that the first step of the separation loss moves the edges of
 the label's path and of path 0, the best negative where all paths score 0, but not those of both:
 
->>> learner = SlowLearner(22, n_features=1, loss="separation", optimizer="sgd", learning_rate=1,
-...                       paths=range(22), fit_intercept=False)
+>>> learner = ReferenceLearner(22, n_features=1, loss="separation", optimizer="sgd",
+...                            learning_rate=1, paths=range(22), fit_intercept=False)
 >>> learner.fit([[1]], [[5]]).coef.ravel().astype(int).tolist()
 [-1, 1, -1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1]
 >>> learner.graph.paths[5], learner.graph.paths[0]
@@ -25,8 +25,8 @@ from reference import Graph
 NO_PATH = -1
 
 
-class SlowLearner:
-    """What the classifier must learn.
+class ReferenceLearner:
+    """Trains the weights that the classifier must have.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ class SlowLearner:
     paths
         The path of every label; without it, labels take their paths online by the ranking rule.
     hint
-        Says which path a label takes where the ranking rule leaves that open: all of the best paths
-        are taken and it may be any that is free, or several free ones are best but for rounding.
+        The path that a label takes where the ranking rule allows several: when all of the best
+        paths are taken, or when several free ones are best up to rounding.
     closeness
-        How much less, as a part of the best score, is less only by rounding.
+        Relative difference of scores that counts as rounding.
     batch_size
-        How many examples look at the weights before any of them moves them.
+        Mini-batch size.
     rounding
-        A random generator: the marginals of softmax are wrong in their last bit.
+        A random generator that perturbs the last bit of the marginals of softmax.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class SlowLearner:
         shape = n_features + 1, n_edges  # the last row is the intercept
         self.weights = np.zeros(shape, np.float32)
         self.squared_gradients = np.full(shape, 0.3, np.float32)
-        self.moves_by_clock = np.zeros(shape, np.float64)
-        self.clock = 1
+        self.steps_by_time = np.zeros(shape, np.float64)
+        self.step = 1
         self.open_choices = []  # labels that might have taken any free path
         self.n_epochs = 0
         self.loss_curve = []
@@ -209,7 +209,7 @@ class SlowLearner:
         loss = -log_sigmoid(np.where(target, h, -h)).sum()
         return loss, (target - np.exp(log_sigmoid(h))).astype(np.float32)
 
-    # Learning.
+    # Training.
 
     def fit(self, X, labels, weights=None, epochs=1):
         """As many epochs over the examples, in their order."""
@@ -221,10 +221,12 @@ class SlowLearner:
             ]
             losses = []
             for first in range(0, len(examples), self.batch_size):
-                looks = [self.look(*some) for some in examples[first : first + self.batch_size]]
-                for loss, *step in looks:
+                steps = [
+                    self.gradient_of(*some) for some in examples[first : first + self.batch_size]
+                ]
+                for loss, *step in steps:
                     losses.append(loss)
-                    self.take(*step)
+                    self.apply(*step)
             counted = [
                 weight != 0 and (len(some) > 0 or self.loss == self.logistic)
                 for some, weight in zip(labels, weights, strict=True)
@@ -233,8 +235,8 @@ class SlowLearner:
             self.n_epochs += 1
         return self
 
-    def look(self, x, labels, weight):
-        """What one example asks for: the loss that it has, times its weight; features; a step."""
+    def gradient_of(self, x, labels, weight):
+        """The loss of one row times its weight, its features, and its step."""
         if not weight:
             return 0.0, None, None
         features = self.features(x)
@@ -246,16 +248,16 @@ class SlowLearner:
                 if self.paths[label] == NO_PATH:
                     self.assign(label, h)
         loss, step = self.loss(h, self.paths[labels].tolist())
-        for first in range(0, len(step), 16):  # the engine leaves out vectors that hardly move
+        for first in range(0, len(step), 16):  # the engine skips blocks of tiny steps
             if np.abs(step[first : first + 16]).max() < 1e-3:
                 step[first : first + 16] = 0
         return float(weight) * float(loss), features, weight * step
 
-    def take(self, features, step):
+    def apply(self, features, step):
         """The step of one example."""
         if step is not None:
             self.move(features, step)
-        self.clock += 1
+        self.step += 1
 
     def move(self, features, step):
         """One step of the weights of these features."""
@@ -266,15 +268,15 @@ class SlowLearner:
             self.squared_gradients[present] += gradient**2
             move /= np.sqrt(self.squared_gradients[present])
         self.weights[present] += move
-        self.moves_by_clock[present] += self.clock * move.astype(np.float64)
+        self.steps_by_time[present] += self.step * move.astype(np.float64)
 
-    # What was learned.
+    # Results.
 
     @property
     def learned(self):
         weights = self.weights
         if self.average:
-            weights = (weights - self.moves_by_clock / self.clock).astype(np.float32)
+            weights = (weights - self.steps_by_time / self.step).astype(np.float32)
         return soft_threshold(weights, self.l1)
 
     @property
@@ -286,7 +288,7 @@ class SlowLearner:
         return self.learned[-1]
 
     def decode(self, h):
-        """The score of every path that decides: a log-probability where the loss has one."""
+        """The scores of all paths that rank labels: log-probabilities where the loss has them."""
         if self.loss == self.softmax:
             return self.path_scores(h) - np.float32(self.log_partition(h))
         if self.loss == self.logistic:
