@@ -1,12 +1,14 @@
+"""Checkpoints: resuming is bit-identical, and other files or data are rejected."""
+
 import os
-import signal
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from ltls import Checkpoint, LTLSClassifier, TextClassifier
-from ltls.training import trainer as training
+from ltls.structure.policies import POLICIES, CodebookPolicy, register_policy
+from ltls.training.interrupt import TrainingInterruptedWarning
 
 RNG = np.random.default_rng(0)
 X = csr_array(RNG.random((300, 20)) * (RNG.random((300, 20)) < 0.4))
@@ -27,26 +29,55 @@ CASES = {
 
 
 class Killed(BaseException):
-    """What nothing inside handles, as a process that is killed handles nothing."""
+    """Handled nowhere, as if the process were killed."""
+
+
+class Stopping(CodebookPolicy):
+    """Another policy that can stop training between two epochs."""
+
+    name = "stopping"
+    policy = POLICIES["random"]
+    needs_sample = True
+    error = None
+    at_epoch = 0
+    epoch = 0
+
+    def initial(self, trellis, n_trellises, stats, rng):
+        self.epoch = 0
+        return self.policy.initial(trellis, n_trellises, stats, rng)
+
+    def between_epochs(self, trellis, paths, score_sums, n_jobs):
+        self.epoch += 1
+        if self.error is not None and self.epoch == self.at_epoch:
+            raise self.error
+        return self.policy.between_epochs(trellis, paths, score_sums, n_jobs)
+
+
+@pytest.fixture
+def stopping():
+    policy = Stopping()
+    register_policy(policy)
+    yield policy
+    POLICIES.pop(policy.name)
+
+
+class KilledInEpoch:
+    """Batches whose iteration is killed in the middle of an epoch; pass 0 collects statistics."""
+
+    def __init__(self, batches, epoch):
+        self.batches, self.epoch, self.passes = batches, epoch, 0
+
+    def __iter__(self):
+        for number, batch in enumerate(self.batches):
+            if self.passes == self.epoch and number == len(self.batches) // 2:
+                raise Killed
+            yield batch
+        self.passes += 1
 
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "run.checkpoint"
-
-
-def kill_in_epoch(monkeypatch, epoch):
-    """Let learning break off in the middle of an epoch."""
-    whole, passes = training.Training.pass_over, []
-
-    def pass_over(self, parts, show=None):
-        passes.append(1)
-        if len(passes) == epoch:
-            whole(self, ((rows, order[: len(order) // 2]) for rows, order in parts), show)
-            raise Killed
-        whole(self, parts, show)
-
-    monkeypatch.setattr(training.Training, "pass_over", pass_over)
 
 
 def model_bytes(model, path):
@@ -56,23 +87,23 @@ def model_bytes(model, path):
 
 @pytest.mark.parametrize("seed", [0, None], ids=["seeded", "unseeded"])
 @pytest.mark.parametrize(("settings", "y"), CASES.values(), ids=CASES)
-def test_a_resumed_training_ends_as_if_never_stopped(
-    path, tmp_path, monkeypatch, settings, y, seed
-):
+def test_resuming_is_bit_identical(path, tmp_path, stopping, settings, y, seed):
+    stopping.policy = POLICIES[settings.get("assignment", "random")]
+    settings = {**settings, "assignment": "stopping"}
     model = LTLSClassifier(epochs=6, random_state=seed, **settings)
-    np.random.seed(7)  # noqa: NPY002 - where random_state is None, it is this one
+    np.random.seed(7)  # noqa: NPY002 - used if random_state is None
     whole = model_bytes(model.fit(X, y), tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        kill_in_epoch(patch, 4)
-        np.random.seed(7)  # noqa: NPY002
-        with pytest.raises(Killed):
-            model.fit(X, y, checkpoint=path)
+    stopping.error, stopping.at_epoch = Killed(), 3
+    np.random.seed(7)  # noqa: NPY002
+    with pytest.raises(Killed):
+        model.fit(X, y, checkpoint=path)
+    stopping.error = None
     np.random.seed(8)  # noqa: NPY002 - another process
     model.fit(X, y, checkpoint=Checkpoint(path, resume=True))
     assert model_bytes(model, tmp_path / "resumed") == whole
 
 
-def test_a_training_that_was_over_stays_so(path):
+def test_resuming_after_early_stopping_changes_nothing(path):
     settings = {"validation_fraction": 0.2, "n_iter_no_change": 1, "random_state": 0}
     whole = LTLSClassifier(epochs=50, **settings).fit(X, ONE, checkpoint=path)
     assert whole.n_iter_ < 50
@@ -82,7 +113,7 @@ def test_a_training_that_was_over_stays_so(path):
     assert again.n_iter_ == whole.n_iter_
 
 
-def test_texts(path):
+def test_text_classifiers_resume(path):
     texts = [f"row {number} of label {label}" for number, label in enumerate(ONE)]
     whole = TextClassifier(epochs=4, random_state=0).fit(texts, ONE)
     TextClassifier(epochs=2, random_state=0).fit(texts, ONE, checkpoint=path)
@@ -93,16 +124,14 @@ def test_texts(path):
 
 @pytest.mark.parametrize("seed", [0, None], ids=["seeded", "unseeded"])
 @pytest.mark.parametrize(("settings", "y"), CASES.values(), ids=CASES)
-def test_a_resumed_stream_ends_as_if_never_stopped(path, tmp_path, monkeypatch, settings, y, seed):
+def test_resuming_a_stream_is_bit_identical(path, tmp_path, settings, y, seed):
     batches = [(X[first : first + 70], y[first : first + 70]) for first in range(0, 300, 70)]
     model = LTLSClassifier(epochs=6, random_state=seed, **settings)
     np.random.seed(7)  # noqa: NPY002
     whole = model_bytes(model.fit_stream(batches), tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        kill_in_epoch(patch, 4)
-        np.random.seed(7)  # noqa: NPY002
-        with pytest.raises(Killed):
-            model.fit_stream(batches, checkpoint=path)
+    np.random.seed(7)  # noqa: NPY002
+    with pytest.raises(Killed):
+        model.fit_stream(KilledInEpoch(batches, 4), checkpoint=path)
     np.random.seed(8)  # noqa: NPY002
     resume = Checkpoint(path, resume=True)
     model.fit_stream(batches, checkpoint=resume)
@@ -111,30 +140,23 @@ def test_a_resumed_stream_ends_as_if_never_stopped(path, tmp_path, monkeypatch, 
         model.fit_stream(batches[::-1], checkpoint=resume)
 
 
-def test_ctrl_c_leaves_the_last_epoch_to_resume_from(path, monkeypatch):
-    learn, calls = training.Training._learn, []
-
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) == 8:
-            signal.raise_signal(signal.SIGINT)
-        return learn(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training.Training, "_learn", interrupted)
-        stopped = Checkpoint(path)
-        with pytest.warns(RuntimeWarning, match="interrupted"):
-            LTLSClassifier(epochs=50, random_state=0).fit(X, ONE, checkpoint=stopped)
-        assert not stopped.ended
-    model = LTLSClassifier(epochs=9, random_state=0)
+def test_an_interrupted_fit_resumes_from_its_last_epoch(path, stopping):
+    stopping.error, stopping.at_epoch = KeyboardInterrupt(), 3
+    settings = {"assignment": "stopping", "random_state": 0}
+    interrupted = Checkpoint(path)
+    with pytest.warns(TrainingInterruptedWarning):
+        LTLSClassifier(epochs=50, **settings).fit(X, ONE, checkpoint=interrupted)
+    assert not interrupted.completed
+    stopping.error = None
+    model = LTLSClassifier(epochs=9, **settings)
     resumed = Checkpoint(path, resume=True)
     model.fit(X, ONE, checkpoint=resumed)
-    assert resumed.ended
-    whole = LTLSClassifier(epochs=9, random_state=0).fit(X, ONE)
+    assert resumed.completed
+    whole = LTLSClassifier(epochs=9, **settings).fit(X, ONE)
     np.testing.assert_array_equal(model.coef_, whole.coef_)
 
 
-def test_another_problem_is_refused(path):
+def test_checkpoints_of_other_data_or_parameters_are_rejected(path):
     LTLSClassifier(epochs=1).fit(X, ONE, checkpoint=path)
     resume = Checkpoint(path, resume=True)
     with pytest.raises(
@@ -148,7 +170,7 @@ def test_another_problem_is_refused(path):
         LTLSClassifier().fit(X, ONE, sample_weight=np.full(300, 2.0), checkpoint=resume)
 
 
-def test_what_is_no_checkpoint_is_refused(path):
+def test_files_that_are_not_checkpoints_are_rejected(path):
     resume = Checkpoint(path, resume=True)
     with pytest.raises(ValueError, match="there is no checkpoint to resume from"):
         LTLSClassifier().fit(X, ONE, checkpoint=resume)
@@ -156,7 +178,7 @@ def test_what_is_no_checkpoint_is_refused(path):
     with pytest.raises(ValueError, match="is not a checkpoint of ltls"):
         LTLSClassifier().fit(X, ONE, checkpoint=resume)
     with pytest.raises(ValueError, match="is not a checkpoint of ltls"):
-        LTLSClassifier().fit(X, ONE, checkpoint=path)  # nor is it replaced by one
+        LTLSClassifier().fit(X, ONE, checkpoint=path)  # and it is not overwritten
     path.unlink()
     LTLSClassifier(epochs=1).fit(X, ONE, checkpoint=path)
     content = path.read_bytes()
@@ -165,17 +187,13 @@ def test_what_is_no_checkpoint_is_refused(path):
         LTLSClassifier().fit(X, ONE, checkpoint=resume)
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_end_the_training(path, monkeypatch):
-    def no_space(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("ltls.storage.tensor_file._seal", no_space)
-    with pytest.warns(RuntimeWarning, match=r"could not be written: No space left on device"):
+def test_training_continues_if_a_checkpoint_cannot_be_written(path, full_disk):
+    with full_disk(), pytest.warns(RuntimeWarning, match="could not be written"):
         model = LTLSClassifier(epochs=2).fit(X, ONE, checkpoint=path)
     assert model.n_iter_ == 2
     assert os.listdir(path.parent) == []
 
 
-def test_no_more_often_than_asked(path):
+def test_seconds_is_the_minimum_time_between_checkpoints(path):
     LTLSClassifier(epochs=3).fit(X, ONE, checkpoint=Checkpoint(path, seconds=1000))
     assert not path.exists()

@@ -1,14 +1,14 @@
-"""What LTLSClassifier learns, against a slow learner that enumerates all paths."""
+"""Weights of LTLSClassifier against a reference learner that enumerates all paths."""
 
 import numpy as np
 import pytest
-from learners import (
+from comparison import (
     EPOCHS,
     MULTILABEL,
     N_FEATURES,
     N_ROWS,
-    assert_same_answers,
     assert_same_model,
+    assert_same_predictions,
     classifier,
     distance,
     draw,
@@ -20,19 +20,19 @@ from learners import (
     with_each_optimizer,
     with_each_size,
 )
+from reference_learner import ReferenceLearner
 from scipy.sparse import random as sparse_random
-from slow_learner import SlowLearner
 
 from ltls import LTLSClassifier, TableCodebook
 
-# The oracle's own losses.
+# The losses of the reference itself.
 
 
 @with_each_loss
 @MULTILABEL
-def test_the_slow_step_is_minus_the_gradient_of_the_slow_loss(loss, multilabel):
+def test_the_reference_step_is_minus_the_gradient_of_its_loss(loss, multilabel):
     rng = np.random.default_rng(5)
-    learner = SlowLearner(13, 1, 3, loss=loss, multilabel=multilabel, paths=range(13))
+    learner = ReferenceLearner(13, 1, 3, loss=loss, multilabel=multilabel, paths=range(13))
     h = rng.normal(size=len(learner.graph.edges)).astype(np.float32)
     positive = [2, 7, 11] if multilabel else [7]
     around = [
@@ -53,22 +53,22 @@ def test_the_slow_step_is_minus_the_gradient_of_the_slow_loss(loss, multilabel):
 @with_each_optimizer
 @with_each_loss
 @MULTILABEL
-def test_learns_in_batches_what_the_slow_learner_learns(
+def test_mini_batches_give_the_weights_of_the_reference(
     multilabel, loss, optimizer, batch_size, paths
 ):
     parameters = settings_of(loss, optimizer, False, False)
     parameters |= {"width": 3, "ranking_multiplier": 22, "batch_size": batch_size}
     if paths is not None:
         paths = np.random.default_rng(0).permutation(22)
-    model, slow, X = trained_both(22, multilabel, paths=paths, **parameters)
-    assert_same_model(model, slow)
-    assert_same_answers(model, slow, X[:30], 4)
+    model, reference, X = trained_both(22, multilabel, paths=paths, **parameters)
+    assert_same_model(model, reference)
+    assert_same_predictions(model, reference, X[:30], 4)
 
 
 @pytest.mark.parametrize("n_trellises", [1, 3])
 @pytest.mark.parametrize("assignment", ["random", "ranking"])
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
-def test_threads_that_share_batches_change_nothing(batch_size, assignment, n_trellises):
+def test_threads_that_share_mini_batches_change_nothing(batch_size, assignment, n_trellises):
     rng = np.random.default_rng(3)
     X = sparse_random(400, 60, 0.2, "csr", np.float32, rng)
     y = rng.integers(30, size=400)
@@ -85,14 +85,14 @@ def test_threads_that_share_batches_change_nothing(batch_size, assignment, n_tre
         assert other.loss_curve_ == one.loss_curve_
 
 
-def test_batches_are_as_accurate_as_single_rows():
+def test_mini_batches_are_as_accurate_as_single_rows():
     rng = np.random.default_rng(4)
     centers = sparse_random(200, 500, 0.04, "csr", np.float32, rng)
     y = rng.integers(200, size=6000)
     X = (centers[y] + sparse_random(6000, 500, 0.02, "csr", np.float32, rng)).tocsr()
 
     def precision(batch_size):
-        shape = {"width": 2, "n_trellises": 1, "rescore": 0, "assignment": "random"}
+        shape = {"width": 2, "n_trellises": 1, "embedding_dim": 0, "assignment": "random"}
         model = LTLSClassifier(random_state=0, epochs=3, batch_size=batch_size, **shape)
         return model.fit(X[:5000], y[:5000]).score(X[5000:], y[5000:])
 
@@ -107,18 +107,18 @@ def test_batches_are_as_accurate_as_single_rows():
 @with_each_loss
 @MULTILABEL
 @with_each_size
-def test_learns_what_the_slow_learner_learns(
+def test_weights_and_predictions_are_those_of_the_reference(
     n_classes, width, multilabel, loss, optimizer, average, l1
 ):
     parameters = settings_of(loss, optimizer, average, l1) | {"width": width}
     paths = np.random.default_rng(n_classes).permutation(n_classes)
-    model, slow, X = trained_both(n_classes, multilabel, paths=paths, **parameters)
+    model, reference, X = trained_both(n_classes, multilabel, paths=paths, **parameters)
     np.testing.assert_array_equal(model.classes_, np.arange(n_classes))
     assert model.coef_.shape == (model.trellis_.n_edges, N_FEATURES)
     assert model.coef_.dtype == model.intercept_.dtype == np.float32
     assert model.n_iter_ == EPOCHS
-    assert_same_model(model, slow)
-    assert_same_answers(model, slow, X[:30], 4)
+    assert_same_model(model, reference)
+    assert_same_predictions(model, reference, X[:30], 4)
 
 
 @pytest.mark.parametrize(("average", "l1"), [(False, False), (True, True)], ids=["", "average-l1"])
@@ -126,35 +126,35 @@ def test_learns_what_the_slow_learner_learns(
 @with_each_loss
 @MULTILABEL
 @with_each_size
-def test_assigns_labels_to_paths_as_the_slow_learner_does(
+def test_ranking_assigns_the_paths_of_the_reference(
     n_classes, width, multilabel, loss, optimizer, average, l1
 ):
     parameters = settings_of(loss, optimizer, average, l1)
     parameters |= {"width": width, "ranking_multiplier": n_classes}
-    model, slow, X = trained_both(n_classes, multilabel, **parameters)
-    assert model.codebook_ == TableCodebook(n_classes, slow.paths)
-    assert_same_model(model, slow)
-    assert_same_answers(model, slow, X[:30], 4)
+    model, reference, X = trained_both(n_classes, multilabel, **parameters)
+    assert model.codebook_ == TableCodebook(n_classes, reference.paths)
+    assert_same_model(model, reference)
+    assert_same_predictions(model, reference, X[:30], 4)
 
 
 @pytest.mark.parametrize("multiplier", [1, 2])
 @MULTILABEL
 @with_each_size
-def test_ranks_only_a_few_paths_for_a_new_label(n_classes, width, multilabel, multiplier):
+def test_ranking_considers_only_a_few_paths(n_classes, width, multilabel, multiplier):
     parameters = settings_of("separation", "sgd", average=True)
     parameters |= {"width": width, "ranking_multiplier": multiplier, "multilabel": multilabel}
     X, labels = draw(0, n_classes, multilabel, exact=True)
-    X = X[np.arange(N_ROWS) % 2]  # two rows, for which the best paths are soon taken
+    X = X[np.arange(N_ROWS) % 2]  # two distinct rows: their best paths are soon taken
     model = classifier(X, labels, assignment="ranking", **parameters)
-    slow = SlowLearner(n_classes, N_FEATURES, hint=model.codebook_.path_of, **parameters)
-    slow.fit(X, labels, epochs=EPOCHS)
-    assert 0 < len(slow.open_choices) < n_classes - 3
-    assert model.codebook_ == TableCodebook(n_classes, slow.paths)
-    assert_same_model(model, slow)
+    reference = ReferenceLearner(n_classes, N_FEATURES, hint=model.codebook_.path_of, **parameters)
+    reference.fit(X, labels, epochs=EPOCHS)
+    assert 0 < len(reference.open_choices) < n_classes - 3
+    assert model.codebook_ == TableCodebook(n_classes, reference.paths)
+    assert_same_model(model, reference)
 
 
 @MULTILABEL
-def test_labels_that_were_never_learned_take_the_paths_that_are_left(multilabel):
+def test_labels_without_training_rows_take_the_remaining_paths(multilabel):
     X, labels = draw(0, 22, multilabel)
     weights = [float(not {3, 4, 17} & set(some)) for some in labels]
     model = classifier(
@@ -167,28 +167,28 @@ def test_labels_that_were_never_learned_take_the_paths_that_are_left(multilabel)
 def test_exact_ties_go_to_the_smaller_path(n_classes, width):
     parameters = settings_of("separation", "sgd") | {"width": width}
     paths = np.random.default_rng(1).permutation(n_classes)
-    model, slow, X = trained_both(n_classes, False, paths=paths, **parameters)
-    np.testing.assert_array_equal(model.coef_, slow.coef)
+    model, reference, X = trained_both(n_classes, False, paths=paths, **parameters)
+    np.testing.assert_array_equal(model.coef_, reference.coef)
     for k in (1, 3, n_classes):
-        expected_labels, expected_scores = slow.topk(X, k)
+        expected_labels, expected_scores = reference.topk(X, k)
         labels, scores = model.predict_topk(X, k)
         np.testing.assert_array_equal(labels, expected_labels)
         np.testing.assert_array_equal(scores, expected_scores)
     assert (np.diff(expected_scores) == 0).any()
-    np.testing.assert_array_equal(model.predict(X), slow.topk(X, 1)[0][:, 0])
+    np.testing.assert_array_equal(model.predict(X), reference.topk(X, 1)[0][:, 0])
 
 
 @with_each_loss
 def test_without_intercept(loss):
     parameters = settings_of(loss, "adagrad") | {"fit_intercept": False}
-    model, slow, _ = trained_both(22, False, paths=range(22), **parameters)
+    model, reference, _ = trained_both(22, False, paths=range(22), **parameters)
     np.testing.assert_array_equal(model.intercept_, np.zeros(19))
-    assert_same_model(model, slow)
+    assert_same_model(model, reference)
 
 
 @with_each_loss
 @MULTILABEL
-def test_the_l1_threshold_is_for_scoring_from_the_second_epoch_and_for_the_result(loss, multilabel):
+def test_the_l1_threshold_applies_from_the_second_epoch_on(loss, multilabel):
     parameters = settings_of(loss, "sgd", l1=True)
     X, labels = draw(0, 22, multilabel, is_exact(loss, "sgd"))
     codebook = TableCodebook(22, range(22))
@@ -212,7 +212,7 @@ def test_the_l1_threshold_is_for_scoring_from_the_second_epoch_and_for_the_resul
     assert distance(weights(l1, 2), thresholded(after_two, l1)) > 1e-3
 
 
-# Weights of examples.
+# Weights of rows.
 
 
 @pytest.mark.parametrize("average", [False, True], ids=["", "average"])
@@ -223,8 +223,8 @@ def test_sample_weight(multilabel, loss, optimizer, average):
     weights = np.random.default_rng(3).integers(0, 5, N_ROWS) / 2
     assert (weights == 0).any()
     parameters = settings_of(loss, optimizer, average) | {"sample_weight": weights}
-    model, slow, _ = trained_both(22, multilabel, paths=range(22), **parameters)
-    assert_same_model(model, slow)
+    model, reference, _ = trained_both(22, multilabel, paths=range(22), **parameters)
+    assert_same_model(model, reference)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +237,13 @@ def test_sample_weight(multilabel, loss, optimizer, average):
 @MULTILABEL
 def test_class_weight(multilabel, loss, optimizer, class_weight):
     parameters = settings_of(loss, optimizer) | {"class_weight": class_weight}
-    model, slow, _ = trained_both(22, multilabel, paths=range(22), **parameters)
-    assert_same_model(model, slow)
+    model, reference, _ = trained_both(22, multilabel, paths=range(22), **parameters)
+    assert_same_model(model, reference)
 
 
 @MULTILABEL
 def test_class_weight_and_sample_weight_are_multiplied(multilabel):
-    model, slow, _ = trained_both(
+    model, reference, _ = trained_both(
         22,
         multilabel,
         paths=range(22),
@@ -251,10 +251,10 @@ def test_class_weight_and_sample_weight_are_multiplied(multilabel):
         class_weight={c: (1 + c) / 16 for c in range(22)},
         **settings_of("softmax", "sgd"),
     )
-    assert_same_model(model, slow)
+    assert_same_model(model, reference)
 
 
-def test_an_example_of_weight_0_is_not_learned_but_counts_for_the_average():
+def test_a_row_of_weight_0_is_a_step_of_the_average():
     X = np.array([[1.0], [1.0], [1.0]])
     y = [0, 1, 0]
 
@@ -270,16 +270,16 @@ def test_an_example_of_weight_0_is_not_learned_but_counts_for_the_average():
 # Shuffling.
 
 
-def test_a_shuffled_epoch_visits_every_example_once():
+def test_a_shuffled_epoch_visits_every_row_once():
     X = np.eye(N_ROWS, dtype=np.float32)
     y = np.arange(N_ROWS) % 22
     parameters = {"loss": "separation", "optimizer": "sgd", "learning_rate": 1.0, "epochs": 1}
     parameters |= {"fit_intercept": False, "assignment": TableCodebook(22, range(22))}
-    # Every example has a feature of its own, so that the order has no effect on the plain weights.
+    # Every row has its own feature, so that the order has no effect without averaging.
     in_order = LTLSClassifier(**parameters, shuffle=False).fit(X, y)
     shuffled = LTLSClassifier(**parameters, shuffle=True, random_state=0).fit(X, y)
     np.testing.assert_array_equal(shuffled.coef_, in_order.coef_)
-    # The average weighs every example by its turn: 1 − turn / (N + 1) of every move is left.
+    # The average keeps 1 − turn / (N + 1) of the step of every row.
     averaged = LTLSClassifier(**parameters, average=True, random_state=0).fit(X, y)
     left = np.abs(averaged.coef_).max(axis=0)
     turns = (N_ROWS + 1) * (1 - left)

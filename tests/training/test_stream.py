@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory: streams and mapped files teach the same as rows in memory."""
+"""fit_stream and memory-mapped features give the same models as rows in memory."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ N_ROWS, N_FEATURES, N_LABELS = 600, 40, 30
 
 @pytest.fixture(scope="module")
 def rows():
-    """Features, one label a row, and several: each label has features of its own."""
+    """Features, one label per row, and several labels per row."""
     rng = np.random.default_rng(0)
     label = rng.integers(0, N_LABELS, N_ROWS)
     prototypes = rng.random((N_LABELS, N_FEATURES)) * (rng.random((N_LABELS, N_FEATURES)) < 0.2)
@@ -53,15 +53,14 @@ PARAMETERS = [
 
 @pytest.mark.parametrize("kind", [1, 2], ids=["single", "several"])
 @pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
-def test_batches_in_order_teach_the_same_as_all_rows_at_once(rows, kind, parameters):
+def test_batches_in_order_give_the_model_of_fit(rows, kind, parameters):
     X, y = rows[0], rows[kind]
-    model = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters)
-    whole = model.fit(X, y).coef_.copy(), model
+    whole = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters).fit(X, y)
     streamed = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters)
-    assert_same_model(streamed.fit_stream(in_batches(X, y)), whole[1])
+    assert_same_model(streamed.fit_stream(in_batches(X, y)), whole)
 
 
-def test_one_batch_is_mixed_as_all_rows_at_once(rows):
+def test_one_batch_is_shuffled_as_fit_does(rows):
     X, y, _ = rows
     whole = LTLSClassifier(random_state=0).fit(X, y)
     assert_same_model(LTLSClassifier(random_state=0).fit_stream([(X, y)]), whole)
@@ -70,7 +69,7 @@ def test_one_batch_is_mixed_as_all_rows_at_once(rows):
 @pytest.mark.parametrize(
     "make", [str, float, lambda label: (label, "x")], ids=["str", "float", "tuple"]
 )
-def test_labels_of_any_kind(rows, make):
+def test_labels_of_any_type(rows, make):
     X, y = rows[0].toarray(), [make(label) for label in rows[1].tolist()]
     whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, y)
     streamed = LTLSClassifier(shuffle=False, random_state=0).fit_stream(in_batches(X, y))
@@ -99,7 +98,7 @@ def test_one_batch_with_several_labels_makes_a_multilabel_model(rows):
 
 
 @pytest.mark.parametrize("assignment", ["random", "similarity"])
-def test_batches_that_are_mixed_teach_as_well(rows, assignment):
+def test_shuffling_within_batches_is_as_accurate(rows, assignment):
     X, y, _ = rows
     found, expected = [], []
     for seed in range(5):
@@ -110,16 +109,16 @@ def test_batches_that_are_mixed_teach_as_well(rows, assignment):
     assert np.mean(found) > np.mean(expected) - 0.05
 
 
-def test_held_out_rows_are_not_learned_from_and_stop_the_training(rows):
+def test_held_out_rows_are_not_trained_on_and_stop_training_early(rows):
     X, y, several = rows
     batches = in_batches(X, y)
     model = LTLSClassifier(epochs=200, validation_fraction=0.2, random_state=0)
     model.fit_stream(batches)
     assert model.n_iter_ < 200
     assert model.score(X, y) > 0.5
-    learned = LTLSClassifier(epochs=1, validation_fraction=0.5, random_state=0)
-    learned.fit_stream(batches)
-    assert learned._learned.learner.clock == 1 + N_ROWS // 2
+    half = LTLSClassifier(epochs=1, validation_fraction=0.5, random_state=0)
+    half.fit_stream(batches)
+    assert half.model_.trainable.step == 1 + N_ROWS // 2
     model = LTLSClassifier(epochs=20, validation_fraction=0.2, random_state=0)
     model.fit_stream(in_batches(X, several))
     assert np.isfinite(model.threshold_)
@@ -128,7 +127,7 @@ def test_held_out_rows_are_not_learned_from_and_stop_the_training(rows):
 
 
 class Changing:
-    """Batches that are others when they are asked for again."""
+    """Batches that differ from one iteration to the next."""
 
     def __init__(self, *passes):
         self.passes = list(passes)
@@ -137,7 +136,7 @@ class Changing:
         return iter(self.passes.pop(0))
 
 
-def test_what_is_no_stream_of_batches(rows):
+def test_invalid_batches_are_rejected(rows):
     X, y, _ = rows
     model = LTLSClassifier(random_state=0)
     with pytest.raises(TypeError, match=r"batches must be iterable again .* got a generator"):
@@ -158,7 +157,7 @@ def test_what_is_no_stream_of_batches(rows):
     assert not hasattr(model, "classes_")
 
 
-def test_a_batch_may_have_no_labels_and_a_failure_leaves_the_old_model(rows):
+def test_a_batch_may_have_no_labels_and_a_failed_fit_keeps_the_old_model(rows):
     X, y, several = rows
     none = [[] for _ in range(50)]
     batches = [(X[:50], none), (X[50:], several[50:])]
@@ -171,7 +170,7 @@ def test_a_batch_may_have_no_labels_and_a_failure_leaves_the_old_model(rows):
 
 
 @pytest.mark.parametrize("kind", [1, 2], ids=["single", "several"])
-def test_a_file_that_streams_teaches_the_same_as_one_that_is_read(rows, kind, tmp_path):
+def test_streaming_a_file_gives_the_model_of_reading_it(rows, kind, tmp_path):
     X, y = rows[0], rows[kind]
     Y = sp.csr_matrix(np.array([np.isin(range(N_LABELS), labels) for labels in y]))
     readers.write(tmp_path / "rows.txt.gz", X, Y, "svmlight")
@@ -190,13 +189,13 @@ PEAK = """
 import sys
 from ltls import LTLSClassifier, readers
 
-def peak():  # getrusage would tell the parent's
+def peak():  # getrusage would include the parent's
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 model = LTLSClassifier(epochs=1, random_state=0)
 part = readers.read(sys.argv[1] + ".part")
-model.fit(part.X, part.targets)  # what is loaded when first used
+model.fit(part.X, part.targets)  # import and allocate what the first fit needs
 before = peak()
 if sys.argv[2] == "stream":
     model.fit_stream(readers.Stream(sys.argv[1], chunk_size=1 << 18))
@@ -207,8 +206,8 @@ print(peak() - before, model.n_iter_)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell the peak of memory")
-def test_memory_does_not_grow_with_the_file_that_streams(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="needs VmHWM of /proc")
+def test_memory_does_not_grow_with_the_streamed_file(tmp_path):
     rng = np.random.default_rng(0)
     lines = []
     for label in rng.integers(0, 100, 2000):
@@ -237,7 +236,7 @@ def mapped(array, path):
 
 
 def mapped_csr(X, folder, dtype, index):
-    """A CSR matrix that lies in files; the constructor would make int64 indices int32, a copy."""
+    """A memory-mapped CSR matrix; the constructor would copy int64 indices to int32."""
     result = sp.csr_matrix(X.shape, dtype=dtype)
     result.data = mapped(X.data.astype(dtype), folder / "data")
     result.indices = mapped(X.indices.astype(index), folder / "indices")
@@ -246,7 +245,7 @@ def mapped_csr(X, folder, dtype, index):
 
 
 def memory_of(work):
-    """The most memory that a call takes, after it was called once."""
+    """The peak memory of a call, after a first call."""
     work()
     tracemalloc.start()
     try:
@@ -269,19 +268,21 @@ def many_rows():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("form", [np.int32, np.int64, "dense"])
-def test_mapped_features_are_used_where_they_lie(many_rows, tmp_path, dtype, form):
+@pytest.mark.parametrize("layout", [np.int32, np.int64, "dense"])
+def test_memory_mapped_features_are_not_copied(many_rows, tmp_path, dtype, layout):
     X, y = many_rows
-    if form == "dense":
-        held = X.toarray().astype(dtype)
-        lying = mapped(held, tmp_path / "dense")
+    if layout == "dense":
+        in_memory = X.toarray().astype(dtype)
+        mapped_X = mapped(in_memory, tmp_path / "dense")
     else:
-        held = X.astype(dtype)
-        lying = mapped_csr(X, tmp_path, dtype, form)
-    small = {"width": 2, "n_trellises": 1, "rescore": 0, "epochs": 1, "random_state": 0}
+        in_memory = X.astype(dtype)
+        mapped_X = mapped_csr(X, tmp_path, dtype, layout)
+    small = {"width": 2, "n_trellises": 1, "embedding_dim": 0, "epochs": 1, "random_state": 0}
     model = LTLSClassifier(**small)
-    assert memory_of(lambda: model.fit(lying, y)) < size_of(lying) / 4
-    expected = LTLSClassifier(**small).fit(held, y)
+    assert memory_of(lambda: model.fit(mapped_X, y)) < size_of(mapped_X) / 4
+    expected = LTLSClassifier(**small).fit(in_memory, y)
     assert_same_model(model, expected)
-    assert memory_of(lambda: model.predict_topk(lying, 1)) < size_of(lying) / 4
-    assert np.array_equal(model.predict_topk(lying, 3)[0], expected.predict_topk(held, 3)[0])
+    assert memory_of(lambda: model.predict_topk(mapped_X, 1)) < size_of(mapped_X) / 4
+    assert np.array_equal(
+        model.predict_topk(mapped_X, 3)[0], expected.predict_topk(in_memory, 3)[0]
+    )

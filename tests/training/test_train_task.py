@@ -1,12 +1,13 @@
-"""Training tasks: what they reject, when, and that they keep what they refer to."""
+"""Training tasks of the engine: validation, lifetime of their arrays, chunks."""
 
 import gc
 
 import numpy as np
 import pytest
 
-from ltls import RandomCodebook, TableCodebook, Trellis, _engine
-from ltls.linear import engine_features
+from ltls import RandomCodebook, TableCodebook, Trellis
+from ltls.core import _engine
+from ltls.features.rows import engine_features
 
 N_ROWS, N_FEATURES, TRELLIS = 6, 4, Trellis(10)
 OPTIONS = {
@@ -18,7 +19,7 @@ OPTIONS = {
 def task(**changes):
     labels = np.arange(N_ROWS)
     parts = {
-        "trellis": TRELLIS._engine,
+        "trellis": TRELLIS.engine,
         "features": engine_features(np.ones((N_ROWS, N_FEATURES)), False, False),
         "label_ptr": np.arange(N_ROWS + 1),
         "labels": labels,
@@ -49,10 +50,10 @@ def weights():
         ({"paths": np.zeros((0, N_ROWS), np.int64)}, "must be at least 1, got 0"),
         ({"example_weights": np.ones(3, np.float32)}, "example_weights must have 6 entries"),
         ({"ranking_multiplier": 0}, "ranking_multiplier must be at least 1, got 0"),
-        ({"codebooks": [TableCodebook(9)._engine]}, "codebooks must have a path per class"),
-        ({"codebooks": [TableCodebook(10)._engine] * 2}, "codebooks must be empty or one per"),
+        ({"codebooks": [TableCodebook(9).engine]}, "codebooks must have a path per class"),
+        ({"codebooks": [TableCodebook(10).engine] * 2}, "codebooks must be empty or one per"),
         (
-            {"codebooks": [TableCodebook(10)._engine], "labels": np.full(N_ROWS, -1)},
+            {"codebooks": [TableCodebook(10).engine], "labels": np.full(N_ROWS, -1)},
             "labels must be between 0 and",
         ),
     ],
@@ -64,7 +65,7 @@ def test_examples_are_validated_when_the_task_is_made(changes, message):
 
 def test_a_codebook_must_be_a_table():
     with pytest.raises(TypeError):
-        task(codebooks=[RandomCodebook(10)._engine])
+        task(codebooks=[RandomCodebook(10).engine])
 
 
 @pytest.mark.parametrize(
@@ -85,16 +86,16 @@ def test_a_run_checks_its_chunk_and_the_shapes(arrays, options, message):
         task().run(*parts.values(), **OPTIONS | options)
 
 
-def test_a_codebook_that_grew_since_is_rejected():
-    book = TableCodebook(10)._engine
+def test_a_codebook_that_grew_after_the_task_was_made_is_rejected():
+    book = TableCodebook(10).engine
     made = task(codebooks=[book], paths=np.full((1, N_ROWS), -1))
     book.grow(20)
     with pytest.raises(ValueError, match="codebooks must have a path per class"):
         made.run(weights(), None, None, np.arange(3), **OPTIONS)
 
 
-def test_a_task_keeps_what_it_refers_to():
-    made = task(codebooks=[TableCodebook(10)._engine], paths=np.full((1, N_ROWS), -1))
+def test_a_task_keeps_its_arrays_alive():
+    made = task(codebooks=[TableCodebook(10).engine], paths=np.full((1, N_ROWS), -1))
     gc.collect()
     noise = [np.full(50, 10**9) for _ in range(1000)]  # takes the place of what was freed
     loss, _, examples = made.run(weights(), None, None, np.arange(N_ROWS), **OPTIONS)
@@ -103,7 +104,7 @@ def test_a_task_keeps_what_it_refers_to():
     del noise
 
 
-def test_chunks_learn_what_one_run_learns():
+def test_chunks_give_the_weights_of_one_run():
     whole, parts, made = weights(), weights(), task()
     made.run(whole, None, None, np.arange(N_ROWS), **OPTIONS)
     for first in range(0, N_ROWS, 2):
@@ -157,15 +158,3 @@ def test_a_run_of_an_embedding_task_checks_its_chunk(changes, message):
             features, features.copy(), labels, labels.copy(), changes.get("order", np.arange(3)),
             samples, np.zeros(samples.shape, np.float32), rank=3, learning_rate=0.1,
         )  # fmt: skip
-
-
-def test_losses_have_properties():
-    properties = {loss.name: (loss.normalises, loss.needs_positives) for loss in _engine.losses()}
-    assert properties == {
-        "separation": (False, True), "softmax": (True, True), "logistic": (False, False)
-    }  # fmt: skip
-    h = np.random.default_rng(0).normal(size=(3, TRELLIS.n_edges)).astype(np.float32)
-    for loss in _engine.losses():
-        g = np.empty_like(h)
-        _engine.decode_scores(TRELLIS._engine, loss.name, h, g)
-        assert np.array_equal(g, h) == loss.decodes_h

@@ -1,0 +1,46 @@
+"""Statistics of a first pass over batches, against statistics of all rows at once."""
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ltls.model.labels import as_targets
+from ltls.training.stats import DatasetStats
+
+labels = st.sampled_from(["a", "b", "c", "d", "e"])
+rows_of_labels = st.lists(st.lists(labels, max_size=4, unique=True), min_size=1, max_size=30)
+
+
+@given(rows=rows_of_labels, size=st.integers(1, 7))
+def test_counts_are_those_of_all_rows(rows, size):
+    stats = DatasetStats(needs_sample=False)
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        stats.add(np.ones((len(part), 3)), as_targets(part))
+    assert (stats.n_rows, stats.n_features, stats.nnz) == (len(rows), 3, 3 * len(rows))
+    assert stats.multilabel
+    known, label_stats = stats.labels()
+    flat = [label for row in rows for label in row]
+    assert known.values == sorted(set(flat))
+    assert label_stats.counts.tolist() == [flat.count(label) for label in known.values]
+    lengths = list(map(len, rows))
+    assert stats.typical_labels() == np.quantile(lengths, 0.99, method="higher")
+
+
+@given(rows=rows_of_labels, size=st.integers(1, 7), seed=st.integers(0, 99))
+def test_label_vectors_are_normalized_means_of_the_first_rows(rows, size, seed):
+    assume(any(rows))
+    X = np.random.default_rng(seed).random((len(rows), 4)) + 0.1
+    stats = DatasetStats(needs_sample=True)
+    for first in range(0, len(rows), size):
+        part = slice(first, first + size)
+        stats.add(X[part], as_targets(rows[part]))
+    known, label_stats = stats.labels()
+    for label, vector in zip(known.values, np.asarray(label_stats.vectors), strict=True):
+        # All rows are sampled: no label has more than 16 rows unless there are many.
+        own = np.array([x for x, row in zip(X, rows, strict=True) if label in row])
+        if len(own) <= 16:
+            mean = own.sum(axis=0)
+            np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), rtol=1e-6)
+        else:
+            np.testing.assert_allclose(np.linalg.norm(vector), 1)
