@@ -1,11 +1,13 @@
-"""The kernels of the linear model, in every build, against NumPy."""
+"""Edge scores of the weights, with every instruction set, against NumPy."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from ltls import LTLSClassifier
-from ltls.linear.weights import LinearModel, aligned_zeros, engine_features
+from ltls.core import _engine
+from ltls.features.rows import engine_features
+from ltls.linear.weights import Weights, aligned_zeros
 
 FORMS = {
     "csr": lambda X: X,
@@ -21,10 +23,10 @@ def matrix(n_rows, n_features, density=0.3):
     return X
 
 
-def linear_model(n_features, n_edges, intercept, dtype="float32"):
-    weights = aligned_zeros((n_features + intercept, -(-n_edges // 16) * 16), np.float32)
-    weights[:, :n_edges] = np.random.default_rng(1).normal(size=(len(weights), n_edges))
-    return LinearModel(weights, None, n_edges, 1, intercept, False).stored_as(dtype)
+def make_weights(n_features, n_edges, intercept, dtype="float32"):
+    values = aligned_zeros((n_features + intercept, -(-n_edges // 16) * 16), np.float32)
+    values[:, :n_edges] = np.random.default_rng(1).normal(size=(len(values), n_edges))
+    return Weights(values, None, n_edges, 1, intercept, False).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -33,12 +35,12 @@ def linear_model(n_features, n_edges, intercept, dtype="float32"):
 def test_edge_scores_are_the_product_with_the_weights(instruction_set, form, intercept, dtype):
     for n_rows, n_features, n_edges in [(1, 1, 5), (37, 300, 42), (16, 40, 16), (5, 90, 700)]:
         X = matrix(n_rows, n_features)
-        linear = linear_model(n_features, n_edges, intercept, dtype)
+        weights = make_weights(n_features, n_edges, intercept, dtype)
         features = engine_features(form(X), intercept, False)
-        expected = np.column_stack([X.toarray(), np.ones(n_rows)])[:, : len(linear.weights)]
-        expected = expected @ linear.dense()
+        expected = np.column_stack([X.toarray(), np.ones(n_rows)])[:, : len(weights.values)]
+        expected = expected @ weights.dense()
         for n_jobs in (1, 3):
-            h = linear.without_padding(linear.edge_scores(features, 0, n_rows, n_jobs))
+            h = weights.without_padding(weights.edge_scores(features, 0, n_rows, n_jobs))
             np.testing.assert_allclose(h, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -48,9 +50,9 @@ def test_rows_of_any_length_have_their_scores(instruction_set):
     rng = np.random.default_rng(2)
     indices = np.concatenate([rng.permutation(5000)[:n] for n in lengths])
     X = sp.csr_matrix((rng.random(len(indices), np.float32), indices, indptr), (9, 5000))
-    linear = linear_model(5000, 30, False)
-    h = linear.without_padding(linear.edge_scores(engine_features(X, False, False), 0, 9, 1))
-    np.testing.assert_allclose(h, X @ linear.dense(), rtol=1e-3, atol=1e-3)
+    weights = make_weights(5000, 30, False)
+    h = weights.without_padding(weights.edge_scores(engine_features(X, False, False), 0, 9, 1))
+    np.testing.assert_allclose(h, X @ weights.dense(), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +64,7 @@ def test_rows_of_any_length_have_their_scores(instruction_set):
         {"loss": "softmax", "width": 20, "n_trellises": 2, "average": True},
     ],
 )
-def test_every_instruction_set_learns_the_same(instruction_set, parameters):
-    from ltls import _engine
-
+def test_every_instruction_set_trains_the_same_weights(instruction_set, parameters):
     X = matrix(300, 80)
     y = np.random.default_rng(3).integers(25, size=300)
 

@@ -1,4 +1,4 @@
-"""The embedding that rescores candidates: learned as in plain NumPy, and used everywhere alike."""
+"""The embedding reranker: its training step against NumPy, and its use in every prediction."""
 
 from dataclasses import replace
 
@@ -7,20 +7,24 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 import ltls
-from ltls import LTLSClassifier, TableCodebook, Trellis, _engine
-from ltls.linear.weights import engine_features, padded
+from ltls import LTLSClassifier, TableCodebook, Trellis
+from ltls.core import _engine
+from ltls.features.rows import engine_features
+from ltls.linear.weights import padded
 
 RANK, STRIDE = 3, 16
 
 
-def softmax_step(x, own, others, samples, stands_for, features, labels, rate, squares):
+def softmax_step(x, own, others, samples, log_importance, features, labels, rate, squares):
     """One step of AdaGrad on the softmax over a row's labels, candidates and samples, in place."""
     vector = x @ features
     vector[RANK] = 1
     certain = [*own, *(label for label in dict.fromkeys(others) if label not in own and label >= 0)]
     drawn = [i for i, label in enumerate(samples) if label >= 0 and label not in certain]
     taken = [*certain, *samples[drawn]]
-    scores = labels[taken] @ vector + np.concatenate([np.zeros(len(certain)), stands_for[drawn]])
+    scores = labels[taken] @ vector + np.concatenate(
+        [np.zeros(len(certain)), log_importance[drawn]]
+    )
     share = np.exp(scores - scores.max())
     move = -share / share.sum()
     move[: len(own)] += 1 / len(own)
@@ -38,15 +42,17 @@ def softmax_step(x, own, others, samples, stands_for, features, labels, rate, sq
     return np.log(share.sum()) - (scores[: len(own)] - scores.max()).mean()
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
-def test_learns_as_plain_numpy_does(instruction_set, several):
+@pytest.mark.parametrize("multilabel", [False, True], ids=["one label", "several labels"])
+def test_a_training_step_agrees_with_numpy(instruction_set, multilabel):
     rng = np.random.default_rng(0)
     X = random_array((30, 12), density=0.4, random_state=rng, dtype=np.float32).tocsr()
-    own = [sorted(rng.choice(9, 1 + several * (i % 3), replace=False).tolist()) for i in range(30)]
+    own = [
+        sorted(rng.choice(9, 1 + multilabel * (i % 3), replace=False).tolist()) for i in range(30)
+    ]
     candidates = rng.integers(-1, 9, (30, 4))
     candidates.sort()
     samples = rng.integers(-1, 9, (30, 6))
-    stands_for = rng.normal(size=(30, 6)).astype(np.float32)
+    log_importance = rng.normal(size=(30, 6)).astype(np.float32)
     order = rng.permutation(30)
     features = np.zeros((12, STRIDE), np.float32)
     features[:, :RANK] = rng.normal(size=(12, RANK))
@@ -59,13 +65,13 @@ def test_learns_as_plain_numpy_does(instruction_set, several):
         candidates, None, n_labels=9,
     )  # fmt: skip
     loss = task.run(
-        features, squares[0], labels, squares[1], order, samples, stands_for, rank=RANK,
+        features, squares[0], labels, squares[1], order, samples, log_importance, rank=RANK,
         learning_rate=0.2,
     )  # fmt: skip
     dense = X.toarray().astype(float)
     expected = sum(
         softmax_step(
-            dense[i], own[i], candidates[i].tolist(), samples[j], stands_for[j], *slow[:2], 0.2,
+            dense[i], own[i], candidates[i].tolist(), samples[j], log_importance[j], *slow[:2], 0.2,
             slow[2:],
         )
         for j, i in enumerate(order)
@@ -76,23 +82,23 @@ def test_learns_as_plain_numpy_does(instruction_set, several):
 
 
 @pytest.mark.parametrize("loss", ["softmax", "logistic"])
-def test_samples_stand_for_the_labels_that_do_not_take_part(loss):
-    # What samples stand for sums to the number of labels, on average, however they are drawn.
+def test_importance_weights_of_samples_are_unbiased(loss):
+    # Importance weights sum to the number of labels, on average, whatever the proposal is.
     rng = np.random.default_rng(0)
     X, y = csr_array(rng.random((3, 5), np.float32)), ["a", "b", "c"]
-    model = LTLSClassifier(width=2, n_trellises=2, loss=loss, random_state=0).fit(X, y)._learned
+    model = LTLSClassifier(width=2, n_trellises=2, loss=loss, random_state=0).fit(X, y).model_
     book = TableCodebook(50, rng.permutation(50)[:41])  # nine paths are free
     trellis = Trellis(50, 3)
     decoder = replace(model.decoder(None), trellis=trellis, codebooks=[book], n_labels=41)
     h = rng.normal(size=(400, padded(trellis.n_edges))).astype(np.float32)
-    labels, stands_for = decoder.sample(h, 100, 4.0, np.random.RandomState(0))
+    labels, log_importance = decoder.sample(h, 100, 4.0, np.random.RandomState(0))
     assert labels.min() == -1
     assert labels.max() == 40
-    each = np.bincount(labels[labels >= 0], np.exp(stands_for[labels >= 0]), minlength=41)
+    each = np.bincount(labels[labels >= 0], np.exp(log_importance[labels >= 0]), minlength=41)
     np.testing.assert_allclose(each / len(h), 1, rtol=0.2)
 
 
-def test_candidates_are_ranked_by_both_scores(instruction_set):
+def test_rerank_sorts_by_the_sum_of_both_scores(instruction_set):
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(6, STRIDE)).astype(np.float32)
     labels = rng.normal(size=(40, STRIDE)).astype(np.float32)
@@ -109,25 +115,25 @@ def test_candidates_are_ranked_by_both_scores(instruction_set):
     np.testing.assert_allclose(scores, np.take_along_axis(total, order, 1), rtol=1e-4)
 
 
-def problem(several=False, n_rows=1200):
-    """Labels that depend on pairs of features, which an embedding can tell apart."""
+def problem(multilabel=False, n_rows=1200):
+    """Labels that depend on pairs of features, which an embedding separates."""
     rng = np.random.default_rng(2)
-    centres = rng.random((80, 60)) < 0.08
+    centers = rng.random((80, 60)) < 0.08
     y = rng.integers(0, 80, n_rows)
-    X = csr_array((centres[y] | (rng.random((n_rows, 60)) < 0.03)).astype(np.float32))
-    return (X, [sorted({int(a), int(a) // 2}) for a in y]) if several else (X, y)
+    X = csr_array((centers[y] | (rng.random((n_rows, 60)) < 0.03)).astype(np.float32))
+    return (X, [sorted({int(a), int(a) // 2}) for a in y]) if multilabel else (X, y)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one label", "several labels"])
-def rescored(request):
+def reranked(request):
     X, y = problem(request.param)
-    model = LTLSClassifier(width=2, n_trellises=2, rescore=16, random_state=0).fit(X, y)
-    assert model._learned.embedding is not None
+    model = LTLSClassifier(width=2, n_trellises=2, embedding_dim=16, random_state=0).fit(X, y)
+    assert model.model_.embedding is not None
     return X, y, model
 
 
-def test_scores_are_those_of_all_labels(rescored):
-    X, _, model = rescored
+def test_topk_scores_are_those_of_decision_function(reranked):
+    X, _, model = reranked
     labels, scores = model.predict_topk(X, 80)
     at = np.searchsorted(model.classes_, labels)
     everything = model.decision_function(X)
@@ -135,35 +141,35 @@ def test_scores_are_those_of_all_labels(rescored):
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-def test_rescoring_finds_more_than_the_trellises_alone():
+def test_reranking_is_more_accurate_than_the_trellises_alone():
     X, y = problem()
     settings = {"width": 2, "n_trellises": 1, "random_state": 0}
-    plain = LTLSClassifier(rescore=0, **settings).fit(X[:900], y[:900])
-    model = LTLSClassifier(rescore=32, **settings).fit(X[:900], y[:900])
-    assert plain._learned.embedding is None
+    plain = LTLSClassifier(embedding_dim=0, **settings).fit(X[:900], y[:900])
+    model = LTLSClassifier(embedding_dim=32, **settings).fit(X[:900], y[:900])
+    assert plain.model_.embedding is None
     assert model.score(X[900:], y[900:]) > plain.score(X[900:], y[900:]) + 0.02
 
 
-def test_what_explains_nothing_is_dropped():
+def test_an_embedding_that_does_not_help_is_dropped():
     X, y = problem()
     noise = np.random.default_rng(0).permutation(y)
-    model = LTLSClassifier(width=8, n_trellises=3, rescore=4, random_state=0).fit(X, noise)
-    embedding = model._learned.embedding
+    model = LTLSClassifier(width=8, n_trellises=3, embedding_dim=4, random_state=0).fit(X, noise)
+    embedding = model.model_.embedding
     assert embedding is None or embedding.weight > 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_model_files_hold_the_embedding(rescored, tmp_path, dtype):
-    X, _, model = rescored
+def test_model_files_hold_the_embedding(reranked, tmp_path, dtype):
+    X, _, model = reranked
     model.save(tmp_path / "model.ltls", dtype)
     loaded = ltls.load(tmp_path / "model.ltls")
     agree = (loaded.predict_topk(X, 1)[0] == model.predict_topk(X, 1)[0]).mean()
     assert agree == 1 if dtype == "float32" else agree > 0.97
-    assert ltls.storage.model_file.describe(tmp_path / "model.ltls")["rescore"] == 16
+    assert ltls.storage.model_file.describe(tmp_path / "model.ltls")["embedding_dim"] == 16
 
 
-def test_the_predictor_answers_the_same(rescored):
-    X, _, model = rescored
+def test_the_predictor_reranks_too(reranked):
+    X, _, model = reranked
     labels, scores = model.predict_topk(X, 3)
     predictor = model.predictor(3)
     found, found_scores = predictor(X)
@@ -173,32 +179,32 @@ def test_the_predictor_answers_the_same(rescored):
     np.testing.assert_array_equal(predictor(row.indices, row.data)[0], labels[5])
 
 
-def test_learning_on_goes_without_it(rescored):
-    X, y, _ = rescored
-    model = LTLSClassifier(width=2, n_trellises=2, rescore=16, random_state=0).fit(X, y)
+def test_partial_fit_drops_the_embedding(reranked):
+    X, y, _ = reranked
+    model = LTLSClassifier(width=2, n_trellises=2, embedding_dim=16, random_state=0).fit(X, y)
     new = [[999]] * 5 if isinstance(y, list) else [999] * 5
     model.partial_fit(X[:5], new)
-    assert model._learned.embedding is None
+    assert model.model_.embedding is None
     assert 999 in model.classes_
     model.predict_topk(X, 3)
 
 
-def test_a_stream_cannot_learn_it():
+def test_fit_stream_rejects_an_embedding():
     X, y = problem()
-    with pytest.raises(ValueError, match="rescore=4 needs all rows at once"):
-        LTLSClassifier(rescore=4).fit_stream([(X, y)])
+    with pytest.raises(ValueError, match="embedding_dim=4 needs all rows in memory"):
+        LTLSClassifier(embedding_dim=4).fit_stream([(X, y)])
 
 
-def test_the_same_for_any_number_of_threads():
+def test_results_do_not_depend_on_n_jobs():
     X, y = problem()
-    settings = {"width": 2, "n_trellises": 2, "rescore": 8, "random_state": 0}
+    settings = {"width": 2, "n_trellises": 2, "embedding_dim": 8, "random_state": 0}
     one = LTLSClassifier(**settings).fit(X, y)
     two = LTLSClassifier(**settings, n_jobs=2).fit(X, y)
     np.testing.assert_array_equal(one.predict_topk(X, 3)[1], two.predict_topk(X, 3)[1])
 
 
-def test_probabilities_agree_with_predictions(rescored):
-    X, y, model = rescored
+def test_probabilities_agree_with_predictions(reranked):
+    X, y, model = reranked
     if isinstance(y, list):
         return
     probabilities = model.predict_proba(X)

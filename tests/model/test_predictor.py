@@ -1,4 +1,4 @@
-"""The callable for services: it answers as predict_topk does, from any thread."""
+"""The low-latency predictor agrees with predict_topk, from any thread."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +48,7 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize("k", [1, 5, 100])
-def test_every_form_of_a_row_has_the_answer_of_predict_topk(model, k):
+def test_every_row_format_agrees_with_predict_topk(model, k):
     X = rows(37, seed=5)
     expected = model.predict_topk(X, k)
     predictor = model.predictor(k)
@@ -60,7 +60,7 @@ def test_every_form_of_a_row_has_the_answer_of_predict_topk(model, k):
         same(predictor(row), [answer[[i]] for answer in expected])
 
 
-def test_every_instruction_set_gives_the_same_answers(instruction_set):
+def test_every_instruction_set_gives_the_same_labels(instruction_set):
     for parameters in MODELS.values():
         model = fitted(**parameters)
         X = rows(37, seed=5)
@@ -73,7 +73,7 @@ def test_every_instruction_set_gives_the_same_answers(instruction_set):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_models_from_files_answer_too(tmp_path, dtype):
+def test_predictors_of_loaded_models(tmp_path, dtype):
     path = tmp_path / "model.ltls"
     fitted(width=4, n_trellises=2).save(path, dtype=dtype)
     model = load(path)
@@ -96,14 +96,14 @@ def test_types_of_arrays_do_not_matter(index, value):
     same([answer[0] for answer in predictor(indptr, features.astype(index), values)], expected)
 
 
-def test_order_of_features_and_their_parts_do_not_matter():
+def test_unsorted_and_duplicate_features():
     predictor = fitted().predictor(3)
     expected = predictor([7, 100], [1.0, 2.0])
     same(predictor([100, 7], [2.0, 1.0]), expected)
     same(predictor([7, 100, 100], [1.0, 0.5, 1.5]), expected)
 
 
-def test_a_row_without_features_has_an_answer():
+def test_a_row_without_features():
     model = fitted()
     expected = model.predict_topk(sp.csr_matrix((1, N_FEATURES)), 3)
     same(model.predictor(3)([], []), [answer[0] for answer in expected])
@@ -111,7 +111,7 @@ def test_a_row_without_features_has_an_answer():
     assert labels.shape == scores.shape == (0, 3)
 
 
-def test_paths_without_a_label_are_never_answers():
+def test_free_paths_are_never_returned():
     X, y = rows(), np.arange(200) % 5
     book = TableCodebook(5, [0, 1, 2, 3, 4])
     model = LTLSClassifier(assignment=book, random_state=0).fit(X, y)
@@ -126,7 +126,7 @@ def test_paths_without_a_label_are_never_answers():
     assert set(np.unique(model.predictor(6)(X)[0])) == set(range(6))
 
 
-def test_it_answers_as_the_model_was():
+def test_a_predictor_is_a_snapshot():
     model = fitted(assignment="ranking")
     X = rows(30, seed=7)
     predictor, expected = model.predictor(2), model.predict_topk(X, 2)
@@ -144,7 +144,7 @@ def test_labels_may_be_strings():
 
 @pytest.mark.parametrize("parameters", [{}, {"width": 8, "n_trellises": 3}])
 @pytest.mark.parametrize("n_rows", [1, 64])
-def test_threads_may_call_at_once(parameters, n_rows):
+def test_concurrent_calls(parameters, n_rows):
     model = fitted(**parameters)
     predictor = model.predictor(5)
     parts = [rows(n_rows, seed) for seed in range(40)]
@@ -182,11 +182,11 @@ def test_threads_may_call_at_once(parameters, n_rows):
         ((sp.csr_matrix((1, N_FEATURES - 1)),), "X has 299 features, expected 300"),
     ],
 )
-def test_nonsense_is_refused(arguments, message):
+def test_invalid_rows_are_rejected(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         fitted().predictor(2)(*arguments)
 
 
-def test_k_must_be_a_number_of_labels():
+def test_k_must_be_positive():
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         fitted().predictor(0)

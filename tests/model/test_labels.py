@@ -1,0 +1,196 @@
+"""Labels and their ids, and targets in every format."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.exceptions import DataConversionWarning
+
+from ltls import LTLSClassifier
+from ltls.model.labels import Labels, Targets, as_targets
+
+
+def rows_of(targets):
+    labels = list(targets.labels)
+    ends = zip(targets.indptr[:-1], targets.indptr[1:], strict=True)
+    return [labels[begin:end] for begin, end in ends]
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    ("y", "format_", "rows"),
+    [
+        (["a", "b"], "single", [["a"], ["b"]]),
+        (np.array([3, 1]), "single", [[3], [1]]),
+        (np.array([3.0, 1.0]), "single", [[3], [1]]),
+        (np.array(["a", "b"], object), "single", [["a"], ["b"]]),
+        ([(1, "x"), (2, "y")], "single", [[(1, "x")], [(2, "y")]]),
+        ([["a"], ["b", "a"], []], "lists", [["a"], ["b", "a"], []]),
+        ([{"a"}, {"b"}], "lists", [["a"], ["b"]]),
+        ([["a", "a"], ["b"]], "lists", [["a"], ["b"]]),
+        ([np.array([1, 2]), np.array([2])], "lists", [[1, 2], [2]]),
+        ([[0, 1], [1, 1]], "dense", [[1], [0, 1]]),
+        (np.array([[0, 1], [1, 1]]), "dense", [[1], [0, 1]]),
+        (np.array([[False, True]]), "dense", [[1]]),
+        (sp.csr_matrix([[0, 1], [1, 1]]), "sparse", [[1], [0, 1]]),
+        (sp.coo_array([[0, 1], [1, 1]]), "sparse", [[1], [0, 1]]),
+    ],
+    ids=str,
+)
+def test_formats(y, format_, rows):
+    targets = as_targets(y)
+    assert (targets.format, targets.n_rows) == (format_, len(rows))
+    assert targets.multilabel == (format_ != "single")
+    assert rows_of(targets) == rows
+    assert targets.n_columns == (2 if format_ in ("dense", "sparse") else None)
+    assert as_targets(targets) is targets
+
+
+# A single column: one label per row
+
+
+class Frame:
+    """As much of a DataFrame as targets use."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return self.values
+
+    def __len__(self):
+        return len(self.values)
+
+
+COLUMNS = {
+    "object": np.array([["a"], ["b"], ["a"], ["c"]], object),
+    "str": np.array([["a"], ["b"], ["a"], ["c"]]),
+    "int": np.array([[3], [5], [3], [7]]),
+    "zeros and ones": np.array([[1], [0], [1], [1]]),
+    "tuples": np.empty((4, 1), object),
+    "frame": Frame(np.array([["a"], ["b"], ["a"], ["c"]], object)),
+}
+COLUMNS["tuples"][:, 0] = [(1, "x"), (2, "y"), (1, "x"), (3, "z")]
+
+
+@pytest.mark.parametrize("y", COLUMNS.values(), ids=COLUMNS)
+def test_a_column_holds_one_label_per_row(y):
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        targets = as_targets(y)
+    column = y.to_numpy() if isinstance(y, Frame) else y
+    assert targets.format == "single"
+    assert rows_of(targets) == [[label] for label in column[:, 0]]
+
+
+@pytest.mark.parametrize("name", ["object", "frame", "int"])
+def test_fit_with_a_column_is_fit_with_its_labels(name):
+    X, y = np.eye(4), COLUMNS[name]
+    flat = (y.to_numpy() if isinstance(y, Frame) else y).ravel()
+    expected = LTLSClassifier(epochs=20, random_state=0).fit(X, flat)
+    with pytest.warns(DataConversionWarning) as caught:
+        model = LTLSClassifier(epochs=20, random_state=0).fit(X, y)
+    assert len(caught) == 1
+    assert not model.multilabel_
+    assert model.predict(X).tolist() == flat.tolist()
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    with pytest.warns(DataConversionWarning):
+        assert model.score(X, y) == 1
+    with pytest.warns(DataConversionWarning):
+        model.partial_fit(X, y)
+    with pytest.warns(DataConversionWarning):
+        LTLSClassifier(random_state=0).fit_stream([(X, y)])
+
+
+def test_a_data_frame_of_one_column():
+    pandas = pytest.importorskip("pandas", reason="pandas is missing; make test-all installs it")
+    frame = pandas.DataFrame({"label": list("abac"), "x": range(4)})
+    with pytest.warns(DataConversionWarning):
+        targets = as_targets(frame[["label"]])
+    assert rows_of(targets) == [["a"], ["b"], ["a"], ["c"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rows_of(as_targets(frame["label"])) == [["a"], ["b"], ["a"], ["c"]]
+
+
+def test_lists_of_one_label_stay_multilabel():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        targets = as_targets([["a"], ["b"], ["c"]])
+    assert targets.format == "lists"
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "y is None"),
+        ("ab", "y must be an array or a list of labels, got str"),
+        ({"a"}, "got set"),
+        ([None, "a"], "missing labels, entry 0 is None"),
+        ([["a"], [float("nan")]], "missing labels"),
+        ([["a"], "b"], "row 1 is 'b'"),
+        (np.full((2, 3), 2), "indicator matrix of 0 and 1"),
+        (np.zeros((2, 2, 2)), "one or two dimensions"),
+        ([0.5, 1.0], "Unknown label type"),
+        ([np.inf, 1.0], "NaN or infinity"),
+        ([1j, 2j], "Complex"),
+        (sp.csr_matrix([[2, 0]]), "indicator of 0 and 1"),
+    ],
+    ids=str,
+)
+def test_invalid_targets_are_rejected(y, message):
+    with pytest.raises(ValueError, match=message):
+        as_targets(y)
+
+
+def test_unhashable_labels_are_rejected():
+    with pytest.raises(TypeError, match="labels must be hashable"):
+        as_targets([[["a"]], [["b"]]])
+
+
+# Ids
+
+plain = st.one_of(st.integers(-5, 5), st.text("ab", max_size=2), st.tuples(st.integers(0, 2)))
+
+
+@given(first=st.lists(plain, min_size=1, max_size=10), then=st.lists(plain, max_size=10))
+def test_ids_are_places_in_order_of_appearance(first, then):
+    labels = Labels()
+    for part in (first, then):
+        labels.extend(part)
+    expected = list(dict.fromkeys([*first, *then]))
+    assert labels.values == expected
+    assert len(labels) == len(expected)
+    assert labels.array.tolist() == expected
+    for number, label in enumerate(expected):
+        assert label in labels
+        assert labels.id(label) == number
+
+
+@given(values=st.lists(st.integers(-5, 5), min_size=1, max_size=20), data=st.data())
+def test_ids_of_arrays_and_lists_agree(values, data):
+    known = Labels(dict.fromkeys(data.draw(st.lists(st.integers(-5, 5), max_size=5))))
+    expected = [known.id(value) if value in known else -1 for value in values]
+    indptr = np.arange(len(values) + 1)
+    for form in (values, np.array(values), np.array(values, object)):
+        assert known.ids(Targets(indptr, form, False, "single")).tolist() == expected
+
+
+def test_labels_are_sorted_if_they_can_be():
+    assert Labels.sorted(as_targets(["b", "a", "b"])).values == ["a", "b"]
+    assert Labels.sorted(as_targets([["b"], ["a", 3]])).values == ["b", "a", 3]
+    assert Labels.sorted(as_targets(np.eye(4, dtype=int))).values == [0, 1, 2, 3]
+
+
+def test_the_array_follows_new_labels():
+    labels = Labels(["a"])
+    assert labels.array.tolist() == ["a"]
+    labels.extend(["a long name that must not be cut"])
+    assert labels.array.tolist() == ["a", "a long name that must not be cut"]
