@@ -1,8 +1,8 @@
-"""The same examples teach the same in every form that rows and labels may have."""
+"""The same rows in every accepted format give the same model."""
 
 import numpy as np
 import pytest
-from learners import (
+from comparison import (
     EPOCHS,
     N_ROWS,
     classifier,
@@ -18,7 +18,7 @@ from ltls import LTLSClassifier, TableCodebook
 
 @pytest.fixture(scope="module")
 def plain():
-    """Examples, and the classifier that learned them from dense float32."""
+    """Rows, labels, and the classifier fitted on dense float32."""
     X, labels = draw(23, 22)
     return X, labels, classifier(X, labels, random_state=0)
 
@@ -31,7 +31,7 @@ def as_csr(X, values, indices):
 
 @pytest.mark.parametrize("indices", [np.int32, np.int64])
 @pytest.mark.parametrize("values", [np.float32, np.float64])
-def test_sparse_rows_teach_what_dense_rows_do(plain, values, indices):
+def test_sparse_and_dense_rows_give_the_same_model(plain, values, indices):
     X, labels, expected = plain
     rows = as_csr(X, values, indices)
     assert rows.indices.dtype == indices
@@ -54,14 +54,14 @@ def test_sparse_rows_teach_what_dense_rows_do(plain, values, indices):
         pytest.param(lambda X: X.tolist(), id="lists"),
     ],
 )
-def test_other_forms_of_rows_teach_the_same(plain, form):
+def test_every_matrix_type_gives_the_same_model(plain, form):
     X, labels, expected = plain
     model = classifier(form(X), labels, random_state=0)
     assert distance(model.coef_, expected.coef_) <= 1e-5
     assert distance(model.edge_scores(form(X)), expected.edge_scores(X)) <= 1e-5
 
 
-def test_entries_of_a_sparse_row_that_name_the_same_feature_are_summed(plain):
+def test_duplicate_entries_are_summed(plain):
     X, labels, expected = plain
     whole = csr_matrix(X)
     halves = csr_matrix(
@@ -74,7 +74,7 @@ def test_entries_of_a_sparse_row_that_name_the_same_feature_are_summed(plain):
     assert halves.nnz == 2 * whole.nnz
 
 
-def test_zeros_that_a_sparse_row_stores_teach_nothing(plain):
+def test_stored_zeros_have_no_effect(plain):
     X, labels, expected = plain
     everything = csr_matrix(np.ones_like(X))
     everything.data[:] = X.ravel()
@@ -83,7 +83,7 @@ def test_zeros_that_a_sparse_row_stores_teach_nothing(plain):
 
 
 @with_each_loss
-def test_forms_of_several_labels_teach_the_same(loss):
+def test_every_multilabel_format_gives_the_same_model(loss):
     X, labels = draw(8, 22, multilabel=True)
     indicator = np.zeros((N_ROWS, 22), int)
     for row, some in enumerate(labels):
@@ -101,7 +101,7 @@ def test_forms_of_several_labels_teach_the_same(loss):
     np.testing.assert_array_equal(model.coef_, expected.coef_)
 
 
-def test_the_names_of_classes_change_nothing(plain):
+def test_class_names_have_no_effect(plain):
     X, labels, expected = plain
     named = [[f"class {label:02}"] for (label,) in labels]
     model = classifier(X, named, random_state=0)

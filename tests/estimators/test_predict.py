@@ -1,8 +1,8 @@
-"""What LTLSClassifier answers, against a slow learner that enumerates all paths."""
+"""Predictions of LTLSClassifier against a reference learner that enumerates all paths."""
 
 import numpy as np
 import pytest
-from learners import (
+from comparison import (
     LOSSES,
     N_ROWS,
     as_target,
@@ -16,7 +16,7 @@ from learners import (
 
 @pytest.fixture(scope="module", params=LOSSES)
 def trained(request):
-    """(model, slow learner, rows) with one label per example."""
+    """(model, reference learner, rows) with one label per row."""
     loss = request.param
     paths = np.random.default_rng(6).permutation(22)
     return trained_both(22, False, paths=paths, **settings_of(loss, "adagrad"))
@@ -30,13 +30,13 @@ def test_edge_scores_are_the_rows_times_the_weights(trained):
 
 
 def test_decision_function_has_the_score_of_every_class(trained):
-    model, slow, X = trained
+    model, reference, X = trained
     scores = model.decision_function(X)
-    np.testing.assert_allclose(scores, slow.label_scores(X), atol=2e-4)
+    np.testing.assert_allclose(scores, reference.label_scores(X), atol=2e-4)
     np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
 
 
-def test_topk_with_more_than_all_classes_has_all_classes(trained):
+def test_k_above_the_number_of_classes_returns_all_classes(trained):
     model, _, X = trained
     labels, scores = model.predict_topk(X, 50)
     assert labels.shape == scores.shape == (N_ROWS, 22)
@@ -44,12 +44,12 @@ def test_topk_with_more_than_all_classes_has_all_classes(trained):
     assert (np.diff(scores) <= 0).all()
 
 
-def test_probabilities_exist_where_the_loss_has_them(trained):
-    model, slow, X = trained
+def test_probabilities_depend_on_the_loss(trained):
+    model, reference, X = trained
     if model.loss == "separation":
         assert not hasattr(model, "predict_proba")
         return
-    expected = np.exp(slow.label_scores(X).astype(float))
+    expected = np.exp(reference.label_scores(X).astype(float))
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-4)
 
@@ -67,7 +67,7 @@ def test_log_proba_is_the_score_of_the_given_label():
 
 
 @with_each_loss
-def test_two_classes_have_one_decision_the_second_minus_the_first(loss):
+def test_decision_function_of_two_classes_is_one_difference(loss):
     X, labels = draw(0, 2)
     model = classifier(X, labels, loss=loss, random_state=0)
     labels, scores = model.predict_topk(X, 2)
@@ -79,7 +79,7 @@ def test_two_classes_have_one_decision_the_second_minus_the_first(loss):
 
 
 @with_each_loss
-def test_several_labels_are_those_from_the_threshold_on(loss):
+def test_multilabel_predictions_reach_the_threshold(loss):
     X, labels = draw(31, 22, multilabel=True)
     model = classifier(X, labels, multilabel=True, loss=loss, epochs=20, random_state=0)
     assert model.multilabel_
@@ -92,7 +92,7 @@ def test_several_labels_are_those_from_the_threshold_on(loss):
     assert 0 < answer.sum() < answer.size
 
 
-def test_the_probability_of_several_labels_is_their_score():
+def test_multilabel_probabilities_are_exponentials_of_scores():
     X, labels = draw(31, 22, multilabel=True)
     model = classifier(X, labels, multilabel=True, loss="logistic", random_state=0)
     scores = model.decision_function(X)

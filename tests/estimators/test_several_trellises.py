@@ -16,7 +16,7 @@ def score_of_label(model, X, label):
     blocks = np.split(model.edge_scores(X), len(model.codebooks_), axis=1)
     for h, codebook in zip(blocks, model.codebooks_, strict=True):
         if model.loss == "logistic":
-            h = model._learned.decoder(None)._decision_scores(np.ascontiguousarray(h))
+            h = model.model_.decoder().decode_scores(np.ascontiguousarray(h))
         total = total + trellis.score(h, np.full(len(X), codebook.path_of(label)))
         if model.loss == "softmax":
             total = total - trellis.log_partition(h)
@@ -38,7 +38,7 @@ def test_scores_are_sums_over_the_trellises(digits, loss, assignment):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_each_trellis_learns_as_if_it_were_alone(digits, loss):
+def test_trellises_are_trained_independently(digits, loss):
     X, y = digits
     books = [RandomCodebook(10, seed) for seed in range(3)]
     settings = {"width": 2, "loss": loss, "random_state": 0, "epochs": 2}
@@ -90,7 +90,7 @@ def test_probabilities_are_the_mean_over_the_trellises(digits):
         np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-4, atol=1e-6)
 
 
-def test_labels_arrive_late_in_all_trellises(digits):
+def test_new_labels_get_paths_in_all_trellises(digits):
     X, y = digits
     model = LTLSClassifier(n_trellises=3, width=2, assignment="ranking", random_state=0)
     for label in range(10):
@@ -121,7 +121,7 @@ def test_multilabel_predictions_use_all_trellises():
     np.testing.assert_array_equal(predicted, model.decision_function(X) >= model.threshold_)
 
 
-def test_codebooks_must_fit_the_trellises(digits):
+def test_given_codebooks_must_match_the_trellises(digits):
     with pytest.raises(ValueError, match="one codebook for each of 2 trellises"):
         LTLSClassifier(n_trellises=2, assignment=RandomCodebook(10)).fit(*digits)
     books = [RandomCodebook(10), RandomCodebook(11)]
@@ -164,9 +164,9 @@ def test_predict_proba_is_the_exponential_of_log_proba(digits):
 @pytest.mark.parametrize("k", [1, 5, 300])
 def test_the_best_of_many_labels_are_found_among_the_candidates(loss, k):
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(400, 30))
+    centers = rng.normal(size=(400, 30))
     y = np.tile(np.arange(400), 5)
-    X = centres[y] + 0.3 * rng.normal(size=(2000, 30))
+    X = centers[y] + 0.3 * rng.normal(size=(2000, 30))
     model = LTLSClassifier(
         width=8, n_trellises=3, loss=loss, assignment="similarity", random_state=0
     ).fit(X, y)

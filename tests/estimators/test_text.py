@@ -1,3 +1,5 @@
+"""TextClassifier: texts in, labels out."""
+
 import json
 
 import numpy as np
@@ -33,7 +35,7 @@ def path(tmp_path):
     return tmp_path / "text.ltls"
 
 
-def test_learns_from_strings(model):
+def test_fit_and_predict_texts(model):
     assert model.score(TEXTS, LABELS) == 1
     assert model.predict(["where is my CARD", "passwords"]).tolist() == ["card", "account"]
     labels, scores = model.predict_topk(["a fee"], 2)
@@ -42,15 +44,15 @@ def test_learns_from_strings(model):
     np.testing.assert_allclose(model.predict_proba(["a fee"]).sum(), 1, rtol=1e-5)
 
 
-def test_characters_see_through_inflection_and_misspelling(model):
+def test_character_ngrams_handle_misspelling(model):
     words = TextClassifier(char_ngram_range=None, random_state=0).fit(TEXTS, LABELS)
-    known = words.vectoriser_.transform(["passwrods"])
+    known = words.vectorizer_.transform(["passwrods"])
     assert known.nnz == 0
     assert model.predict(["passwrods"]).tolist() == ["account"]
 
 
 @pytest.mark.parametrize("form", [list, tuple, np.array, lambda x: np.array(x, object)])
-def test_takes_texts_in_every_form(model, form):
+def test_texts_in_every_container(model, form):
     assert model.score(form(TEXTS[:5]), LABELS[:5]) == 1
 
 
@@ -60,7 +62,7 @@ def test_takes_texts_in_every_form(model, form):
     ids=str,
 )
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
-def test_a_file_gives_back_the_same_answers(path, options, several):
+def test_a_loaded_model_predicts_the_same(path, options, several):
     y = [[label, "x"] for label in LABELS] if several else LABELS
     model = TextClassifier(random_state=0, **options).fit(TEXTS, y)
     model.save(path)
@@ -73,20 +75,20 @@ def test_a_file_gives_back_the_same_answers(path, options, several):
     assert loaded.partial_fit(["something new"], [["new"] if several else "new"]) is loaded
 
 
-def test_ngrams_of_any_characters_come_back(path):
+def test_ngrams_of_any_characters_are_stored(path):
     texts = ['"quote" \\ slash', "nul \0 tab \t", "lone \ud800 surrogate", "日本語 テキスト"]
     model = TextClassifier(random_state=0).fit(texts, list("abcd"))
     model.save(path)
-    rows = ltls.load(path).vectoriser_.transform(texts)
-    np.testing.assert_array_equal(rows.toarray(), model.vectoriser_.transform(texts).toarray())
+    rows = ltls.load(path).vectorizer_.transform(texts)
+    np.testing.assert_array_equal(rows.toarray(), model.vectorizer_.transform(texts).toarray())
 
 
-def test_older_versions_refuse_a_model_of_strings(model, path):
+def test_text_models_have_format_version_2(model, path):
     model.save(path)
     assert b'"format_version":"2"' in path.read_bytes()
 
 
-def test_a_damaged_vocabulary_is_refused(model, path):
+def test_a_damaged_vocabulary_is_rejected(model, path):
     model.save(path)
     whole = path.read_bytes()
     place = whole.rindex(b'"fee"')
@@ -95,7 +97,7 @@ def test_a_damaged_vocabulary_is_refused(model, path):
         ltls.load(path)
 
 
-def test_behaves_as_an_estimator(model):
+def test_clone_repr_and_cross_validation(model):
     assert clone(model).get_params() == model.get_params()
     assert "width=3" in repr(TextClassifier(width=3))
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
@@ -103,7 +105,7 @@ def test_behaves_as_an_estimator(model):
     assert scores.min() > 0.9
 
 
-def test_hashed_ngrams_take_in_new_words(path):
+def test_hashed_ngrams_accept_new_words(path):
     model = TextClassifier(n_features=512, random_state=0).fit(TEXTS, LABELS)
     for _ in range(20):
         model.partial_fit(["zebra crossing", "zebra stripes"], ["zoo", "zoo"])
@@ -117,12 +119,12 @@ def _header(model, path):
     return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
-def test_a_failed_fit_leaves_the_old_model():
+def test_a_failed_fit_keeps_the_old_model():
     model = TextClassifier(random_state=0).fit(TEXTS, LABELS)
-    vectoriser = model.vectoriser_
+    vectoriser = model.vectorizer_
     with pytest.raises(ValueError):
         model.fit(["other", "texts"], ["a"])
-    assert model.vectoriser_ is vectoriser
+    assert model.vectorizer_ is vectoriser
     assert model.score(TEXTS, LABELS) == 1
 
 
@@ -137,7 +139,7 @@ def test_a_failed_fit_leaves_the_old_model():
         (["a"], "X has 1 rows, y 2"),
     ],
 )
-def test_what_is_no_text_is_refused(texts, message):
+def test_inputs_that_are_not_texts_are_rejected(texts, message):
     with pytest.raises(ValueError, match=message):
         TextClassifier().fit(texts, ["x", "y"])
 

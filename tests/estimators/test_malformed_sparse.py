@@ -1,0 +1,99 @@
+"""Sparse matrices whose arrays point outside of them are errors and no crashes.
+
+scipy trusts the arrays of a matrix, and so reads foreign memory. Every case runs in a process of
+its own, where a crash is a failed test.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import faulthandler, sys
+import numpy as np
+import scipy.sparse as sp
+from ltls import LTLSClassifier, TextClassifier
+faulthandler.enable()
+
+def spoiled(X, name, change):
+    X = X.copy()
+    array = getattr(X, name).copy()
+    change(array)
+    setattr(X, name, array)
+    return X
+
+def far(array):
+    array[1] = 10**8
+
+def negative(array):
+    array[-1] = -(10**8)
+
+def last(array):
+    array[-1] = 10**8
+
+eye = sp.csr_matrix(np.eye(6, dtype=np.float32))
+labels, tags = list("abcdef"), sp.csr_matrix(np.eye(6, dtype=int))
+single = LTLSClassifier(epochs=1, random_state=0).fit(eye, labels)
+several = LTLSClassifier(epochs=1, random_state=0).fit(eye, tags)
+
+def bad(matrix):
+    yield "indptr too far", spoiled(matrix, "indptr", far)
+    yield "indptr ends too far", spoiled(matrix, "indptr", last)
+    yield "negative indptr", spoiled(matrix, "indptr", negative)
+    yield "index too large", spoiled(matrix, "indices", far)
+    yield "negative index", spoiled(matrix, "indices", negative)
+    columns = matrix.tocsc()
+    yield "column indptr too far", spoiled(columns, "indptr", far)
+    yield "row index too large", spoiled(columns, "indices", far)
+    pairs = matrix.tocoo()
+    pairs.row = pairs.row.copy()
+    pairs.row[0] = 10**8
+    yield "coordinate", pairs
+
+def uses_of_X(X):
+    yield lambda: LTLSClassifier().fit(X, labels)
+    yield lambda: LTLSClassifier().fit_stream([(eye, labels), (X, labels)])
+    yield lambda: LTLSClassifier().partial_fit(X, labels)
+    yield lambda: single.partial_fit(X, labels)
+    yield lambda: single.predict(X)
+    yield lambda: single.predict_topk(X, 2)
+    yield lambda: single.predict_proba(X)
+    yield lambda: single.decision_function(X)
+    yield lambda: single.edge_scores(X)
+    yield lambda: single.log_proba(X, labels)
+    yield lambda: single.score(X, labels)
+    yield lambda: several.predict(X)
+    yield lambda: several.score(X, tags)
+    if X.format == "csr":
+        yield lambda: single.predictor(2)(X)
+
+def uses_of_y(y):
+    yield lambda: LTLSClassifier().fit(eye, y)
+    yield lambda: LTLSClassifier().fit_stream([(eye, tags), (eye, y)])
+    yield lambda: LTLSClassifier().partial_fit(eye, y)
+    yield lambda: several.partial_fit(eye, y)
+    yield lambda: several.score(eye, y)
+
+matrix, uses = (eye, uses_of_X) if sys.argv[1] == "X" else (tags, uses_of_y)
+for name, spoilt in bad(matrix):
+    for number, use in enumerate(uses(spoilt)):
+        print(name, number, flush=True)
+        try:
+            use()
+        except ValueError as error:
+            invalid = (f"{sys.argv[1]} is not a valid", "indptr of row", "indices must be between")
+            if not any(message in str(error) for message in invalid):
+                raise
+        else:
+            raise AssertionError(f"{name}: no error")
+print("all are errors")
+"""
+
+
+@pytest.mark.parametrize("argument", ["X", "y"])
+def test_malformed_matrices_are_value_errors(argument):
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, argument]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
+    assert done.stdout.endswith("all are errors\n")

@@ -1,0 +1,119 @@
+"""A codebook policy that is registered from outside works wherever a built-in one does."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from ltls import LTLSClassifier, load
+from ltls.structure.policies import POLICIES, CodebookPolicy, PathTable, register_policy
+
+
+class ToyPolicy(CodebookPolicy):
+    """Label i has the i-th path from the end; between epochs, labels rotate by one path."""
+
+    name = "toy"
+
+    def __init__(self):
+        self.seen = []
+
+    def initial(self, trellis, n_trellises, stats, rng):
+        self.seen.append(("initial", trellis.n_classes, n_trellises, stats.n_labels))
+        self.counts = stats.counts
+        paths = trellis.n_classes - 1 - np.arange(stats.n_labels)
+        return [PathTable(paths) for _ in range(n_trellises)]
+
+    def between_epochs(self, trellis, paths, score_sums, n_jobs):
+        self.seen.append(("between epochs", [each.copy() for each in paths], score_sums().shape))
+        return [np.roll(each, 1) for each in paths]
+
+
+@pytest.fixture
+def toy():
+    policy = ToyPolicy()
+    register_policy(policy)
+    yield policy
+    POLICIES.pop(policy.name)
+
+
+def classifier(**parameters):
+    fixed = {"width": 4, "n_trellises": 2, "embedding_dim": 0, "random_state": 0}
+    return LTLSClassifier(**fixed, assignment="toy", **parameters)
+
+
+def in_batches(X, y, size=300):
+    return [(X[i : i + size], y[i : i + size]) for i in range(0, len(X), size)]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["fit", "fit_stream"])
+def test_training(digits, toy, stream):
+    X, y = digits
+    model = classifier(epochs=3)
+    model = model.fit_stream(in_batches(X, y)) if stream else model.fit(X, y)
+    first, *between = toy.seen
+    assert first == ("initial", 10, 2, 10)
+    np.testing.assert_array_equal(toy.counts, np.bincount(y))
+    start = np.arange(10)[::-1]
+    for turn, (what, paths, shape) in enumerate(between):
+        assert what == "between epochs"
+        assert shape == (2, 10, model.trellis_.n_edges)
+        for each in paths:
+            np.testing.assert_array_equal(each, np.roll(start, turn))
+    assert len(between) == 2
+    for book in model.codebooks_:
+        np.testing.assert_array_equal(book.paths, np.roll(start, 2))
+    assert model.n_iter_ == 3
+
+
+def test_a_policy_that_moves_nothing_is_accurate(digits, toy, monkeypatch):
+    monkeypatch.setattr(ToyPolicy, "between_epochs", CodebookPolicy.between_epochs)
+    X, y = digits
+    model = classifier(epochs=5).fit(X, y)
+    assert model.score(X, y) > 0.9
+    np.testing.assert_array_equal(model.codebook_.paths, np.arange(10)[::-1])
+
+
+def test_partial_fit_gives_new_labels_free_paths(digits, toy):
+    X, y = digits
+    model = classifier().partial_fit(X[y < 3], y[y < 3])
+    assert toy.seen[0] == ("initial", 4, 2, 3)
+    model.partial_fit(X, y)
+    assert sorted(model.classes_) == list(range(10))
+    for book in model.codebooks_:
+        paths = book.path_of(np.arange(10))
+        np.testing.assert_array_equal(paths[:3], [3, 2, 1])
+        assert len(set(paths.tolist())) == 10
+
+
+def test_save_and_load(digits, toy, tmp_path):
+    X, y = digits
+    model = classifier(epochs=3).fit(X, y)
+    model.save(tmp_path / "model.ltls")
+    loaded = load(tmp_path / "model.ltls", verify=True)
+    assert loaded.assignment == "toy"
+    assert loaded.codebooks_ == model.codebooks_
+    for ours, theirs in zip(model.predict_topk(X, 3), loaded.predict_topk(X, 3), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    loaded.partial_fit(X[:20], ["new"] * 20)
+    assert "new" in loaded.classes_
+
+
+def test_a_saved_model_predicts_without_the_policy(digits, toy, tmp_path):
+    X, y = digits
+    model = classifier(epochs=2).fit(X, y)
+    model.save(tmp_path / "model.ltls")
+    POLICIES.pop("toy")
+    try:
+        loaded = load(tmp_path / "model.ltls")
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+        with pytest.raises(ValueError, match=r"'assignment' .* Got 'toy' instead"):
+            loaded.fit(X, y)
+    finally:
+        POLICIES["toy"] = toy
+
+
+def test_searches_try_it_beside_the_others(digits, toy):
+    X, y = digits
+    search = GridSearchCV(clone(classifier(epochs=2)), {"assignment": ["toy", "random"]}, cv=2)
+    search.fit(X, y)
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
