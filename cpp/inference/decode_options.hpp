@@ -1,4 +1,4 @@
-// What the prediction kernels are given, and their interface.
+// Arguments and interface of the prediction kernels.
 #pragma once
 
 #include "linear/features.hpp"

@@ -17,8 +17,8 @@ struct Features {
     bool unit_length;   // scales rows to length 1, before the intercept is added
 };
 
-// Weights for prediction: one row of `stride` numbers per feature. The edges of several trellises
-// lie side by side in a row, one block each.
+// Weights for prediction: one row of `stride` numbers per feature. A row
+// has one block of edges per trellis.
 struct Weights {
     enum Kind { f32, f16, i8 } kind;
     const void* rows;

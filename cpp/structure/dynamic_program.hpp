@@ -5,8 +5,8 @@
 
 namespace ltls::LTLS_ISA {
 
-// The edge scores of a trellis without edges, one class: what start() and leave() read for its one
-// state, so that its path has score 0 in every semiring.
+// A trellis of one class has no edges. Its one state reads these zeros instead of h, so that its
+// path has score 0 in every semiring.
 template <class T, int Lanes>
 alignas(64) inline constexpr T no_edge_scores[Lanes] = {};
 

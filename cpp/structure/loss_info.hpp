@@ -1,4 +1,4 @@
-// What the engine needs to know of a loss at run time.
+// The properties of a loss at run time.
 #pragma once
 
 #include "structure/trellis.hpp"
@@ -8,7 +8,7 @@ namespace ltls {
 // The position of a loss in the registry at the end of losses.hpp.
 using LossId = int;
 
-// The properties of a loss, see losses.hpp.
+// See losses.hpp for their meaning.
 struct LossInfo {
     const char* name;
     bool normalises;

@@ -20,7 +20,7 @@ namespace ltls {
 struct TextLimits {
     Index first_feature, last_feature;  // at most 2^31 − 2
     Index first_label, last_label;      // within ±10^18
-    Index blank_rows;                   // among the first lines, how many may be blank rows
+    Index blank_rows;                   // a blank line among this many first lines is an empty row
 };
 
 // The first error in a text: its line, from 0, and the offending word.

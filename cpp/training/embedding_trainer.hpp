@@ -1,6 +1,9 @@
 // Training of the embedding reranker by sampled softmax.
 #pragma once
 
+#include <cmath>
+
+#include "core/vector_math.hpp"
 #include "linear/embedding.hpp"
 #include "linear/rows.hpp"
 #include "training/train_task.hpp"

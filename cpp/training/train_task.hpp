@@ -1,4 +1,4 @@
-// What the training kernels are given: examples, weights and options.
+// Arguments of the training kernels: examples, weights and options.
 #pragma once
 
 #include "core/instruction_set.hpp"
