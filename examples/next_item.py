@@ -42,7 +42,7 @@ def rows(walks: np.ndarray) -> tuple[csr_array, np.ndarray]:
 def main() -> None:
     walks = visits(np.random.default_rng(0))
     X, y = rows(walks[:-1000])
-    model = LTLSClassifier(n_trellises=2, rescore=0, epochs=5, random_state=0).fit(X, y)
+    model = LTLSClassifier(n_trellises=2, embedding_dim=0, epochs=5, random_state=0).fit(X, y)
     X_new, y_new = rows(walks[-1000:])
     items, _ = model.predict_topk(X_new, k=3)
     right = items == y_new[:, None]
