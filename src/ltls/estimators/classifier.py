@@ -40,7 +40,7 @@ class LTLSClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
     n_trellises : int or "auto", default="auto"
         Trellises over the same features, each with its own codebook; their scores are added.
         Several narrow ones are more accurate than a wide one of the same size.
-    rescore : int or "auto", default="auto"
+    embedding_dim : int or "auto", default="auto"
         The rank of an embedding that ranks the best candidates anew: a vector of so many numbers
         for every feature and label. 0 is the pure log-space model. What the embedding counts is
         learned from rows held out for it, which are learned last. `partial_fit` goes on without
@@ -145,7 +145,7 @@ default="random"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "width": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "n_trellises": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "rescore": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
+        "embedding_dim": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
         "size_budget": [str, Integral, None],
         "loss": [StrOptions({"auto", "separation", "softmax", "logistic"})],
         "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
@@ -176,7 +176,7 @@ default="random"
         self,
         width: int | str = "auto",
         n_trellises: int | str = "auto",
-        rescore: int | str = "auto",
+        embedding_dim: int | str = "auto",
         size_budget: str | int | None = None,
         loss: str = "auto",
         assignment: str | Codebook | list[Codebook] = "random",
@@ -200,7 +200,7 @@ default="random"
     ) -> None:
         self.width = width
         self.n_trellises = n_trellises
-        self.rescore = rescore
+        self.embedding_dim = embedding_dim
         self.size_budget = size_budget
         self.loss = loss
         self.assignment = assignment
@@ -294,9 +294,9 @@ default="random"
         other labels stay as they are. Growing keeps the width, which is smaller than asked for if
         `fit` began with fewer classes than that.
 
-        An embedding that `fit` has learned (see `rescore`) is dropped, since it has no vectors for
+        An embedding that `fit` has learned (see `embedding_dim`) is dropped, since it has no vectors for
         new labels: from then on the trellises rank alone, by a point or two less well. Models that
-        will go on learning are better fitted with ``rescore=0``.
+        will go on learning are better fitted with ``embedding_dim=0``.
 
         Parameters
         ----------
@@ -447,3 +447,6 @@ default="random"
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+from . import _shim  # noqa: E402, F401

@@ -16,7 +16,7 @@ from .validation import checked_features, row_weights
 from ..model.labels import Targets, as_targets
 from ..model.fitted import Model
 from ..model.predictor import Predictor
-from ..training.trainer import Examples
+from ..model.examples import Examples
 from ..structure.trellis import Trellis
 
 _MOST_CELLS = 1 << 28  # of a dense result

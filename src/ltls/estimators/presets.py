@@ -33,7 +33,7 @@ def paper(**changes: Any) -> LTLSClassifier:
     settings: dict[str, Any] = {
         "width": 2,
         "n_trellises": 1,
-        "rescore": 0,
+        "embedding_dim": 0,
         "epochs": 5,
         "loss": "separation",
         "assignment": "ranking",

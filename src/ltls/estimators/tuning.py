@@ -20,13 +20,14 @@ from .classifier import LTLSClassifier
 from ..training.auto import Plan, Size, plan_for
 from ..model.labels import Labels, as_targets
 from ..linear.weights import padded
-from ..training.trainer import Examples, OutOfTimeError, time_limit
+from ..training.trainer import OutOfTimeError, time_limit
+from ..model.examples import Examples
 from ..structure.trellis import Trellis
 
 SEARCH_SPACE: dict[str, list[Any]] = {
     "width": [2, 4, 8, 16, 32],
     "n_trellises": [1, 2, 3, 5, 8],
-    "rescore": [0, 32, 64, 128],
+    "embedding_dim": [0, 32, 64, 128],
     "learning_rate": [0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0],
     "epochs": [2, 3, 5, 10, 20],
     "loss": ["softmax", "logistic"],
@@ -155,7 +156,7 @@ def tune(
     if estimator.random_state is None:
         estimator.set_params(random_state=int(rng.randint(2**31)))
     if space is None:  # a size budget chooses the size itself
-        fixed = () if estimator.size_budget is None else ("width", "n_trellises", "rescore")
+        fixed = () if estimator.size_budget is None else ("width", "n_trellises", "embedding_dim")
         space = {name: SEARCH_SPACE[name] for name in SEARCH_SPACE if name not in fixed}
     if unknown := set(space) - set(estimator.get_params()):
         raise ValueError(f"space must name parameters of the estimator, got {sorted(unknown)}")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .. import _engine
 from ..structure.trellis import Trellis
-from .weights import LinearModel, aligned, aligned_zeros, padded
+from .weights import SQUARES_START, LinearModel, aligned, aligned_zeros, padded
 
 class Learner:
     """The weights of a linear model while it learns, with its optimizer's memory."""

@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 from .. import _engine
 from ..core.arrays import threads
-from ..core.prefetch import ahead
-from ..linear.weights import LinearModel, aligned, aligned_zeros, engine_features, padded
-from ..training.trainer import Examples, Training, check_time, interruptible
+from ..core.prefetch import prefetch
+from ..linear.weights import LinearModel, aligned, aligned_zeros, padded
+from ..features.rows import engine_features
+from ..training.trainer import Training, check_time, interruptible
+from ..model.examples import Examples
 
 if TYPE_CHECKING:
     from .fitted import Model
@@ -168,7 +170,7 @@ class EmbeddingLearner:
         features = engine_features(examples.X, False, self.unit_length)
         draws = proposal.draws(examples.X, order, rng)
         several = _engine.threads_for(threads(self.n_jobs)) > 1
-        for some, samples, stands_for in ahead(draws) if several else draws:
+        for some, samples, stands_for in prefetch(draws) if several else draws:
             check_time()
             _engine.train_embedding(
                 features,

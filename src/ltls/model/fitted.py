@@ -14,10 +14,12 @@ from ..core.arrays import threads
 from ..structure.policies import Codebook
 from .decoder import Decoder
 from .labels import Labels
-from ..linear.weights import Learner, LinearModel, engine_features
+from ..linear.weights import LinearModel
+from ..linear.trainable import Learner
+from ..features.rows import engine_features
 from .predictor import Predictor
 from .embedding import CANDIDATES, Embedding
-from ..training.trainer import Examples
+from ..model.examples import Examples
 from ..structure.trellis import Trellis
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -164,3 +166,6 @@ class Model:
         """Return how often the best label of a row is one of its own."""
         ids, _ = self.topk(examples.X[rows], 1, n_jobs, linear)
         return float(examples.contains(rows, ids).any(axis=1).mean())
+
+
+FittedModel = Model  # temporary: the new name

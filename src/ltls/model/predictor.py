@@ -11,7 +11,8 @@ from scipy.sparse import csr_array
 from .. import _engine
 from ..core.arrays import as_int64
 from .decoder import Decoder
-from ..linear.weights import LinearModel, engine_features
+from ..linear.weights import LinearModel
+from ..features.rows import engine_features
 from .embedding import CANDIDATES, Embedding
 
 

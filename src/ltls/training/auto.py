@@ -5,7 +5,7 @@
 | `width` | up to 10,000 labels / more | 8 / 16 |
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
 | `n_trellises` | as many as learn in 2.5 · 10⁹ multiplications | 3 to 12; of width 16, 2 to 12 |
-| `rescore` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
+| `embedding_dim` | 1,000 to 500,000 rows, 64 labels or more, smaller than W | 128, else 0 |
 | `validation_fraction` | 50,000 rows or more | 2 %, at most 5,000 rows; else 0 |
 
 With `size_budget`: the largest model whose weights fit as int8, from one trellis of width 2 to
@@ -127,10 +127,10 @@ def plan_for(estimator: Any, size: Size, rescores: bool = True) -> Plan:
         width = _or(estimator.width, size.width)
         n_trellises = _n_trellises(estimator, lambda: size.n_trellises(width, epochs))
     automatic = estimator.size_budget is None and estimator.loss != "separation"
-    rank = _or(estimator.rescore, size.rank(width, n_trellises) if automatic else 0)
+    rank = _or(estimator.embedding_dim, size.rank(width, n_trellises) if automatic else 0)
     if not rescores:
-        if rank and estimator.rescore != "auto":
-            raise ValueError(f"rescore={rank} needs all rows at once, and cannot learn in batches")
+        if rank and estimator.embedding_dim != "auto":
+            raise ValueError(f"embedding_dim={rank} needs all rows at once, and cannot learn in batches")
         rank = 0
     if estimator.validation_fraction == "auto":
         n_held_out = size.n_held_out

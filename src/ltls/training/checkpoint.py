@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..linear.weights import Learner, LinearModel
+from ..linear.weights import LinearModel
+from ..linear.trainable import Learner
 from ..model.fitted import Model
 from ..storage.model_file import decode_codebooks, encode_codebooks, encode_parameters
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write

@@ -20,7 +20,8 @@ from ..model.labels import Labels, Targets
 from ..linear.weights import LinearModel
 from ..structure.exchange import move_labels
 from ..model.embedding import learn_embedding
-from .trainer import Examples, Part, Standing, Training, interruptible
+from .trainer import Part, Standing, Training, interruptible
+from ..model.examples import Examples
 
 if TYPE_CHECKING:
     from ..estimators.classifier import LTLSClassifier

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..structure.policies import assign, given_codebooks
 from .auto import Plan
 from ..model.labels import Labels, Targets
-from ..linear.weights import Learner
+from ..linear.trainable import Learner
 from ..model.fitted import Model
 from ..structure.trellis import Trellis
 

@@ -18,7 +18,8 @@ from .auto import Size, plan_for
 from ..model.labels import Labels, Targets
 from .fit import THRESHOLD_ROWS, as_examples, learn_epochs
 from ..io.readers import Dataset
-from .trainer import Examples, Part, Standing
+from .trainer import Part, Standing
+from ..model.examples import Examples, chosen, joined
 
 if TYPE_CHECKING:
     from ..estimators.classifier import LTLSClassifier

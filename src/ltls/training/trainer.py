@@ -19,7 +19,10 @@ from .. import _engine
 from ..core.arrays import threads
 from ..structure.policies import Codebook
 from ..structure.codebook import TableCodebook
-from ..linear.weights import Learner, LinearModel, engine_features
+from ..linear.weights import LinearModel
+from ..model.examples import Examples
+from ..linear.trainable import Learner
+from ..features.rows import engine_features
 from ..structure.trellis import Trellis
 
 Ints = npt.NDArray[np.int64]
@@ -228,6 +231,10 @@ class Training:
                 book.assign(label, book.free_path())
 
 
+class TrainingInterruptedWarning(RuntimeWarning):
+    """Training was stopped by Ctrl-C; the estimator keeps the weights learned so far."""
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end the work with a warning instead of an error."""
@@ -236,7 +243,7 @@ def interruptible() -> Iterator[None]:
     except KeyboardInterrupt:
         warnings.warn(
             "training was interrupted; the estimator keeps what it has learned so far",
-            RuntimeWarning,
+            TrainingInterruptedWarning,
             stacklevel=5,  # the caller of fit
         )
 
