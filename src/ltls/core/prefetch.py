@@ -1,4 +1,4 @@
-"""Work in a second thread, for loops whose body leaves Python alone most of the time."""
+"""Prefetching: the next item is prepared in a background thread while the current one is used."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items, none of them None, each while the next is made in the background."""
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """Yield items, preparing each next one in a background thread.
+
+    It pays where the loop body or the iterator releases the GIL. Items must not be None.
+    """
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
             yield item
