@@ -1,5 +1,15 @@
-"""Readers and writers of svmlight and XMC files."""
+"""Readers and writers of files of sparse rows: svmlight, xmc and other registered formats."""
 
+from .io.errors import ColumnError, DataError, FormatError, RowError
 from .io.readers import Dataset, Stream, read, write
 
-__all__ = ["Dataset", "Stream", "read", "write"]
+__all__ = [
+    "ColumnError",
+    "DataError",
+    "Dataset",
+    "FormatError",
+    "RowError",
+    "Stream",
+    "read",
+    "write",
+]

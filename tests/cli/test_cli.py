@@ -12,18 +12,20 @@ import subprocess
 import sys
 import time
 import typing
+import warnings
 from contextlib import suppress
+from dataclasses import astuple
 
 import numpy as np
 import pytest
-from conftest import Result
 
 import ltls
 import ltls.cli.train
-from ltls import LTLSClassifier, TextClassifier, commands, presets, readers
+from ltls import LTLSClassifier, TextClassifier, presets, readers
+from ltls.cli import app
 from ltls.core import memory
 from ltls.storage import model_file
-from ltls.training import trainer as training
+from ltls.training.trainer import TrainingInterruptedWarning
 
 SINGLE = "1 1:1 2:0.5\n2 2:1 3:1\n3 1:1 3:2\n1 1:2\n2 2:2\n"  # svmlight, one label a row
 SEVERAL = "4 4 3\n0,1 0:1 1:1\n2 2:1\n\n1 3:1\n"  # xmc, and a row without labels
@@ -72,7 +74,7 @@ def run(folder, tmp_path, monkeypatch, command):
 
 def process(*arguments, **options):
     """Start the real entry point in a process of its own."""
-    command = [sys.executable, "-m", "ltls.cli.app", *map(str, arguments)]
+    command = [sys.executable, "-m", "ltls", *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, **{"stdout": pipe, "stderr": pipe, "text": True, **options})
 
@@ -115,13 +117,19 @@ def test_help_of_commands_has_an_example(run, name):
     assert f"  ltls {name} " in run(name, "--help").out
 
 
+def test_the_list_of_commands_has_the_first_line_of_their_help():
+    for command in app.COMMANDS:
+        first = command.load().help.splitlines()[0]
+        assert first == command.help
+
+
 def test_help_imports_nothing_slow():
     code = "import sys, ltls.cli.app; print({'numpy', 'sklearn', 'scipy'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 
 def test_version(run):
-    assert run("--version") == Result(0, f"ltls {ltls.__version__}\n", "")
+    assert astuple(run("--version")) == (0, f"ltls {ltls.__version__}\n", "")
 
 
 def test_train_shows_progress_and_a_summary(run):
@@ -150,7 +158,7 @@ def test_train_shows_progress_and_a_summary(run):
 )
 def test_train_reads_both_formats_compressed(run, tmp_path, folder, name, labels, compress):
     (tmp_path / "data").write_bytes(compress((folder / name).read_bytes()))
-    assert run("train", "OUT/data", "-o", "OUT/model.ltls", "-q") == Result(0, "", "")
+    assert astuple(run("train", "OUT/data", "-o", "OUT/model.ltls", "-q")) == (0, "", "")
     model = ltls.load(tmp_path / "model.ltls")
     assert model.classes_.tolist() == labels
     assert model.multilabel_ == (name == "several.txt")
@@ -200,7 +208,7 @@ def test_train_keeps_defaults_that_are_not_given(run, tmp_path, words, expected)
 
 
 def test_train_shows_the_defaults_of_the_estimator():
-    hints = typing.get_type_hints(commands.train.train, include_extras=True)
+    hints = typing.get_type_hints(ltls.cli.train.train, include_extras=True)
     defaults = {**TextClassifier().get_params(), **LTLSClassifier().get_params()}
     shown = {
         name: part.__metadata__[0].show_default
@@ -213,7 +221,7 @@ def test_train_shows_the_defaults_of_the_estimator():
     assert len(shown) == 22
     words = {True: "{}", False: "no-{}"}
     other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
-    other |= {"normalize": "where they are sparse", "size_budget": "none"}
+    other |= {"normalize": "if they are sparse", "size_budget": "none"}
     for name, text in shown.items():
         value = defaults[name]
         if isinstance(value, bool):
@@ -224,16 +232,17 @@ def test_train_shows_the_defaults_of_the_estimator():
 
 
 @pytest.mark.parametrize("choice", ["loss", "assignment", "optimizer"])
-def test_train_offers_the_choices_of_the_estimator(choice):
+def test_train_offers_the_choices_of_the_estimator(run, choice):
     (options,) = LTLSClassifier._parameter_constraints[choice][:1]
-    assert {
-        member.value for member in getattr(commands.train, choice.capitalize())
-    } == options.options
+    error = run("train", "single.txt", "-o", "OUT/m", f"--{choice}", "other").err
+    assert f"Invalid value for '--{choice}': 'other' is not one of " in error
+    offered = error.partition(" is not one of ")[2].partition(";")[0]
+    assert set(offered.split(", ")) == options.options
 
 
 def test_presets_are_functions():
     public = {name for name, _ in inspect.getmembers(presets, inspect.isfunction)}
-    assert {member.value for member in commands.train.Preset} == public
+    assert set(ltls.cli.train.PRESETS) == public
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -247,7 +256,7 @@ def test_predict_writes_what_the_model_says(run, tmp_path, name):
     printed = run("predict", f"{name}.ltls", f"{name}.txt", "-k", 2)
     assert (printed.code, printed.err) == (0, "")
     written = run("predict", f"{name}.ltls", f"{name}.txt", "-k", 2, "-o", "OUT/answers")
-    assert written == Result(0, "", "")
+    assert astuple(written) == (0, "", "")
     assert (tmp_path / "answers").read_text() == printed.out
     assert os.listdir(tmp_path) == ["answers"]
     labels, scores = ltls.load(f"{name}.ltls").predict_topk(readers.read(f"{name}.txt").X, 2)
@@ -262,7 +271,7 @@ def test_predict_gives_no_more_labels_than_there_are(run):
 
 def test_predict_in_batches(run, monkeypatch):
     whole = run("predict", "single.ltls", "single.txt").out
-    monkeypatch.setattr("ltls.cli.predict.ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr("ltls.cli.predict.BATCH_SIZE", 2)
     assert run("predict", "single.ltls", "single.txt").out == whole
 
 
@@ -329,7 +338,7 @@ def test_train_on_a_stream(run, tmp_path, name):
     streamed, read = (ltls.load(tmp_path / f"model{way}") for way in ("--stream", "--no-stream"))
     assert np.array_equal(streamed.coef_, read.coef_)
     assert streamed.classes_.tolist() == read.classes_.tolist()
-    assert streamed._learned.zero_based == read._learned.zero_based
+    assert streamed.model_.zero_based == read.model_.zero_based
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, "read"), (10**9, "read"), (60, "Stream")])
@@ -341,25 +350,15 @@ def test_train_streams_what_is_large_for_the_memory(
     monkeypatch.setattr(memory, "memory_limit", lambda: limit)
     used = []
     for way in ("read", "Stream"):
-        original = getattr(readers, way)
-        monkeypatch.setattr(readers, way, _noting(used, way, original))
+        monkeypatch.setattr(f"ltls.cli.rows.{way}", _noting(used, getattr(readers, way)))
     assert run("train", "OUT/rows", "-o", "OUT/model.ltls", "-q").code == 0
     assert used == [expected]
 
 
-def _noting(used, way, original):
-    if isinstance(original, type):
-
-        class Noting(original):
-            def __init__(self, *arguments, **options):
-                used.append(way)
-                super().__init__(*arguments, **options)
-
-        return Noting
-
+def _noting(used, function):
     def noting(*arguments, **options):
-        used.append(way)
-        return original(*arguments, **options)
+        used.append(function.__name__)
+        return function(*arguments, **options)
 
     return noting
 
@@ -389,7 +388,7 @@ def test_train_and_evaluate_on_standard_input(run, monkeypatch, way):
         ("empty.txt", "empty.txt: the file has no rows"),
         ("nowhere.txt", "nowhere.txt: No such file or directory"),
         ("folder", "folder: Is a directory"),
-        ("cut.gz", "cut.gz: the compressed file is cut short or damaged"),
+        ("cut.gz", "cut.gz: the compressed file is truncated or corrupt"),
     ],
 )
 def test_a_stream_fails_in_words(run, tmp_path, name, message):
@@ -411,14 +410,17 @@ FAILURES = [
     (["train", "one_class.txt", "-o", "OUT/m"], "at least 2 different labels, got 1"),
     (["train", "no_labels.txt", "-o", "OUT/m"], "at least 2 different labels, got 0"),
     (["train", "long_line.txt", "-o", "OUT/m"], "line 1: label 'xxx"),
-    (["train", "cut.gz", "-o", "OUT/m"], "cut.gz: the compressed file is cut short or damaged"),
-    (["train", "single.ltls", "-o", "OUT/m"], "single.ltls is a model file, and holds no rows"),
+    (["train", "cut.gz", "-o", "OUT/m"], "cut.gz: the compressed file is truncated or corrupt"),
+    (["train", "single.ltls", "-o", "OUT/m"], "single.ltls is a model file, not a data file"),
     (["train", "single.txt", "-o", "OUT/m", "--format", "xmc"], "an xmc file starts with three"),
     (["train", "several.txt", "-o", "OUT/m", "--format", "svmlight"], "several.txt, line 1: '4'"),
     (["train", "single.txt"], "Missing option '--output' / '-o'; see ltls train --help"),
     (["train"], "Missing argument 'TRAIN'; see ltls train --help"),
-    (["train", "single.txt", "-o", "folder"], "folder: not a file that can be replaced"),
-    (["train", "single.txt", "-o", "single.txt"], "single.txt: cannot be read and replaced"),
+    (["train", "single.txt", "-o", "folder"], "folder: not a regular file"),
+    (
+        ["train", "single.txt", "-o", "single.txt"],
+        "single.txt: the input cannot also be the output",
+    ),
     (["train", "single.txt", "-o", "nowhere/m"], "nowhere/m: No such file or directory"),
     ([*TRAIN, "--format", "arff"], "Invalid value for '--format'"),
     ([*TRAIN, "--preset", "none"], "Invalid value for '--preset'"),
@@ -444,12 +446,15 @@ FAILURES = [
     (["predict", "several.ltls", "wide_xmc.txt"], "the model has 4 features; "),
     (["predict", "single.ltls", "single.txt", "--zero-based"], "feature index '3' is not an"),
     (["predict", "single.ltls", "single.txt", "-k", "0"], "Invalid value for '-k'"),
-    (["predict", "single.ltls", "single.txt", "-o", "folder"], "folder: not a file that can be"),
-    (["predict", "single.ltls", "single.txt", "-o", "single.ltls"], "cannot be read and replaced"),
+    (["predict", "single.ltls", "single.txt", "-o", "folder"], "folder: not a regular file"),
+    (
+        ["predict", "single.ltls", "single.txt", "-o", "single.ltls"],
+        "the input cannot also be the output",
+    ),
     (["predict", "single.ltls", "single.txt", "-o", "nowhere/o"], "nowhere/o: No such file or"),
     (["evaluate", "single.ltls", "bad_label.txt"], "line 1: label 'cat' is not an integer"),
-    (["evaluate", "single.ltls", "single.txt", "-k", "1,x"], "-k must be numbers from 1 to 9999"),
-    (["evaluate", "single.ltls", "single.txt", "-k", "0"], "-k must be numbers from 1 to 9999"),
+    (["evaluate", "single.ltls", "single.txt", "-k", "1,x"], "-k must be comma-separated numbers"),
+    (["evaluate", "single.ltls", "single.txt", "-k", "0"], "-k must be comma-separated numbers"),
     (["info", "changed.ltls"], "changed.ltls is damaged: tensor 'weights' was changed"),
     (["info", "empty.txt"], "empty.txt is not a model file of ltls"),
     (["fly"], "No such command 'fly'; see ltls --help"),
@@ -491,7 +496,7 @@ def test_what_goes_wrong_later_leaves_the_old_file(run, tmp_path, monkeypatch, e
     (tmp_path / "old").write_text("old")
     monkeypatch.setattr(LTLSClassifier, "predict_topk", fail)
     result = run("predict", "single.ltls", "single.txt", "-o", "OUT/old")
-    assert result == Result(2, "", f"ltls: {message}\n".replace("OUT", str(tmp_path)))
+    assert astuple(result) == (2, "", f"ltls: {message}\n".replace("OUT", str(tmp_path)))
     assert os.listdir(tmp_path) == ["old"]
     assert (tmp_path / "old").read_text() == "old"
 
@@ -513,7 +518,7 @@ def test_faults_of_our_own_are_not_hidden(run, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(model_file, "describe", fail)
+    monkeypatch.setattr("ltls.cli.info.describe", fail)
     with pytest.raises(ZeroDivisionError):
         run("info", "single.ltls")
 
@@ -545,23 +550,49 @@ def test_a_reader_that_goes_away_is_no_failure(folder, tmp_path, n_rows):
 
 
 def test_ctrl_c_in_training_saves_what_was_learned(run, tmp_path, monkeypatch):
-    learn = training.Training._learn
-    calls = []
+    fit = LTLSClassifier.fit
 
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            signal.raise_signal(signal.SIGINT)
-        return learn(*arguments)
+    def interrupted(self, X, y, checkpoint=None):
+        self.set_params(epochs=3)
+        fit(self, X, y, checkpoint=checkpoint)
+        for _ in range(2):  # more than one part of the training may hear of it
+            warnings.warn("stopped", TrainingInterruptedWarning, stacklevel=2)
 
-    monkeypatch.setattr(training.Training, "_learn", interrupted)
-    result = run(*TRAIN, "--epochs", 1000, "-q")
-    assert (result.code, result.out) == (0, "")
-    assert result.err.startswith("ltls: warning: training was interrupted")
-    assert result.err.count("\n") == 1
-    model = ltls.load(tmp_path / "model.ltls")
+    monkeypatch.setattr(LTLSClassifier, "fit", interrupted)
+    result = run(*TRAIN, "--epochs", 1000, "--random-state", 0, "-q")
+    assert (result.code, result.out) == (130, "")
+    path = tmp_path / "model.ltls"
+    assert result.err == (
+        f"ltls: warning: training was interrupted; {path} has the weights learned so far\n"
+    )
+    model = ltls.load(path)
     assert model.n_iter_ == 3
     assert model.predict_topk([[1, 0, 0]], 1)[0].tolist() == [[1]]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("way", ["--no-stream", "--stream"])
+def test_a_real_ctrl_c_in_training(tmp_path, way):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 200, 2000)
+    (tmp_path / "rows").write_text("".join(f"{label} {label + 1}:1\n" for label in labels))
+    words = ("train", "rows", "-o", "m.ltls", "--epochs", 10**6, "--checkpoint", "state", "-q")
+    words = (*words, "--validation-fraction", 0, "--embedding-dim", 0, way)
+    running = process(*words, cwd=tmp_path)
+    while not (tmp_path / "state").exists():  # it is written after the first epoch
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    try:
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+    assert err == (
+        "ltls: warning: training was interrupted; m.ltls has the weights learned so far; "
+        "--resume continues from the checkpoint\n"
+    )
+    assert len(ltls.load(tmp_path / "m.ltls").classes_) == len(set(labels.tolist()))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")

@@ -137,7 +137,7 @@ def test_plain_lines_need_to_be_told(trained, folder, command):
     result = command("predict", "text.ltls", "lines.txt")
     assert result.err == (
         "ltls: lines.txt: no column 'text', only 'where is my card'; "
-        "if every line is a text, give --text alone\n"
+        "if every line is a text, give --text without a column\n"
     )
 
 
@@ -188,17 +188,6 @@ def test_probabilities(trained, command):
         assert sum(row["scores"]) == pytest.approx(1, abs=1e-4)
     expected = ltls.load(trained).predict_proba([text for text, _ in ROWS]).max(axis=1)
     np.testing.assert_allclose([row["scores"][0] for row in rows], expected, rtol=1e-4)
-
-
-def test_probabilities_of_very_many_labels_are_not_all_worked_out(trained, command, monkeypatch):
-    words = ("predict", "text.ltls", "rows.csv", "--proba", "--json", "-k", 3)
-    before = [json.loads(line) for line in command(*words).out.splitlines()]
-    monkeypatch.setattr("ltls.cli.predict._MANY_LABELS", 2)
-    monkeypatch.setattr("ltls.estimators.predict.Answers._all_scores", None)
-    after = [json.loads(line) for line in command(*words).out.splitlines()]
-    assert [row["labels"] for row in after] == [row["labels"] for row in before]
-    scores = [[row["scores"] for row in rows] for rows in (after, before)]
-    np.testing.assert_allclose(*scores, rtol=1e-3)
 
 
 def test_several_labels(folder, command):
@@ -260,10 +249,10 @@ def test_train_prints_json(folder, command):
 
 def test_verbose_tells_what_is_read(folder, command):
     result = command("train", "rows.tsv", "-v", *TRAIN[:4], "-o", "m.ltls")
-    assert "ltls: rows.tsv: read as tsv\nltls: 54 rows; TextClassifier(" in result.err
+    assert "ltls: rows.tsv: format tsv detected\nltls: 54 rows; TextClassifier(" in result.err
     assert command("convert", "rows.fasttext", "o.csv").err == ""
     result = command("convert", "rows.fasttext", "o.csv", "-v")
-    assert "ltls: rows.fasttext: read as fasttext" in result.err
+    assert "ltls: rows.fasttext: format fasttext detected" in result.err
 
 
 def test_bad_rows_are_counted_and_reported(folder, command):
@@ -287,7 +276,9 @@ def test_utf_16_is_recognised(folder, command, encoding, form):
     (folder / "windows.csv").write_bytes(("\ufeff" + FORMS["csv"]).encode(encoding))
     result = command("train", "windows.csv", *TRAIN[:4], "-o", "m.ltls", *form)
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("ltls: windows.csv is UTF-16 text; UTF-8 is needed: iconv -f")
+    assert result.err.startswith(
+        "ltls: windows.csv is UTF-16 text, UTF-8 is needed; convert it with"
+    )
 
 
 def test_what_cannot_be_evaluated_or_answered_is_said(folder, command):
@@ -295,10 +286,10 @@ def test_what_cannot_be_evaluated_or_answered_is_said(folder, command):
     (folder / "plain").write_text("my card\n")
     result = command("evaluate", "m.ltls", "plain", "--text")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("ltls: plain: plain texts have no labels to compare with; give a")
+    assert result.err.startswith("ltls: plain: text files have no labels to compare with; give a")
     (folder / "nothing").write_text("")
     assert command("predict", "m.ltls", "nothing").err == "ltls: nothing: the file has no rows\n"
-    folder_there = "No such file or directory; make the folder no first"
+    folder_there = "No such file or directory; create the folder no first"
     assert (
         command("predict", "m.ltls", "plain", "-o", "no/m").err == f"ltls: no/m: {folder_there}\n"
     )
@@ -331,7 +322,7 @@ def test_bad_rows_of_features_are_counted_and_reported(folder, command, good, ro
     line = 1 + bool(header)
     result = command("train", "bad.txt", "-q", "-o", "m.ltls", "--epochs", 1)
     assert result.err.startswith(f"ltls: bad.txt, line {line}: ")
-    assert result.err.endswith("; mend it, or pass over such rows by --skip-bad-rows\n")
+    assert result.err.endswith("; fix it, or skip such rows with --skip-bad-rows\n")
     words = ("train", "bad.txt", "--json", "-o", "m.ltls", "--epochs", 1, "--skip-bad-rows", "-q")
     result = command(*words)
     assert json.loads(result.out)["rows"] == 9_000
@@ -381,7 +372,13 @@ def test_report(folder, trained, command, name):
         assert content.startswith(b"%PDF")
         return
     text = content.decode()
-    titles = ("Calibration", "Score by frequency", "What is taken for what", "nDCG@k", "text.ltls")
+    titles = (
+        "Calibration",
+        "Recall by label frequency",
+        "Most frequent confusions",
+        "nDCG@k",
+        "text.ltls",
+    )
     assert all(title in text for title in titles)
     assert "<b>" not in text
     assert not re.search("http(?!://www.w3.org/|://matplotlib)", text.partition("<body>")[2])
@@ -389,7 +386,6 @@ def test_report(folder, trained, command, name):
 
 def test_report_needs_matplotlib(folder, trained, command, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "ltls.evaluation.report", raising=False)
     result = command("evaluate", "text.ltls", "rows.csv", "--report", "r.html")
     assert result.err == "ltls: reports need matplotlib: pip install 'ltls[plot]'\n"
 
@@ -455,8 +451,7 @@ def test_a_killed_training_is_resumed_to_the_same_file(folder, command):
     running = subprocess.Popen([sys.executable, "-m", "ltls", *map(str, words)])
     while running.poll() is None and not (folder / "state").exists():
         time.sleep(0.01)
-    time.sleep(0.1)
-    running.kill()
+    running.kill()  # after the first of many epochs
     assert running.wait() == -signal.SIGKILL
     assert not (folder / "model.ltls").exists()
     assert command(*words, "--resume").code == 0
@@ -490,10 +485,12 @@ def test_resuming_what_is_not_there(folder, command):
 
 def test_a_checkpoint_takes_the_place_of_no_other_file(folder, command):
     words = ("train", "rows.csv", *TRAIN, "-o", "m.ltls", "--checkpoint")
-    assert command(*words, "rows.csv").err.startswith("ltls: rows.csv: cannot be read and replaced")
+    assert command(*words, "rows.csv").err.startswith(
+        "ltls: rows.csv: the input cannot also be the output"
+    )
     assert command(*words, "rows.tsv").err.startswith("ltls: rows.tsv is not a checkpoint of ltls")
     assert (
-        command(*words, "m.ltls").err == "ltls: --checkpoint must be another file than --output\n"
+        command(*words, "m.ltls").err == "ltls: --checkpoint and --output must be different files\n"
     )
     assert (folder / "rows.tsv").read_text() == FORMS["tsv"]
 

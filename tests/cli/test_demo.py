@@ -8,8 +8,10 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from ltls.cli import demo_job as demo
-from ltls.cli.python_tokens import examples_of, features_before, files_below, tokens_of
+import ltls
+from ltls.cli import demo_model, demo_report
+from ltls.cli.demo import MODEL
+from ltls.cli.demo_tokens import examples_of, features_before, files_below, tokens_of
 
 CODE = '''
 import os
@@ -88,7 +90,7 @@ def test_examples_ask_as_the_demo_does():
 
 
 def test_held_out_files_are_whole_and_apart(source):
-    train, test = demo.corpus(source, 2000, 400)
+    train, test = demo_model.corpus(source, 2000, 400)
     assert (len(train), len(test)) == (2000, 400)
     numbers = [{t for t in part.y if t.startswith("Thing")} for part in (train, test)]
     assert numbers[0]
@@ -100,9 +102,9 @@ def test_held_out_files_are_whole_and_apart(source):
 def test_baselines_by_hand():
     train = examples_of([["a", "b", "a", "b", "a", "c"]])
     test = examples_of([["a", "b", "c"]])
-    assert demo.majority(train, test) == demo.Scores(1 / 3, 1)
+    assert demo_model.majority(train, test) == demo_model.Scores(1 / 3, 1)
     # a file begins with a, then b follows a more often than c; nothing but a followed b
-    assert demo.bigrams(train, test) == demo.Scores(2 / 3, 2 / 3)
+    assert demo_model.bigrams(train, test) == demo_model.Scores(2 / 3, 2 / 3)
 
 
 def test_the_demo_learns_reports_and_completes(source, tmp_path, command, monkeypatch):
@@ -115,24 +117,23 @@ def test_the_demo_learns_reports_and_completes(source, tmp_path, command, monkey
     for name in ("majority class", "bigram table", "ltls"):
         precision[name] = float(re.search(rf"{name}\s*│\s*(0\.\d+)", result.out)[1])
     assert precision["ltls"] > 0.85 > precision["bigram table"] > precision["majority class"]
-    for prefix in demo.PREFIXES:
+    for prefix in demo_report.PREFIXES:
         assert prefix in result.out
     for picture in ("path.png", "accuracy.png"):
         assert (folder / picture).stat().st_size > 10_000
-    model = demo.load(folder / demo.MODEL)
-    best = demo.completions(model, "def __init__(self, name, value=3):\n    self.name")
+    model = ltls.load(folder / MODEL)
+    best = demo_model.completions(model, "def __init__(self, name, value=3):\n    self.name")
     assert best[0][0] == "="
     assert best[0][1] > 0.5
     assert sum(p for _, p in best) <= 1 + 1e-5
 
 
-def test_interactive_takes_the_model_of_an_earlier_run(source, tmp_path, monkeypatch, capsys):
-    train, test = demo.corpus(source, 2000, 400)
-    demo.trained(4, train, test, tmp_path / demo.MODEL)
+def test_interactive_takes_the_model_of_an_earlier_run(source, tmp_path, monkeypatch, command):
+    train, test = demo_model.corpus(source, 2000, 400)
+    demo_model.train_and_measure(4, train, test, tmp_path / MODEL)
     lines = iter(["return 2 *", ""])
     monkeypatch.setattr("builtins.input", lambda *_: next(lines))
-    demo.run(tmp_path, interactive=True)
-    out = capsys.readouterr().out
+    out = command("demo", "--folder", tmp_path, "--interactive").out
     assert "self" in out
     assert "%" in out
     assert "Reading" not in out
@@ -145,4 +146,4 @@ def test_a_folder_that_is_none(tmp_path, command):
     (tmp_path / "small.py").write_text("x = 1\n")
     result = command("demo", "--source", str(tmp_path), "--examples", "1000")
     assert result.code == 2
-    assert "must hold over 200 tokens" in result.err
+    assert "must have more than 200 tokens" in result.err

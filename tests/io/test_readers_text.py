@@ -23,8 +23,8 @@ THREADS = [1, 2, 5]
 def parsed(text, first=0, last=2**31 - 2, labels=range(-(10**15), 10**15), blank_rows=0, n_jobs=1):
     """What the engine makes of a text, in the form of the slow parser's answer."""
     rows = _engine.TextRows.parse(text, first, last, labels[0], labels[-1], blank_rows, n_jobs)
-    if rows.error is not None:
-        return rows.error[:2]
+    if rows.fault is not None:
+        return rows.fault[:2]
     features = np.split(rows.features, rows.feature_ends[:-1])
     values = np.split(rows.values, rows.feature_ends[:-1])
     own = np.split(rows.labels, rows.label_ends[:-1])
@@ -243,7 +243,7 @@ def test_zstd_files(tmp_path):
     assert_same_rows(_Once(read(tmp_path / "packed")), read(tmp_path / "rows"))
     for damaged in (packed[: len(packed) // 2], packed[:20] + b"xxxxxxxx" + packed[28:]):
         (tmp_path / "packed").write_bytes(damaged)
-        with pytest.raises(ValueError, match="packed: the compressed file is cut short or damaged"):
+        with pytest.raises(ValueError, match="packed: the compressed file is truncated or corrupt"):
             read(tmp_path / "packed")
 
 
@@ -258,3 +258,23 @@ def test_the_limits_of_the_engine_are_checked():
         parsed(b"", n_jobs=0)
     assert parsed(b"") == []
     assert parsed(io.BytesIO(b"\n\n#x").read()) == []
+
+
+@pytest.mark.parametrize("chunk_size", [100, 1 << 20])
+@pytest.mark.parametrize("header", ["", "40 9 3\n"], ids=["svmlight", "xmc"])
+def test_bad_rows_are_skipped_and_reported_once(tmp_path, chunk_size, header):
+    first = 1 + bool(header)
+    bad = {1: "x 1:1", 7: "1 1:x", 8: "1 2:1 2:1", 23: "1 99:1", 40: "1 word"}
+    lines = [bad.get(number, f"{number % 3} {number % 7 + 1}:1") for number in range(1, 41)]
+    path = tmp_path / "rows"
+    path.write_text(header + "\n".join(lines) + "\n")
+    skipped = []
+    stream = Stream(path, n_features=9, chunk_size=chunk_size, on_bad_row=skipped.append)
+    for _ in range(2):
+        assert sum(chunk.n_rows for chunk in stream) == 35
+    assert [error.line for error in skipped] == [number + first - 1 for number in bad]
+    assert [error.kind for error in skipped] == ["label", "value", "duplicate", "feature", "pair"]
+    again = []
+    data = read(path, n_features=9, on_bad_row=again.append)
+    assert data.n_rows == 35
+    assert [error.line for error in again] == [error.line for error in skipped]

@@ -1,72 +1,96 @@
-"""``ltls`` at the terminal: train, tune, predict, evaluate, convert, info and demo.
-
-Each command is a file in `ltls.commands`; here they are put together, with the examples that their
-help shows.
-"""
+"""The ``ltls`` command: train, tune, predict, evaluate, convert, info and demo."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from .. import __version__
-from .convert import convert
-from .demo import demo
-from .evaluate import evaluate
-from .info import info
-from .options import Command, examples
-from .predict import predict
-from .train import train
-from .tune import tune
-from .terminal import run
+from ..core.version import __version__
+from .lazy_group import LazyCommand, LazyGroup, epilog
+from .running import run
 
-app = typer.Typer(
-    help="Classification among very many classes in logarithmic time and space.",
-    epilog=examples(
-        "ltls train tickets.csv --text text --label category -o tickets.ltls",
-        "ltls evaluate tickets.ltls held_out.csv",
-        "echo 'my card is lost' | ltls predict tickets.ltls - --text",
+COMMANDS = (
+    LazyCommand(
+        "train",
+        ".train",
+        "Train a model on a file of labelled rows.",
+        (
+            "ltls train train.txt.gz -o model.ltls --width 8 --n-trellises 3",
+            "ltls train tickets.csv --text text --label category -o tickets.ltls",
+            "ltls train posts.jsonl --text body --label tags -o posts.ltls --epochs 10",
+            "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
+            "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
+        ),
     ),
-    rich_markup_mode=None,  # panels cut the names of options short
-    pretty_exceptions_enable=False,
+    LazyCommand(
+        "tune",
+        ".tune",
+        "Search for good hyperparameters in limited time.",
+        ("ltls tune train.txt -o model.ltls --seconds 300",),
+    ),
+    LazyCommand(
+        "predict",
+        ".predict",
+        "Predict the k best labels of every row.",
+        (
+            "ltls predict model.ltls test.txt -k 3 -o predictions.tsv",
+            "ltls predict tickets.ltls new.csv --proba --json",
+            "echo 'my card is lost' | ltls predict tickets.ltls - --text",
+        ),
+    ),
+    LazyCommand(
+        "evaluate",
+        ".evaluate",
+        "Evaluate a model on labelled rows.",
+        (
+            "ltls evaluate model.ltls test.txt -k 1,5,10",
+            "ltls evaluate tickets.ltls test.csv --report report.html",
+        ),
+    ),
+    LazyCommand(
+        "convert",
+        ".convert",
+        "Convert a data file or a model.",
+        (
+            "ltls convert model.ltls small.ltls --dtype int8",
+            "ltls convert train.txt train.svm.gz",
+            "ltls convert tickets.csv tickets.jsonl --text text --label category",
+        ),
+    ),
+    LazyCommand("info", ".info", "Show what a model file contains.", ("ltls info model.ltls",)),
+    LazyCommand(
+        "demo",
+        ".demo",
+        "Train on Python code to predict the next token.",
+        (
+            "ltls demo",
+            "ltls demo --interactive",
+            "ltls demo --source my_project/src --examples 200000",
+        ),
+    ),
 )
 
-_COMMANDS: dict[Callable[..., None], str] = {
-    train: examples(
-        "ltls train train.txt.gz -o model.ltls --width 8 --n-trellises 3",
-        "ltls train tickets.csv --text text --label category -o tickets.ltls",
-        "ltls train posts.jsonl --text body --label tags -o posts.ltls --epochs 10",
-        "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
-        "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
+
+class _Commands(LazyGroup):
+    commands_by_name = {command.name: command for command in COMMANDS}  # noqa: RUF012
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Classification with very many classes in logarithmic time and space.",
+    epilog=epilog(
+        (
+            "ltls train tickets.csv --text text --label category -o tickets.ltls",
+            "ltls evaluate tickets.ltls test.csv",
+            "echo 'my card is lost' | ltls predict tickets.ltls - --text",
+        )
     ),
-    tune: examples("ltls tune train.txt -o model.ltls --seconds 300"),
-    predict: examples(
-        "ltls predict model.ltls test.txt -k 3 -o answers.tsv",
-        "ltls predict tickets.ltls new.csv --proba --json",
-        "echo 'my card is lost' | ltls predict tickets.ltls - --text",
-    ),
-    evaluate: examples(
-        "ltls evaluate model.ltls test.txt -k 1,5,10",
-        "ltls evaluate tickets.ltls held_out.csv --report report.html",
-    ),
-    convert: examples(
-        "ltls convert model.ltls small.ltls --dtype int8",
-        "ltls convert train.txt train.svm.gz",
-        "ltls convert tickets.csv tickets.jsonl --text text --label category",
-    ),
-    info: examples("ltls info model.ltls"),
-    demo: examples(
-        "ltls demo",
-        "ltls demo --interactive",
-        "ltls demo --source my_project/src --examples 200000",
-    ),
-}
-for _command, _epilog in _COMMANDS.items():
-    app.command(cls=Command, epilog=_epilog)(_command)
+    rich_markup_mode=None,  # panels truncate the names of options
+    pretty_exceptions_enable=False,
+)
 
 
 def _print_version(asked: bool) -> None:
@@ -86,12 +110,8 @@ def _app(
 
 
 def main() -> None:
-    """Run the command line that the process was started with, and end it."""
-    # They are None where they were closed, with >&-.
+    """Run the command line of this process, and exit."""
+    # They are None if they were closed, as by >&-.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(run(app, sys.argv[1:] or ["--help"]))
-
-
-if __name__ == "__main__":
-    main()

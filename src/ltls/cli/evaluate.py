@@ -6,13 +6,17 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ..core.streams import called
-from .terminal import bar, counting, listen, show, show_facts
-from .data import Source, batches, of_tables
+from ..core.streams import display_name
+from ..estimators.classifier import LTLSClassifier
+from ..estimators.load import load
+from ..evaluation.evaluation import Evaluation
+from ..evaluation.report import check_matplotlib, write_report
+from ..io.errors import EmptyFileError
+from .messages import set_verbosity
 from .options import (
     DataFile,
     FeatureColumns,
@@ -27,22 +31,21 @@ from .options import (
     Verbose,
     ZeroBased,
     option,
-    plain,
 )
-from .predict import probabilities
-from .writing import check_output, naming
-
-if TYPE_CHECKING:
-    from ..estimators.classifier import LTLSClassifier
-    from ..evaluation.evaluation import Evaluation
+from .output import check_output, errors_named
+from .rows import batches, takes_table
+from .source import Source
+from .terminal import bar, progress, show, show_facts
 
 
 def evaluate(
     model: ModelFile,
     file: DataFile,
-    k: Annotated[str, typer.Option("-k", metavar="K,K,...", help="Answers to count.")] = "1,3,5",
+    k: Annotated[
+        str, typer.Option("-k", metavar="K,K,...", help="Cutoffs of the metrics.")
+    ] = "1,3,5",
     report: Annotated[
-        Path | None, option("none", "Write a report with plots: a .html or .pdf file.")
+        Path | None, option("none", "Write a report with plots, as .html or .pdf.")
     ] = None,
     text: TextOption = None,
     label: LabelOption = None,
@@ -55,90 +58,105 @@ def evaluate(
     verbose: Verbose = False,
     quiet: NoProgress = False,
 ) -> None:
-    """Measure precision, recall, nDCG and propensity-scored precision of a model's k best answers.
+    """Evaluate a model on labelled rows.
 
-    The bars show how many of the true labels are found, for frequent and for rare labels: head,
-    middle and tail each have a third of the labels' occurrences in training. Labels that the
-    model never saw count as missed.
+    Prints precision, recall, nDCG and propensity-scored precision at k. The bars show recall by
+    label frequency: head, middle and tail labels each have a third of the label occurrences of the
+    training set. Labels that the model has never seen count as missed.
     """
-    from .. import load
-
-    listen(verbose, quiet)
+    set_verbosity(verbose, quiet)
     cutoffs = _cutoffs(k)
-    if report is not None and report.suffix not in (".html", ".pdf"):
-        raise ValueError(f"--report must be a .html or .pdf file, got {report}")
-    check_output(report, model, file)
     if report is not None:
-        from ..evaluation.report import write_report  # says so now if there is no matplotlib
-    classifier = load(model)
-    source = Source(file, plain(file_format), text, label, features, separator, zero_based,
-                    skip_bad_rows, of_tables(classifier))  # fmt: skip
-    evaluation, seconds = _answer(classifier, source, cutoffs[-1], proba=report is not None)
+        if report.suffix not in (".html", ".pdf"):
+            raise ValueError(f"--report must be a .html or .pdf file, got {report}")
+        check_matplotlib()
+    check_output(report, model, file)
+    estimator = load(model)
+    source = Source(
+        path=file,
+        format_name=file_format,
+        text=text,
+        label=label,
+        features=features,
+        separator=separator,
+        zero_based=zero_based,
+        skip_bad_rows=skip_bad_rows,
+        expects_table=takes_table(estimator),
+    )
+    evaluation, seconds = _evaluation(estimator, source, cutoffs[-1], proba=report is not None)
     facts = {
         "rows": evaluation.n_rows,
         "labels": len(set(evaluation.truth.indices.tolist())),
         "unknown_labels": len(evaluation.labels) - evaluation.n_known,
-        **({"bad_rows": source.bad_rows} if source.bad_rows else {}),
+        **({"bad_rows": source.n_bad_rows} if source.n_bad_rows else {}),
         "microseconds_per_row": round(1e6 * seconds / evaluation.n_rows, 3),
     }
-    measured = [{"k": k, **evaluation.at(k)} for k in cutoffs]
+    metrics = [{"k": k, **evaluation.at(k)} for k in cutoffs]
     groups = evaluation.by_frequency(sorted({cutoffs[0], cutoffs[-1]}))
     if report is not None:
-        with naming(report):
-            write_report(report, evaluation, facts, measured, groups, str(model), called(file))
+        with errors_named(report):
+            write_report(report, evaluation, facts, metrics, groups, str(model), display_name(file))
     if as_json:
-        print(json.dumps({**facts, "metrics": measured, "by_frequency": groups}))
+        print(json.dumps({**facts, "metrics": metrics, "by_frequency": groups}))
         return
-    _show({**facts, **({"report": report} if report else {})}, measured, groups)
+    _show({**facts, **({"report": report} if report else {})}, metrics, groups)
 
 
-def _answer(
-    classifier: LTLSClassifier, source: Source, k: int, proba: bool
+def _evaluation(
+    estimator: LTLSClassifier, source: Source, k: int, proba: bool
 ) -> tuple[Evaluation, float]:
-    from ..evaluation.evaluation import Evaluation
-
+    """Predict all rows; return the evaluation, and the seconds that predicting took."""
     true_labels: list[list[Any]] = []
-    answers: list[list[Any]] = []
+    predicted: list[list[Any]] = []
     seconds = 0.0
-    proba &= hasattr(classifier, "predict_proba")
+    proba &= hasattr(estimator, "predict_proba")
     confidence: list[float] | None = [] if proba else None
-    with counting("answering") as count:
-        for rows, labels in batches(source, classifier, labelled=True):
+    with progress("predicting") as advance:
+        for rows, labels in batches(source, estimator, labelled=True):
             start = time.perf_counter()
-            best, _ = classifier.predict_topk(rows, k)
+            best, _ = estimator.predict_topk(rows, k)
             seconds += time.perf_counter() - start
             if confidence is not None:
-                confidence += probabilities(classifier, rows, best[:, :1])[:, 0].tolist()
-            answers += best.tolist()
+                confidence += _confidence(estimator, rows, best)
+            predicted += best.tolist()
             true_labels += labels
-            count(len(labels))
-    if not answers:
-        raise ValueError(f"{called(source.path)}: the file has no rows")
-    return Evaluation.of(classifier._learned, true_labels, answers, confidence), seconds
+            advance(len(labels))
+    if not predicted:
+        raise EmptyFileError(path=source.path)
+    return Evaluation.of(estimator.model_, true_labels, predicted, confidence), seconds
+
+
+def _confidence(estimator: LTLSClassifier, rows: Any, best: Any) -> list[float]:
+    """Return the probability of the first label of every row of `best`."""
+    # Scores rank; by probability another of the k may be the first.
+    labels, probabilities = estimator.predict_topk(rows, best.shape[1], proba=True)
+    first = (labels == best[:, :1]).argmax(axis=1)
+    confidence: list[float] = probabilities[range(len(first)), first].tolist()
+    return confidence
 
 
 def _show(
-    facts: dict[str, Any], measured: list[dict[str, Any]], groups: list[dict[str, Any]]
+    facts: dict[str, Any], metrics: list[dict[str, Any]], groups: list[dict[str, Any]]
 ) -> None:
     names = ("precision", "recall", "ndcg", "psp")
-    rows = [(row["k"], *(_share(row[name]) for name in names)) for row in measured]
+    rows = [(row["k"], *(_number(row[name]) for name in names)) for row in metrics]
     show(rows, "k", "P@k", "R@k", "nDCG@k", "PSP@k")
     lines = []
     for group in groups:
         span = f"{group['least_frequency']:,}–{group['most_frequency']:,}"
-        for number, (k, share) in enumerate(group["found"].items()):
+        for number, (k, recall) in enumerate(group["found"].items()):
             first = (group["group"], group["labels"], span, group["occurrences"])
             start = first if number == 0 else ("", "", "", "")
-            lines.append((*start, f"R@{k}", _share(share), bar(share or 0, 24)))
-    show(lines, "labels", "count", "trained on", "here", "", "found", "")
+            lines.append((*start, f"R@{k}", _number(recall), bar(recall or 0, 24)))
+    show(lines, "labels", "count", "in training", "in file", "", "recall", "")
     show_facts(facts)
 
 
-def _share(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
 def _cutoffs(text: str) -> list[int]:
     if not re.fullmatch(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", text):
-        raise ValueError(f"-k must be numbers from 1 to 9999 with commas between, got {text!r}")
+        raise ValueError(f"-k must be comma-separated numbers from 1 to 9999, got {text!r}")
     return sorted({int(k) for k in text.split(",")})

@@ -1,4 +1,4 @@
-"""``ltls info``: what a model file holds."""
+"""``ltls info``: what a model file contains."""
 
 from __future__ import annotations
 
@@ -7,35 +7,39 @@ from typing import Annotated, Any
 
 import typer
 
+from ..storage.model_file import describe
+from .options import Json, ModelFile
 from .terminal import show_facts
-from .options import Json, ModelFile, plain
 
 
 def info(
     model: ModelFile,
     as_json: Json = False,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Check all weights for damage.")
+        bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")
     ] = True,
 ) -> None:
-    """Say what a model file holds, and whether it is whole."""
-    from ..storage.model_file import describe
-
+    """Show what a model file contains."""
     facts = describe(model, verify=verify)
-    # As text where JSON has no such kind: class weights of labels that are tuples or bytes.
-    facts["parameters"] = {name: _plain(value) for name, value in facts["parameters"].items()}
+    facts["parameters"] = {name: _json_value(value) for name, value in facts["parameters"].items()}
     if as_json:
         print(json.dumps(facts))
         return
     if "text" in facts:  # its settings are among the parameters
-        facts["text"] = {kind: f"{facts['text'][kind]:,}" for kind in ("words", "characters")
-                         if kind in facts["text"]}  # fmt: skip
+        facts["text"] = {
+            kind: f"{facts['text'][kind]:,}"
+            for kind in ("words", "characters")
+            if kind in facts["text"]
+        }
     for name in ("text", "columns", "parameters"):
         if name in facts:
-            said = {key: value for key, value in facts[name].items() if value not in (None, [])}
-            facts[name] = ", ".join(f"{key}={value}" for key, value in said.items())
+            given = {key: value for key, value in facts[name].items() if value not in (None, [])}
+            facts[name] = ", ".join(f"{key}={value}" for key, value in given.items())
     show_facts(facts)
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else plain(value)
+def _json_value(value: Any) -> Any:
+    """Return a parameter as JSON holds it: class weights of unusual labels as text."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)

@@ -1,109 +1,91 @@
-"""Arguments and options that several commands have, and how a command line is parsed."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
-from enum import Enum
-from itertools import pairwise
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-SPARSE = ("svmlight", "xmc")
-Format = Enum(
-    "Format",
-    {
-        "svmlight": "svmlight",
-        "xmc": "xmc",
-        "csv": "csv",
-        "tsv": "tsv",
-        "jsonl": "jsonl",
-        "fasttext": "fasttext",
-        "parquet": "parquet",
-        "text": "text",
-    },
-)
-Dtype = Enum("Dtype", {"float32": "float32", "float16": "float16", "int8": "int8"})
+from ..io.formats import FORMATS
 
 
-def option(default: str, help: str, *names: str, **limits: Any) -> Any:  # noqa: A002
-    """Return an option whose None means `default`, which the help shows."""
-    return typer.Option(*names, help=help, show_default=default, **limits)
+def option(default: str, help: str, *names: str, **settings: Any) -> Any:  # noqa: A002
+    """Return an option that is None if it is not given; the help shows `default`."""
+    return typer.Option(*names, help=help, show_default=default, **settings)
 
 
 def switch(name: str, default: bool, help: str) -> Any:  # noqa: A002
-    """Return an option of two names, one for yes and one for no."""
+    """Return an option with two names, ``--name`` and ``--no-name``."""
     return option(name if default else f"no-{name}", help, f"--{name}/--no-{name}")
 
 
-def plain(value: Any) -> Any:
-    """Return a choice's own value, and the text of what is no number or text."""
-    if isinstance(value, Enum):
-        return value.value
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+def choice(choices: Collection[str], default: str, help: str, *names: str) -> Any:  # noqa: A002
+    """Return an option whose value is one of `choices`, looked up when the command runs.
+
+    `choices` may be a registry: what is registered later is a choice too.
+    """
+
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    def complete(incomplete: str) -> list[str]:
+        return [each for each in choices if each.startswith(incomplete)]
+
+    metavar = f"[{'|'.join(choices)}]"
+    return option(default, help, *names, parser=parse, autocompletion=complete, metavar=metavar)
 
 
+def _columns(default: str, help: str, *names: str, metavar: str = "COLUMN") -> Any:  # noqa: A002
+    return option(default, help, *names, metavar=metavar)
+
+
+DATA = "The data file, plain or compressed (.gz, .xz, .bz2, .zst); - is standard input."
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, written by ltls train.")
 ]
-ROWS = "Rows in one of the formats of --format; plain, .gz, .xz, .bz2 or .zst; - is standard input."
-DataFile = Annotated[Path, typer.Argument(metavar="FILE", help=ROWS)]
+DataFile = Annotated[Path, typer.Argument(metavar="FILE", help=DATA)]
 FormatOption = Annotated[
-    Format | None, option("by content", "Of the data; text is one text a line.", "--format")
-]
-TextColumn = Annotated[
     str | None,
-    option("none", "The column of texts.", "--text", metavar="COLUMN"),
+    choice(FORMATS, "detected", "Format of the data; text is one text per line.", "--format"),
 ]
+DTYPES = ("float32", "float16", "int8")
+TextColumn = Annotated[str | None, _columns("none", "Text column.", "--text")]
 # Its value may be left out, see `Command`.
 TextOption = Annotated[
     str | None,
-    option("as in training", "The column of texts; alone, every line is a text.", "--text",
-           metavar="[COLUMN]"),
-]  # fmt: skip
-_LABEL = ("The column of labels.", "--label")
-LabelColumn = Annotated[str | None, option("none", *_LABEL, metavar="COLUMN")]
-LabelOption = Annotated[str | None, option("as in training", *_LABEL, metavar="COLUMN")]
+    _columns(
+        "as in training",
+        "Text column; without a value, every line is a text.",
+        "--text",
+        metavar="[COLUMN]",
+    ),
+]
+LabelColumn = Annotated[str | None, _columns("none", "Label column.", "--label")]
+LabelOption = Annotated[str | None, _columns("as in training", "Label column.", "--label")]
 FeatureColumns = Annotated[
     str | None,
-    option("none", "Columns of numbers, with commas between.", "--features", metavar="COLUMNS"),
+    _columns("none", "Numeric columns, comma-separated.", "--features", metavar="COLUMNS"),
 ]
 Separator = Annotated[
     str | None,
-    option("one label a cell", "What parts the labels of a cell, as ';'.", "--separator"),
+    option("one label per cell", "Separator between labels in a cell, as ';'.", "--separator"),
 ]
 ZeroBased = Annotated[
     bool | None,
     option(
         "as in training, or 1 unless a 0 occurs",
-        "Where svmlight features count from.",
+        "Whether svmlight feature indices start at 0 or 1.",
         "--zero-based/--one-based",
     ),
 ]
 SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Count rows that cannot be read; do not stop.")
+    bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
-NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on standard error.")]
-
-
-class Command(TyperCommand):
-    """A command whose --text may stand without a value: then every line is a text."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line; a --text that no column follows becomes --text=."""
-        words = [
-            "--text=" if word == "--text" and after.startswith("-") else word
-            for word, after in pairwise([*args, "-"])
-        ]
-        return super().parse_args(ctx, words)
-
-
-def examples(*lines: str) -> str:
-    r"""Return an epilog that shows command lines; \b keeps them from being wrapped."""
-    return "\n".join(
-        ["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]
-    )
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
+NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more on standard error.")]

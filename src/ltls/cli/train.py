@@ -1,21 +1,27 @@
-"""``ltls train``: from a file of rows with labels to a model file."""
+"""``ltls train``: from a file of labelled rows to a model file."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
-from .terminal import listen, note, show_facts, warn
-from .data import Source, TrainingSet, training_set
+from ..estimators import presets
+from ..estimators.classifier import LTLSClassifier
+from ..estimators.text import TextClassifier
+from ..structure.losses import LOSSES
+from ..structure.policies import POLICIES
+from ..training.checkpoint import Checkpoint
+from ..training.interrupt import TrainingInterruptedWarning
+from .messages import note, noticed, set_verbosity, warn
 from .options import (
-    ROWS,
-    Dtype,
+    DATA,
+    DTYPES,
     FeatureColumns,
     FormatOption,
     Json,
@@ -26,45 +32,27 @@ from .options import (
     TextColumn,
     Verbose,
     ZeroBased,
+    choice,
     option,
-    plain,
     switch,
 )
-from .writing import check_output, naming
+from .output import check_output, errors_named
+from .rows import TrainingRows, training_rows
+from .running import INTERRUPTED
+from .source import Source, row_errors_explained
+from .terminal import show_facts
 
-if TYPE_CHECKING:
-    from ..training.checkpoint import Checkpoint
-    from ..estimators.classifier import LTLSClassifier
+PRESETS = {"paper": presets.paper}
+OPTIMIZERS = ("adagrad", "sgd")
 
-Preset = Enum("Preset", {"paper": "paper"})  # a function of ltls.presets
-Loss = Enum(
-    "Loss",
-    {
-        "auto": "auto",
-        "softmax": "softmax",
-        "separation": "separation",
-        "logistic": "logistic",
-    },
-)
-Assignment = Enum(
-    "Assignment",
-    {
-        "random": "random",
-        "ranking": "ranking",
-        "similarity": "similarity",
-        "frequency": "frequency",
-        "learned": "learned",
-    },
-)
-Optimizer = Enum("Optimizer", {"adagrad": "adagrad", "sgd": "sgd"})
-
-_CHECKPOINT_SECONDS = 60.0  # between checkpoints that nobody asked for
+_CHECKPOINT_SECONDS = 60.0  # between checkpoints, if --checkpoint is not given
+_TEXT_RANGES = ("ngram_range", "char_ngram_range")
 
 
 def train(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=ROWS)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
+    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=DATA)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     text: TextColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
@@ -72,151 +60,171 @@ def train(
     file_format: FormatOption = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
-    preset: Annotated[Preset | None, option("none", "Start from a paper's settings.")] = None,
-    width: Annotated[int | None, option("auto", "States per slice of a trellis.", min=2)] = None,
-    n_trellises: Annotated[
-        int | None, option("auto", "Trellises whose scores are added.", min=1)
+    preset: Annotated[
+        str | None, choice(PRESETS, "none", "Start from the hyperparameters of a paper.")
     ] = None,
-    rescore: Annotated[
-        int | None, option("auto", "Rank of an embedding that rescores; 0 for none.", min=0)
+    width: Annotated[int | None, option("auto", "States per slice of a trellis.", min=2)] = None,
+    n_trellises: Annotated[int | None, option("auto", "Number of trellises.", min=1)] = None,
+    embedding_dim: Annotated[
+        int | None, option("auto", "Dimension of the embedding reranker; 0 for none.", min=0)
     ] = None,
     size_budget: Annotated[
-        str | None, option("none", "The largest model that fits, instead of a width: 5MB.")
+        str | None, option("none", "Maximum model size, as 5MB; sets width and trellises.")
     ] = None,
     loss: Annotated[
-        Loss | None, option("auto", "What to minimise; auto is softmax or, multi-label, logistic.")
+        str | None,
+        choice(
+            {"auto": None, **LOSSES},
+            "auto",
+            "Loss function; auto is softmax, or logistic for multi-label data.",
+        ),
     ] = None,
-    assignment: Annotated[Assignment | None, option("random", "How labels get paths.")] = None,
-    epochs: Annotated[int | None, option("auto", "Passes over the rows.", min=1)] = None,
-    learning_rate: Annotated[float | None, option("0.7", "Step size, above 0.", min=0)] = None,
-    optimizer: Annotated[Optimizer | None, option("adagrad", "How steps are taken.")] = None,
-    average: Annotated[bool | None, switch("average", False, "Average the weights.")] = None,
-    shuffle: Annotated[bool | None, switch("shuffle", True, "Mix the rows each epoch.")] = None,
+    assignment: Annotated[
+        str | None, choice(POLICIES, "random", "Policy that assigns labels to paths.")
+    ] = None,
+    epochs: Annotated[int | None, option("auto", "Number of epochs.", min=1)] = None,
+    learning_rate: Annotated[float | None, option("0.7", "Learning rate, above 0.", min=0)] = None,
+    optimizer: Annotated[str | None, choice(OPTIMIZERS, "adagrad", "Optimizer.")] = None,
+    average: Annotated[
+        bool | None, switch("average", False, "Average the weights over all updates.")
+    ] = None,
+    shuffle: Annotated[
+        bool | None, switch("shuffle", True, "Shuffle the rows in every epoch.")
+    ] = None,
     normalize: Annotated[
         bool | None,
-        option("where they are sparse", "Scale rows to length 1.", "--normalize/--no-normalize"),
+        option("if they are sparse", "Scale rows to unit length.", "--normalize/--no-normalize"),
     ] = None,
-    fit_intercept: Annotated[
-        bool | None, switch("fit-intercept", True, "Add a feature that is always 1.")
-    ] = None,
-    l1: Annotated[float | None, option("0.0", "Soft threshold of the weights.", min=0)] = None,
+    fit_intercept: Annotated[bool | None, switch("fit-intercept", True, "Fit intercepts.")] = None,
+    l1: Annotated[float | None, option("0.0", "L1 regularization strength.", min=0)] = None,
     ranking_multiplier: Annotated[
-        int | None, option("1", "With --assignment ranking: how far to look.", min=1, max=9999)
+        int | None,
+        option("1", "With --assignment ranking: how many paths to rank.", min=1, max=9999),
     ] = None,
     validation_fraction: Annotated[
-        float | None, option("auto", "Rows held out to stop early, below 1.", min=0, max=1)
+        float | None,
+        option("auto", "Fraction of rows held out for early stopping.", min=0, max=1),
     ] = None,
     ngram_range: Annotated[
-        str | None, option("1,2", "Of texts: words in a feature; none for no words.", metavar="N,M")
+        str | None, option("1,2", "Texts: word n-grams, or none.", metavar="N,M")
     ] = None,
     char_ngram_range: Annotated[
-        str | None, option("2,4", "Of texts: characters in a feature, or none.", metavar="N,M")
+        str | None, option("2,4", "Texts: character n-grams, or none.", metavar="N,M")
     ] = None,
     min_df: Annotated[
-        int | None, option("1", "Of texts: leave out what fewer of them have.", min=1)
+        int | None, option("1", "Texts: ignore n-grams in fewer texts.", min=1)
     ] = None,
     n_features: Annotated[
-        int | None, option("no hashing", "Of texts: hash n-grams into so many features.", min=1)
+        int | None, option("no hashing", "Texts: hash n-grams to this many features.", min=1)
     ] = None,
     n_jobs: Annotated[
         int | None,
-        option("1", "Threads; -1 is all cores. Learning uses one per trellis.", min=-1, max=9999),
+        option(
+            "1", "Number of threads, at most one per trellis; -1 is all cores.", min=-1, max=9999
+        ),
     ] = None,
     random_state: Annotated[
-        int | None, option("none", "Seed, for the same result again.", min=0, max=2**32 - 1)
+        int | None, option("none", "Random seed.", min=0, max=2**32 - 1)
     ] = None,
     dtype: Annotated[
-        Dtype | None, option("float32; int8 under a size budget", "Of the weights in the file.")
+        str | None,
+        choice(DTYPES, "float32, int8 with --size-budget", "Type of the stored weights."),
     ] = None,
     stream: Annotated[
         bool | None,
         option(
-            "where the rows take over half of the memory",
-            "Read features a part at a time, anew in every epoch; rows mix within a part.",
+            "if the file takes over half of the memory",
+            "Read sparse features in chunks in every epoch; rows are shuffled within a chunk.",
             "--stream/--no-stream",
         ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        option("OUTPUT.checkpoint, once a minute", "Keep the state here after every epoch."),
+        option("OUTPUT.checkpoint, every minute", "Write a checkpoint here after every epoch."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint of a stopped training.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a model from a file of rows with labels.
+    """Train a model on a file of labelled rows.
 
-    Rows are sparse features (svmlight, xmc), or those of a table (csv, tsv, jsonl, parquet) whose
-    columns --text or --features and --label name, or fastText's __label__ lines. One label in
-    every row makes a model that gives one label; any other file makes a multi-label model.
+    The data are sparse features (svmlight, xmc), tables (csv, tsv, jsonl, parquet) whose columns
+    are given by --label and --text or --features, or fastText's __label__ lines. If every row has
+    exactly one label the model is multi-class, else multi-label.
 
-    Options that are not given keep the default shown, or the preset's; what auto is depends on the
-    size of the data. Ctrl-C ends the training early and saves
-    what was learned; --resume goes on, with the result of a training that was never stopped.
+    Options that are not given have the default shown, or that of the preset; auto depends on the
+    size of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with
+    code 130. Resuming is bit-identical to a training that was never interrupted.
     """
-    from rich.filesize import decimal
-
-    from ..training.checkpoint import Checkpoint
-
-    listen(verbose, quiet)
+    set_verbosity(verbose, quiet)
     if n_jobs == 0:
         raise ValueError("--n-jobs must not be 0; 1 is one thread, -1 all cores")
     if text == "":
-        raise ValueError("--text must name the column of texts")
+        raise ValueError("--text needs the name of the text column")
     check_output(output, file)
     place = checkpoint or output.with_name(f"{output.name}.checkpoint")
     if place == output:
-        raise ValueError("--checkpoint must be another file than --output")
+        raise ValueError("--checkpoint and --output must be different files")
     check_output(place, file)
     state = Checkpoint(place, resume, 0.0 if checkpoint else _CHECKPOINT_SECONDS)
     state.check()
-    source = Source(file, plain(file_format), text, label, features, separator, zero_based,
-                    skip_bad_rows)  # fmt: skip
-    classifier = _classifier(context.params, preset, bool(text) or source.format == "fasttext")
-    classifier._validate_params()  # before reading takes its time
-    data = training_set(source, stream, n_jobs)
-    note(f"{'all' if data.n_rows is None else f'{data.n_rows:,}'} rows; {classifier}")
-    classifier.verbose = int(not quiet)
+    source = Source(
+        path=file,
+        format_name=file_format,
+        text=text,
+        label=label,
+        features=features,
+        separator=separator,
+        zero_based=zero_based,
+        skip_bad_rows=skip_bad_rows,
+    )
+    texts = bool(text) or source.format.kind == "text"
+    estimator = _estimator(context.params, preset, texts)
+    estimator.check_parameters()  # before the file is read
+    data = training_rows(source, stream, n_jobs)
+    note(f"{'all' if data.n_rows is None else f'{data.n_rows:,}'} rows; {estimator}")
+    estimator.verbose = int(not quiet)
     start = time.perf_counter()
-    ended = _fit(classifier, data, state)
+    interrupted = _fit(estimator, data, state)
     seconds = time.perf_counter() - start
-    with naming(output):
-        classifier.save(output, plain(dtype))
-    if ended:
+    if data.y is None:
+        source.report_bad_rows()  # of a stream, read only now
+    data.record_in(estimator)
+    with errors_named(output):
+        estimator.save(output, dtype)
+    if interrupted:
+        hint = "; --resume continues from the checkpoint" if place.exists() else ""
+        warn(f"training was interrupted; {output} has the weights learned so far{hint}")
+    else:
         place.unlink(missing_ok=True)
-    elif place.exists():
-        warn(f"the same command with --resume goes on from {place}")
-    facts = _summary(classifier, seconds, output, source.bad_rows)
+    facts = _summary(estimator, seconds, output, source.n_bad_rows)
     if as_json:
         print(json.dumps(facts))
     elif not quiet:
         size = decimal(facts.pop("bytes"))
         show_facts({**facts, "model": f"{output} ({size})"})
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
-def _classifier(given: dict[str, Any], preset: Any, texts: bool) -> LTLSClassifier:
-    """Return the estimator that the options ask for."""
-    from ..estimators import presets
-    from ..estimators.classifier import LTLSClassifier
-    from ..estimators.text import TextClassifier
-
+def _estimator(given: dict[str, Any], preset: str | None, texts: bool) -> LTLSClassifier:
+    """Return the estimator that the options describe."""
     if preset and texts:
-        raise ValueError("--preset is for features; leave it out for texts")
+        raise ValueError("--preset is for features, not for texts")
     make: Any = TextClassifier if texts else LTLSClassifier
     names = make().get_params()
-    for name in ("ngram_range", "char_ngram_range", "min_df", "n_features"):
+    for name in (*_TEXT_RANGES, "min_df", "n_features"):
         if given.get(name) is not None and name not in names:
             raise ValueError(
-                f"--{name.replace('_', '-')} is for texts; name their column by --text"
+                f"--{name.replace('_', '-')} is for texts; name the text column with --text"
             )
-    settings = {name: plain(given[name]) for name in names if given.get(name) is not None}
-    for name in ("ngram_range", "char_ngram_range"):
-        if name in settings:
-            settings[name] = _range(name, settings[name])
-    return (getattr(presets, preset.value) if preset else make)(**settings)  # type: ignore[no-any-return]
+    parameters = {name: given[name] for name in names if given.get(name) is not None}
+    for name in _TEXT_RANGES:
+        if name in parameters:
+            parameters[name] = _range(name, parameters[name])
+    estimator: LTLSClassifier = (PRESETS[preset] if preset else make)(**parameters)
+    return estimator
 
 
 def _range(name: str, given: str) -> tuple[int, int] | None:
@@ -224,34 +232,35 @@ def _range(name: str, given: str) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d{1,2}),(\d{1,2})", given)
     if not found:
-        option = name.replace("_", "-")
-        raise ValueError(f"--{option} must be two numbers as 1,2 or none, got {given!r}")
+        name = name.replace("_", "-")
+        raise ValueError(f"--{name} must be two numbers, as 1,2, or none, got {given!r}")
     return int(found[1]), int(found[2])
 
 
-def _fit(classifier: LTLSClassifier, data: TrainingSet, checkpoint: Checkpoint) -> bool:
-    """Learn, and tell whether that was not interrupted."""
-    if data.y is None:
-        classifier.fit_stream(data.X, checkpoint=checkpoint)
-    else:
-        classifier.fit(data.X, data.y, checkpoint=checkpoint)
-    data.note_in(classifier)
-    return checkpoint.ended
+def _fit(estimator: LTLSClassifier, data: TrainingRows, checkpoint: Checkpoint) -> bool:
+    """Train, and return whether that was interrupted."""
+    with noticed(TrainingInterruptedWarning) as interruptions, row_errors_explained():
+        if data.y is None:
+            estimator.fit_stream(data.X, checkpoint=checkpoint)
+        else:
+            estimator.fit(data.X, data.y, checkpoint=checkpoint)
+    return bool(interruptions)
 
 
 def _summary(
-    classifier: LTLSClassifier, seconds: float, output: Path, bad_rows: int
+    estimator: LTLSClassifier, seconds: float, output: Path, n_bad_rows: int
 ) -> dict[str, Any]:
+    model = estimator.model_
     return {
-        "rows": classifier._learned.n_rows,
-        **({"bad_rows": bad_rows} if bad_rows else {}),
-        "features": classifier.n_features_in_,
-        "labels": len(classifier.classes_),
-        "multilabel": classifier.multilabel_,
-        "width": classifier.trellis_.width,
-        "trellises": len(classifier._learned.codebooks),
-        "edges": classifier.trellis_.n_edges,
-        "epochs": classifier.n_iter_,
+        "rows": model.n_rows,
+        **({"bad_rows": n_bad_rows} if n_bad_rows else {}),
+        "features": estimator.n_features_in_,
+        "labels": len(estimator.classes_),
+        "multilabel": estimator.multilabel_,
+        "width": estimator.trellis_.width,
+        "trellises": len(model.codebooks),
+        "edges": estimator.trellis_.n_edges,
+        "epochs": estimator.n_iter_,
         "seconds": round(seconds, 2),
         "model": str(output),
         "bytes": output.stat().st_size,

@@ -1,4 +1,4 @@
-"""``ltls tune``: better settings within a time limit, on held-out rows."""
+"""``ltls tune``: a search for good hyperparameters, evaluated on held-out rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import listen, show, show_facts
-from .data import Source, training_set
+from ..estimators.tuning import tune as search
+from ..model.labels import as_targets
+from .messages import set_verbosity
 from .options import (
-    ROWS,
-    Dtype,
+    DATA,
+    DTYPES,
     FeatureColumns,
     FormatOption,
     Json,
@@ -23,18 +24,21 @@ from .options import (
     SkipBadRows,
     Verbose,
     ZeroBased,
+    choice,
     option,
-    plain,
 )
-from .writing import check_output, naming
+from .output import check_output, errors_named
+from .rows import training_rows
+from .source import Source
+from .terminal import show, show_facts
 
-_MOST_SHOWN = 10  # settings that were tried
+_MAX_SHOWN = 10  # trials
 
 
 def tune(
-    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=ROWS)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")],
-    seconds: Annotated[float, typer.Option(min=1, help="How long it may take.")] = 60.0,
+    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=DATA)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
+    seconds: Annotated[float, typer.Option(min=1, help="Time budget in seconds.")] = 60.0,
     label: LabelColumn = None,
     features: FeatureColumns = None,
     separator: Separator = None,
@@ -42,48 +46,51 @@ def tune(
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     random_state: Annotated[
-        int | None, option("none", "Seed of the search and the model.", min=0, max=2**32 - 1)
+        int | None, option("none", "Random seed.", min=0, max=2**32 - 1)
     ] = None,
-    dtype: Annotated[Dtype | None, option("float32", "Of the weights in the model file.")] = None,
+    dtype: Annotated[str | None, choice(DTYPES, "float32", "Type of the stored weights.")] = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Look for good settings until the time is up, and save a model that has the best of them.
+    """Search for good hyperparameters in limited time.
 
-    Some rows are held out to compare by. The result is never worse than the defaults on these. It
-    takes sparse features or a table of numbers; texts are trained by ltls train.
+    Saves the best model. Trials are compared on held-out rows; the result is never worse than the
+    defaults there. The data are sparse features or numeric columns of a table, not texts.
     """
-    from ..estimators.tuning import tune as search
-
-    listen(verbose, quiet)
+    set_verbosity(verbose, quiet)
     check_output(output, file)
-    source = Source(file, plain(file_format), None, label, features, separator, zero_based,
-                    skip_bad_rows)  # fmt: skip
-    if source.format == "fasttext":
-        raise ValueError("ltls tune takes features; train texts with ltls train")
-    data = training_set(source, stream=False, n_jobs=None)
-    model, tried = search(
+    source = Source(
+        path=file,
+        format_name=file_format,
+        label=label,
+        features=features,
+        separator=separator,
+        zero_based=zero_based,
+        skip_bad_rows=skip_bad_rows,
+    )
+    if source.format.kind == "text":
+        raise ValueError("ltls tune takes features; train on texts with ltls train")
+    data = training_rows(source, stream=False, n_jobs=None)
+    estimator, trials = search(
         data.X, _labels(data.y), seconds, random_state=random_state, verbose=int(not quiet)
     )
-    data.note_in(model)
-    with naming(output):
-        model.save(output, plain(dtype))
-    best = sorted(tried, key=lambda each: -each["score"] if each["score"] == each["score"] else 1)
+    data.record_in(estimator)
+    with errors_named(output):
+        estimator.save(output, dtype)
+    best = sorted(trials, key=lambda each: -each["score"] if each["score"] == each["score"] else 1)
     if as_json:
-        print(json.dumps({"model": str(output), "tried": [_plain(each) for each in tried]}))
+        print(json.dumps({"model": str(output), "tried": [_without_nan(each) for each in trials]}))
     elif not quiet:
         rows = [
-            [f"{each['score']:.4f}", str(each["rows"]), _changes(each, tried[0])] for each in best
+            [f"{each['score']:.4f}", str(each["rows"]), _changes(each, trials[0])] for each in best
         ]
-        show(rows[:_MOST_SHOWN], "score", "rows", "settings")
-        show_facts({"tried": len(tried), "model": output})
+        show(rows[:_MAX_SHOWN], "score", "rows", "hyperparameters")
+        show_facts({"tried": len(trials), "model": output})
 
 
 def _labels(y: Any) -> list[Any]:
-    """Return the labels of rows as a list that can be split."""
-    from ..model.labels import as_targets
-
+    """Return the labels of rows as a list, which can be split."""
     targets = as_targets(y)
     labels = list(targets.labels)
     if not targets.multilabel:
@@ -91,16 +98,16 @@ def _labels(y: Any) -> list[Any]:
     return [labels[first:last] for first, last in pairwise(targets.indptr.tolist())]
 
 
-def _plain(each: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value != value else value for name, value in each.items()}
+def _without_nan(trial: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value != value else value for name, value in trial.items()}
 
 
-def _changes(each: dict[str, Any], defaults: dict[str, Any]) -> str:
-    """Return the settings that are others than the defaults, which are tried first."""
+def _changes(trial: dict[str, Any], defaults: dict[str, Any]) -> str:
+    """Return the hyperparameters that differ from the defaults, which are tried first."""
     facts = ("rows", "score", "seconds", "note")
     changes = [
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in each.items()
+        for name, value in trial.items()
         if name not in facts and value != defaults[name]
     ]
     return ", ".join(changes) or "defaults"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes: a file is replaced as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path in the same folder, which takes the place of `path` at the end.
+    """Yield a temporary path in the same folder, which is renamed to `path` on success.
 
-    If the work inside fails, the temporary file is removed and `path` is as it was.
+    On failure the temporary file is removed and `path` stays as it was.
     """
     path = Path(path)
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Files as bytes: plain or compressed, told by their first bytes, or standard input."""
+"""Files as bytes: plain or compressed, detected by their first bytes; ``-`` is standard input."""
 
 from __future__ import annotations
 
@@ -14,18 +14,35 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 
+class CorruptFileError(ValueError):
+    """A compressed file is truncated or corrupt.
+
+    Attributes
+    ----------
+    path : str
+        The file, as messages name it.
+    """
+
+    def __init__(self, path: str, reason: object) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: the compressed file is truncated or corrupt: {self.reason}"
+
+
 def _open_zstd(file: Any, mode: str) -> Any:
     try:
         home = "compression" if sys.version_info >= (3, 14) else "backports"
         zstd = importlib.import_module(f"{home}.zstd")
     except ImportError:
         raise ValueError(
-            "zstd files need the package backports.zstd, or Python 3.14: pip install ltls[zstd]"
+            "zstd files need Python 3.14 or the package backports.zstd: pip install 'ltls[zstd]'"
         ) from None
     return zstd.open(file, mode)
 
 
-# By suffix: the first bytes of such a file, and what opens one.
+# By suffix: the first bytes of such a file, and the function that opens one.
 _COMPRESSIONS: dict[str, tuple[bytes, Callable[..., Any]]] = {
     ".gz": (b"\x1f\x8b", gzip.open),
     ".xz": (b"\xfd7zXZ\x00", lzma.open),
@@ -35,13 +52,26 @@ _COMPRESSIONS: dict[str, tuple[bytes, Callable[..., Any]]] = {
 
 
 @contextmanager
-def opened(name: str) -> Iterator[IO[bytes]]:
-    """Open a file to read what it holds, unpacked; ``-`` is standard input.
+def open_raw(path: str) -> Iterator[Any]:
+    """Open a file to read its bytes as stored; ``-`` is standard input."""
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    with open(path, "rb") as source:
+        yield source
 
-    A damaged file is a ValueError with its name.
+
+@contextmanager
+def open_decompressed(path: str) -> Iterator[IO[bytes]]:
+    """Open a file to read its decompressed content; ``-`` is standard input.
+
+    Raises
+    ------
+    CorruptFileError
+        If the compressed file is truncated or corrupt.
     """
-    with damage_named(name), packed(name) as source:
-        stream = unpacked(source)
+    with corruption_reported(path), open_raw(path) as source:
+        stream = decompressed(source)
         try:
             yield stream
         finally:
@@ -49,41 +79,41 @@ def opened(name: str) -> Iterator[IO[bytes]]:
                 stream.close()
 
 
-def unpacked(source: Any) -> Any:
-    """Return a stream of what another one holds, which is that one itself unless it is packed."""
+def decompressed(source: Any) -> Any:
+    """Return a stream of the decompressed content: `source` itself if it is not compressed."""
     opener = _opener(source.peek(8))
     return source if opener is None else opener(source, "rb")
 
 
 @contextmanager
-def damage_named(name: str) -> Iterator[None]:
-    """Let a damaged file be a ValueError with its name."""
+def corruption_reported(path: str) -> Iterator[None]:
+    """Turn the errors of the decompressors into `CorruptFileError`."""
     try:
         yield
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the system's own
-        raise _damaged(name, error) from error
+            raise  # an error of the operating system
+        raise CorruptFileError(path, error) from error
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # of a module that may not be there
+        if type(error).__name__ != "ZstdError":  # its module may not be installed
             raise
-        raise _damaged(name, error) from error
+        raise CorruptFileError(path, error) from error
 
 
-def opened_to_write(path: str | os.PathLike[str], name: str) -> IO[bytes]:
-    """Open a file to write what it shall hold, to be packed where `name` ends in .gz and such."""
+def open_compressed(path: str | os.PathLike[str], name: str) -> IO[bytes]:
+    """Open a file for writing, compressed if `name` has the suffix of a compression."""
     _, opener = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", open))
     stream: IO[bytes] = opener(path, "wb")
     return stream
 
 
-def is_packed_name(name: str) -> bool:
-    """Tell whether a file's name ends in .gz and such."""
+def has_compression_suffix(name: str) -> bool:
+    """Return whether a file name ends in .gz, .xz, .bz2 or .zst."""
     return os.path.splitext(name)[1] in _COMPRESSIONS
 
 
 def is_compressed(path: str | os.PathLike[str]) -> bool:
-    """Tell whether what a file holds is packed."""
+    """Return whether a file is compressed, by its first bytes."""
     with open(path, "rb") as source:
         return _opener(source.read(8)) is not None
 
@@ -91,17 +121,3 @@ def is_compressed(path: str | os.PathLike[str]) -> bool:
 def _opener(start: bytes) -> Callable[..., Any] | None:
     openers = (opener for magic, opener in _COMPRESSIONS.values() if start.startswith(magic))
     return next(openers, None)
-
-
-@contextmanager
-def packed(name: str) -> Iterator[Any]:
-    """Open a file to read its bytes as they are; ``-`` is standard input."""
-    if name == "-":
-        yield sys.stdin.buffer
-        return
-    with open(name, "rb") as source:
-        yield source
-
-
-def _damaged(name: str, error: Exception) -> ValueError:
-    return ValueError(f"{name}: the compressed file is cut short or damaged: {error}")

@@ -1,4 +1,4 @@
-"""How much memory there is, and what fits into it."""
+"""How much memory this process may use, and whether a file fits into it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from .compression import is_compressed
 
-# What a container may take, on Linux: cgroup 2 and cgroup 1.
+# The memory limit of a container, on Linux: cgroup 2 and cgroup 1.
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_UNPACKED = 6  # times as large as its compressed file is text of rows, about
+_COMPRESSION_RATIO = 6  # of a text file of rows, about
 
 
 def memory_limit() -> int | None:
-    """Return how many bytes this process may take at most, None where that cannot be told."""
+    """Return the number of bytes that this process may use, None if it is unknown."""
     limits = []
     if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -34,10 +34,10 @@ def memory_limit() -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def fits(path: str | os.PathLike[str]) -> bool:
-    """Tell whether the rows of a file take less than half of the memory, as far as can be told."""
+def fits_in_memory(path: str | os.PathLike[str]) -> bool:
+    """Return whether the rows of a file take at most half of the memory, as far as is known."""
     limit = memory_limit()
     if limit is None or not os.path.isfile(path):
         return True
-    size = os.path.getsize(path) * (_UNPACKED if is_compressed(path) else 1)
+    size = os.path.getsize(path) * (_COMPRESSION_RATIO if is_compressed(path) else 1)
     return size <= limit // 2

@@ -1,4 +1,4 @@
-"""What commands read and write: files, pipes, standard input and standard output."""
+"""Input and output of data files: files, pipes, standard input and standard output."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from .atomic import replacing
-from .compression import damage_named, is_packed_name, opened, opened_to_write, unpacked
+from .compression import (
+    corruption_reported,
+    decompressed,
+    has_compression_suffix,
+    open_compressed,
+    open_decompressed,
+)
 
 _PEEK = 1 << 16
 
 
-def called(path: str | os.PathLike[str]) -> str:
-    """Return what messages call a file; ``-`` is standard input."""
+def display_name(path: str | os.PathLike[str]) -> str:
+    """Return the name of a file for messages; ``-`` is standard input."""
     return "standard input" if os.fspath(path) == "-" else os.fspath(path)
 
 
-def without_compression(path: str | os.PathLike[str]) -> str:
-    """Return a file's name without the suffix of its compression."""
+def without_compression_suffix(path: str | os.PathLike[str]) -> str:
+    """Return a file name without .gz, .xz, .bz2 or .zst."""
     name = os.fspath(path)
-    return os.path.splitext(name)[0] if is_packed_name(name) else name
+    return os.path.splitext(name)[0] if has_compression_suffix(name) else name
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:
-    """Tell whether something can be read only once: standard input, or <(a command) of a shell."""
+    """Return whether a path can be read only once: ``-``, a named pipe, or <(a command)."""
     name = os.fspath(path)
     return name == "-" or (
         os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name)
@@ -35,27 +41,32 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
-    """Open a file for reading, unpacked; ``-`` is standard input. Damage is a ValueError.
+def open_input(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+    """Open a file to read its decompressed content; ``-`` is standard input.
 
-    What can be read only once goes on where it was left when it is opened again.
+    A pipe that is opened again continues where reading stopped.
+
+    Raises
+    ------
+    CorruptFileError
+        If the compressed file is truncated or corrupt.
     """
     if is_pipe(path):
-        with damage_named(called(path)):
-            yield _opened_once(os.fspath(path))
+        with corruption_reported(display_name(path)):
+            yield _open_once(os.fspath(path))
     else:
-        with opened(os.fspath(path)) as stream:
+        with open_decompressed(os.fspath(path)) as stream:
             yield _buffered(stream)
 
 
-_pipes: dict[str, tuple[Any, io.BufferedReader]] = {}  # what is read only once, while we run
+_pipes: dict[str, tuple[Any, io.BufferedReader]] = {}  # open pipes, by name
 
 
-def _opened_once(name: str) -> io.BufferedReader:
+def _open_once(name: str) -> io.BufferedReader:
     source = sys.stdin if name == "-" else None
     if name not in _pipes or _pipes[name][0] is not source:
         raw = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115
-        _pipes[name] = source, _buffered(unpacked(_buffered(raw)))
+        _pipes[name] = source, _buffered(decompressed(_buffered(raw)))
     return _pipes[name][1]
 
 
@@ -63,24 +74,36 @@ def _buffered(stream: Any) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream, _PEEK)
 
 
-def first_line(stream: io.BufferedReader) -> bytes:
-    """Return the first line that is not blank, as far as it can be seen without reading on."""
-    seen = stream.peek(_PEEK)
-    return seen.lstrip().split(b"\n", 1)[0]
+def peek_first_line(stream: io.BufferedReader) -> bytes:
+    """Return the first line that is not blank, as far as the buffer holds it, without reading."""
+    return stream.peek(_PEEK).lstrip().split(b"\n", 1)[0]
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str] | None) -> Iterator[IO[str]]:
-    """Open a text stream for writing: standard output for None or ``-``, else a file.
+def open_output(path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
+    """Open a binary stream for writing: standard output for None or ``-``, else a file.
 
-    The file appears whole or not at all, compressed where its name says so.
+    The file is replaced atomically, and compressed if its name has the suffix of a compression.
     """
+    if path is None or os.fspath(path) == "-":
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
+    with (
+        replacing(path) as temporary,
+        open_compressed(temporary, os.fspath(path)) as stream,
+    ):
+        yield stream
+
+
+@contextmanager
+def open_text_output(path: str | os.PathLike[str] | None) -> Iterator[IO[str]]:
+    """Open a text stream for writing, as `open_output` does; files are UTF-8."""
     if path is None or os.fspath(path) == "-":
         yield sys.stdout
         return
     with (
-        replacing(path) as temporary,
-        opened_to_write(temporary, os.fspath(path)) as packed,
-        io.TextIOWrapper(packed, encoding="utf-8", newline="") as stream,
+        open_output(path) as binary,
+        io.TextIOWrapper(binary, encoding="utf-8", newline="") as stream,
     ):
         yield stream

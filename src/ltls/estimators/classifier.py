@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..io.readers import Dataset
+from ..io.dataset import Dataset
 from ..model.fitted import FittedModel
 from ..model.labels import Targets, as_targets
 from ..storage.model_file import SavedModel, save_model

@@ -1,20 +1,18 @@
-"""How good a model is on rows with labels, and where it fails: what `ltls evaluate` tells."""
+"""The evaluation of a model on labelled rows: metrics, confusions, calibration."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from ..model.fitted import FittedModel
 from . import metrics
-
-if TYPE_CHECKING:
-    from ..model.fitted import Model
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -24,24 +22,24 @@ _GROUPS = ("head", "middle", "tail")
 
 @dataclass
 class Evaluation:
-    """The true labels of rows beside a model's answers.
+    """The true labels of rows and the predictions of a model.
 
     Parameters
     ----------
     labels : list
-        All labels by their ids: those of the model, then those that it has never seen.
+        All labels in the order of their ids: those of the model, then those it has never seen.
     n_known : int
-        How many the model knows.
+        How many of them the model knows.
     truth : csr_matrix of shape (n_rows, n_labels)
         1 where a row has a label.
     topk : array of int of shape (n_rows, k)
-        The ids of the model's answers, best first, −1 for none.
+        The ids of the predicted labels, best first, −1 for none.
     confidence : array of shape (n_rows,), or None
-        The probability that the model gives its first answer.
+        The predicted probability of the first label.
     counts : array of int of shape (n_known,), or None
-        How many rows of training had each label, and
+        How many training rows had each label.
     n_trained : int
-        how many rows there were.
+        The number of training rows.
     """
 
     labels: list[Hashable]
@@ -55,12 +53,36 @@ class Evaluation:
     @classmethod
     def of(
         cls,
-        model: Model,
+        model: FittedModel,
         true_labels: Sequence[Sequence[Hashable]],
         topk: Sequence[Sequence[Hashable]],
         confidence: Sequence[float] | None = None,
     ) -> Evaluation:
-        """Bring labels by their names into matrices of their ids."""
+        """Return the evaluation of a model's predictions.
+
+        Parameters
+        ----------
+        model : FittedModel
+            The model; `model_` of an estimator.
+        true_labels : list of lists
+            The true labels of every row.
+        topk : list of lists
+            The predicted labels of every row, best first.
+        confidence : list of float, optional
+            The predicted probability of the first label of every row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> from ltls.evaluation.evaluation import Evaluation
+        >>> X = np.eye(2, dtype=np.float32)
+        >>> estimator = LTLSClassifier(epochs=20, random_state=0).fit(X, ["a", "b"])
+        >>> labels, _ = estimator.predict_topk(X, 1)
+        >>> evaluation = Evaluation.of(estimator.model_, [["a"], ["c"]], labels.tolist())
+        >>> evaluation.at(1)["precision"]
+        0.5
+        """
         labels = list(model.labels.values)
         ids = {label: number for number, label in enumerate(labels)}
         for row in true_labels:
@@ -73,14 +95,14 @@ class Evaluation:
         ones = np.ones(len(columns), np.float32)
         truth = sp.csr_matrix((ones, columns, indptr), shape=(len(true_labels), len(labels)))
         truth.sum_duplicates()
-        answers = np.full((len(topk), max(map(len, topk))), -1, np.int64)
-        for answer, row in zip(answers, topk, strict=True):
-            answer[: len(row)] = [ids[label] for label in row]
+        predicted = np.full((len(topk), max(map(len, topk))), -1, np.int64)
+        for ids_of_row, row in zip(predicted, topk, strict=True):
+            ids_of_row[: len(row)] = [ids[label] for label in row]
         return cls(
             labels,
             len(model.labels),
             truth,
-            answers,
+            predicted,
             None if confidence is None else np.asarray(confidence, np.float64),
             model.counts,
             model.n_rows,
@@ -88,21 +110,21 @@ class Evaluation:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.truth.shape[0])
 
     @property
     def frequency(self) -> Ints:
-        """How often each label occurred in training; here, where that is not known."""
+        """The training frequency of each label; its frequency in these rows if that is unknown."""
         counts = self.counts
         if counts is None:
             counts = np.bincount(self.truth.indices, minlength=len(self.labels))
         return np.pad(counts, (0, len(self.labels) - len(counts)))
 
     def at(self, k: int) -> dict[str, float | None]:
-        """Return precision, recall, nDCG and propensity-scored precision of the first k answers.
+        """Return precision, recall, nDCG and propensity-scored precision at k.
 
-        The last one needs to know how frequent the labels were in training.
+        The last one is None if the training frequencies of the labels are unknown.
         """
         found = self.topk[:, : min(k, self.topk.shape[1])]
         topk = np.pad(found, ((0, 0), (0, k - found.shape[1])), constant_values=-1)
@@ -118,16 +140,16 @@ class Evaluation:
         }
 
     def found(self, k: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Return every true label of every row, and whether it is among the first k answers."""
+        """Return the true labels of all rows, and whether each is among the first k predictions."""
         rows = np.repeat(np.arange(self.n_rows), np.diff(self.truth.indptr))
         labels = self.truth.indices.astype(np.int64)
         return labels, (self.topk[rows, :k] == labels[:, None]).any(axis=1)
 
     def by_frequency(self, cutoffs: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the share of true labels found, for frequent and for rare ones.
+        """Return the recall of frequent and of rare labels.
 
-        Each of head, middle and tail has a third of the labels' occurrences in training; the
-        labels that were never seen, if there are any, are a group of their own.
+        Head, middle and tail labels each have a third of the label occurrences of the training
+        set; labels that were not in it, if there are any, are a group of their own.
         """
         order = np.argsort(-self.frequency, kind="stable")
         before = np.cumsum(self.frequency[order]) - self.frequency[order]
@@ -158,9 +180,9 @@ class Evaluation:
         return report
 
     def confusions(self, n: int) -> list[tuple[Hashable, Hashable, int]]:
-        """Return the n pairs (true label, first answer) that are most often taken for each other.
+        """Return the n most frequent pairs (true label, wrong first prediction), with counts.
 
-        A row counts where its first answer is wrong, once for every one of its labels.
+        A row whose first prediction is wrong counts once for each of its labels.
         """
         best = self.topk[:, 0]
         right = np.asarray(self.truth[np.arange(self.n_rows), np.maximum(best, 0)]).ravel() > 0
@@ -175,7 +197,7 @@ class Evaluation:
         ]
 
     def calibration(self, n_bins: int = 10) -> list[tuple[float, float, int]]:
-        """Return mean probability, share of right answers and rows, by bins of probability."""
+        """Return mean probability, accuracy and number of rows, by bins of probability."""
         if self.confidence is None:
             return []
         best = np.maximum(self.topk[:, 0], 0)
@@ -188,7 +210,7 @@ class Evaluation:
         ]
 
     def calibration_error(self) -> float | None:
-        """Return how far probabilities are from shares of right answers, on average over rows."""
+        """Return the expected calibration error: mean distance of probability and accuracy."""
         bins = self.calibration()
         if not bins:
             return None

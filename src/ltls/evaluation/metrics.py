@@ -1,7 +1,7 @@
-"""Precision, recall, nDCG and propensity-scored precision at k: how good a ranked list is.
+"""Ranking metrics: precision, recall, nDCG and propensity-scored precision at k.
 
-Every metric takes the truth and an array with the k best labels of every row, best first, as
-``predict_topk`` gives them. Nothing of size rows x labels is ever built.
+Every metric takes the true labels and an array with the k best labels of every row, best first,
+as ``predict_topk`` returns them. Nothing of size rows x labels is ever built.
 """
 
 from __future__ import annotations
@@ -12,77 +12,39 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from ..model.indicators import label_matrix
 
-def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
-    """Bring the labels of some rows, in any of the accepted forms, into one: a boolean CSR matrix.
-
-    Parameters
-    ----------
-    y : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
-        One label id per row, or a matrix (sparse or dense) that is not 0 where a row has a label.
-    name : str, default="y"
-        What error messages call `y`.
-
-    Returns
-    -------
-    scipy.sparse.csr_matrix of bool, shape (n_rows, n_labels)
-        Sorted, without stored zeros and duplicates. For label ids n_labels is the largest id + 1.
-
-    Examples
-    --------
-    >>> from ltls.metrics import label_matrix
-    >>> label_matrix([2, 0]).toarray().astype(int)
-    array([[0, 0, 1],
-           [1, 0, 0]])
-    """
-    forms = f"{name} must be a 1-d array of label ids or a matrix of shape (n_rows, n_labels)"
-    if not sp.issparse(y):
-        try:
-            y = np.asarray(y)
-        except ValueError:
-            raise ValueError(f"{forms}, got rows of different lengths") from None
-        if y.dtype.kind not in "biuf":
-            raise ValueError(f"{forms}, got values of type {y.dtype}")
-    if y.ndim not in (1, 2):
-        raise ValueError(f"{forms}, got {y.ndim} dimensions")
-    if y.shape[0] == 0:
-        raise ValueError(f"{name} must have at least one row, got none")
-    if y.ndim == 1:
-        if sp.issparse(y) or y.dtype.kind not in "iu" or y.min() < 0:
-            got = f"{y.min()} ({y.dtype})"
-            raise ValueError(f"{name} must hold label ids, integers of at least 0, got {got}")
-        ids = y.astype(np.int64)
-        parts = (np.ones(ids.size, dtype=bool), ids, np.arange(ids.size + 1))
-        return sp.csr_matrix(parts, shape=(ids.size, int(ids.max()) + 1))
-    matrix = sp.csr_matrix(y, copy=True)
-    if matrix.dtype.kind == "f" and not np.isfinite(matrix.data).all():
-        raise ValueError(f"{name} must hold 0 and 1, got NaN or infinity")
-    matrix = matrix.astype(bool)
-    matrix.eliminate_zeros()
-    matrix.sum_duplicates()
-    return matrix
+__all__ = [
+    "label_matrix",
+    "ndcg_at_k",
+    "precision_at_k",
+    "propensities",
+    "propensities_of",
+    "psp_at_k",
+    "recall_at_k",
+]
 
 
 def precision_at_k(
     y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Give the share of the first k answers that are true labels, averaged over the rows.
+    """Return precision at k: the fraction of the first k predictions that are true labels.
 
     Parameters
     ----------
     y_true : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
         The true labels; see :func:`label_matrix`.
-    topk : array-like of int of shape (n_rows, n_answers)
-        Label ids, best first; -1 stands for no answer.
+    topk : array-like of int of shape (n_rows, n_predictions)
+        Label ids, best first; -1 for no prediction.
     k : int, optional
-        How many answers count; all columns of `topk` by default.
+        The cutoff; all columns of `topk` by default.
     sample_weight : array-like of shape (n_rows,), optional
         Weight of each row in the average.
 
     Returns
     -------
     float
-        Between 0 and 1. A missing answer counts as a wrong one.
+        Between 0 and 1, averaged over the rows. A missing prediction counts as a wrong one.
 
     Examples
     --------
@@ -97,7 +59,7 @@ def precision_at_k(
 def recall_at_k(
     y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Give the share of a row's true labels among its first k answers, averaged over the rows.
+    """Return recall at k: the fraction of true labels among the first k predictions.
 
     Parameters
     ----------
@@ -122,7 +84,7 @@ def recall_at_k(
 def ndcg_at_k(
     y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Give the normalised discounted cumulative gain of the first k answers.
+    """Return the normalised discounted cumulative gain at k.
 
     A true label at rank r gains 1 / log2(r + 1); the sum is divided by that of a perfect list.
 
@@ -156,11 +118,11 @@ def psp_at_k(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Give the propensity-scored precision of the first k answers, relative to the best possible.
+    """Return propensity-scored precision at k, relative to the best possible.
 
     A true label counts 1 / propensity, so that rare labels count more. As in the Extreme
     Classification Repository, the sum over all rows is divided by the sum that a perfect list of
-    k answers would have.
+    k predictions would have.
 
     Parameters
     ----------
@@ -222,7 +184,7 @@ def propensities(
         The constants A and B of Jain et al.; the repository has 0.5 and 0.4 for its Wikipedia
         sets, 0.6 and 2.6 for its Amazon sets, and the defaults for all others.
     n_labels : int, optional
-        How many labels there are, where the training rows do not have the last ones.
+        The number of labels, if the training rows lack the last ones.
 
     Returns
     -------
@@ -277,12 +239,12 @@ def propensities_of(
 
 
 def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, NDArray[np.bool_]]:
-    """Check the arguments; return the truth and, for the first k answers, whether each is true."""
+    """Check the arguments; return the true labels, and which of the first k are among them."""
     truth = label_matrix(y_true, "y_true")
     ids = np.asarray(topk)
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
-            "topk must be a 2-d array of integer label ids, (n_rows, n_answers), "
+            "topk must be a 2-d array of integer label ids, (n_rows, n_predictions), "
             f"got {ids.ndim} dimensions of {ids.dtype}"
         )
     n_rows, width = ids.shape
@@ -294,26 +256,26 @@ def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, N
         raise ValueError(f"k must be an integer from 1 to {width}, the columns of topk, got {k!r}")
     ids = ids[:, :k].astype(np.int64)
     if ids.min() < -1:
-        raise ValueError(f"topk must hold label ids, or -1 for no answer, got {ids.min()}")
+        raise ValueError(f"topk must hold label ids, or -1 for no prediction, got {ids.min()}")
     ordered = np.sort(ids, axis=1)
     repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
     if repeated.any():
         row = int(np.flatnonzero(repeated.any(axis=1))[0])
         raise ValueError(f"topk must name a label at most once in a row, got {ids[row]} in {row=}")
-    answered = ids >= 0
+    predicted = ids >= 0
     if np.ndim(y_true) == 1:
-        answered &= ids < truth.shape[1]  # label ids do not say how many labels there are
+        predicted &= ids < truth.shape[1]  # label ids do not say how many labels there are
     elif ids.max() >= truth.shape[1]:
         most = truth.shape[1]
         raise ValueError(f"topk must hold ids below {most}, y_true's columns, got {ids.max()}")
     rows = np.broadcast_to(np.arange(n_rows)[:, None], ids.shape)
     hits = np.zeros(ids.shape, dtype=bool)
-    hits[answered] = np.asarray(truth[rows[answered], ids[answered]]).ravel()
+    hits[predicted] = np.asarray(truth[rows[predicted], ids[predicted]]).ravel()
     return truth, hits
 
 
 def _mean(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float:
-    """Average over the rows, weighted where there are weights."""
+    """Return the (weighted) average over the rows."""
     if sample_weight is None:
         return float(values.mean())
     weight = np.asarray(sample_weight, dtype=np.float64)

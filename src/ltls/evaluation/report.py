@@ -1,6 +1,6 @@
-"""A report of an evaluation: what is confused with what, calibration, score by frequency.
+"""A report of an evaluation: recall by label frequency, calibration, confused labels.
 
-One file, HTML or PDF, that needs nothing beside it. The plots are matplotlib's.
+One self-contained file, HTML or PDF. The plots need matplotlib.
 """
 
 from __future__ import annotations
@@ -13,21 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.atomic import replacing
-
-try:
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-except ImportError:
-    raise ValueError("reports need matplotlib: pip install 'ltls[plot]'") from None
+from ..core.version import __version__
+from .evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation
+    from matplotlib.figure import Figure
 
 _BLUE, _ORANGE, _GREY = "#2a6f97", "#e07a5f", "#9aa5b1"
-_MOST_CONFUSED = 20  # pairs of labels
-_HEAT_LABELS = 16  # of the confusion matrix
-_LONGEST_NAME = 28
+_MAX_PAIRS = 20  # pairs of labels
+_MAX_MATRIX_LABELS = 16  # of the confusion matrix
+_MAX_NAME = 28
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -40,18 +35,41 @@ svg { max-width: 100%; height: auto; } p { color: #52606d; }
 """
 
 
+def check_matplotlib() -> None:
+    """Raise an error if matplotlib, which draws the plots, is not installed."""
+    try:
+        import matplotlib as matplotlib
+    except ImportError:
+        raise ValueError("reports need matplotlib: pip install 'ltls[plot]'") from None
+
+
 def write_report(
     path: Path,
     evaluation: Evaluation,
     facts: dict[str, Any],
-    measured: list[dict[str, Any]],
+    metrics: list[dict[str, Any]],
     groups: list[dict[str, Any]],
     model: str,
     data: str,
 ) -> None:
-    """Write a report, as PDF or HTML by the name of the file; it appears whole or not at all."""
+    """Write a report, PDF or HTML by the suffix of the file, which is replaced atomically.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    evaluation : Evaluation
+        What the plots show.
+    facts, metrics, groups
+        The tables: names and values; `Evaluation.at` for several k; `Evaluation.by_frequency`.
+    model, data : str
+        Names for the title.
+    """
+    check_matplotlib()
+    import matplotlib
+
     title = f"{model} on {data}"
-    tables = [_metrics(measured), _groups(groups), _facts(facts)]
+    tables = [_metrics(metrics), _groups(groups), _facts(facts)]
     with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "ltls", "svg.fonttype": "none"}):
         parts = _figures(evaluation)
         with replacing(path) as temporary:
@@ -62,12 +80,12 @@ def write_report(
 
 
 def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
-    """Return the plots with their titles and a line on how to read them."""
+    """Return the plots with their titles and captions."""
     parts = [
         (
-            "Score by frequency",
-            "The share of true labels among the answers, by how often a label occurred in "
-            f"{'training' if evaluation.counts is not None else 'this file'}.",
+            "Recall by label frequency",
+            "Recall of the true labels, by how often a label occurred in "
+            f"{'the training set' if evaluation.counts is not None else 'this file'}.",
             _by_frequency(evaluation),
         )
     ]
@@ -76,21 +94,21 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
         parts.append(
             (
                 "Calibration",
-                "How often the first answer is right, by the probability that the model gives it; "
-                f"on the diagonal, it means what it says. Mean distance: {error:.3f}.",
+                "Accuracy of the first prediction, by its predicted probability; a perfectly "
+                f"calibrated model is on the diagonal. Expected calibration error: {error:.3f}.",
                 _calibration(evaluation),
             )
         )
     if evaluation.confusions(1):
         parts += [
             (
-                "What is taken for what",
-                "The most frequent mistakes of the first answer: the true label → the answer.",
+                "Most frequent confusions",
+                "Wrong first predictions: the true label → the predicted label.",
                 _confused_pairs(evaluation),
             ),
             (
-                "Among the labels most often confused",
-                "Rows are true labels, columns first answers; right answers are left out.",
+                "Confusion matrix of the most confused labels",
+                "Rows are true labels, columns first predictions; correct predictions are omitted.",
                 _heat_map(evaluation),
             ),
         ]
@@ -98,6 +116,8 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
 
 
 def _by_frequency(evaluation: Evaluation) -> Figure:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.add_subplot()
     widest = int(evaluation.topk.shape[1])
@@ -106,31 +126,36 @@ def _by_frequency(evaluation: Evaluation) -> Figure:
         octave = np.log2(np.maximum(evaluation.frequency[labels], 0.5)).astype(int)
         steps = np.unique(octave)
         shares = [found[octave == step].mean() for step in steps]
-        axes.plot(2.0**steps, shares, "o-", color=colour, label=f"among the first {k}")
+        axes.plot(2.0**steps, shares, "o-", color=colour, label=f"recall@{k}")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="times the label occurred", ylabel="found", ylim=(0, 1.02))
+    axes.set(xlabel="label frequency", ylabel="recall", ylim=(0, 1.02))
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
 
 
 def _calibration(evaluation: Evaluation) -> Figure:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     bins = evaluation.calibration()
     said, share, rows = (list(values) for values in zip(*bins, strict=True))
     left.plot([0, 1], [0, 1], "--", color=_GREY)
     left.plot(said, share, "o-", color=_BLUE)
-    left.set(xlabel="probability of the first answer", ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
+    left.set(xlabel="predicted probability", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
     left.grid(alpha=0.3)
     right.bar(said, rows, width=0.08, color=_BLUE)
-    right.set(xlabel="probability of the first answer", ylabel="rows", xlim=(0, 1))
+    right.set(xlabel="predicted probability", ylabel="rows", xlim=(0, 1))
     return figure
 
 
 def _confused_pairs(evaluation: Evaluation) -> Figure:
-    pairs = evaluation.confusions(_MOST_CONFUSED)[::-1]
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    pairs = evaluation.confusions(_MAX_PAIRS)[::-1]
     figure = Figure(figsize=(7, 1.2 + 0.26 * len(pairs)), layout="constrained")
     axes = figure.add_subplot()
     names = [f"{_short(true)} → {_short(said)}" for true, said, _ in pairs]
@@ -144,9 +169,12 @@ def _confused_pairs(evaluation: Evaluation) -> Figure:
 
 
 def _heat_map(evaluation: Evaluation) -> Figure:
-    pairs = evaluation.confusions(10 * _HEAT_LABELS)
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    pairs = evaluation.confusions(10 * _MAX_MATRIX_LABELS)
     labels = list(dict.fromkeys(label for true, said, _ in pairs for label in (true, said)))
-    labels = labels[:_HEAT_LABELS]
+    labels = labels[:_MAX_MATRIX_LABELS]
     place = {label: number for number, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)))
     for true, said, count in pairs:
@@ -159,7 +187,7 @@ def _heat_map(evaluation: Evaluation) -> Figure:
     names = [_short(label) for label in labels]
     axes.set_xticks(range(len(labels)), names, rotation=90)
     axes.set_yticks(range(len(labels)), names)
-    axes.set(xlabel="first answer", ylabel="true label")
+    axes.set(xlabel="predicted label", ylabel="true label")
     figure.colorbar(image, label="rows", shrink=0.7, ticks=MaxNLocator("auto", integer=True))
     return figure
 
@@ -167,21 +195,21 @@ def _heat_map(evaluation: Evaluation) -> Figure:
 def _short(label: Any) -> str:
     # A dollar sign would begin a formula.
     text = " ".join(str(label).split()).replace("$", r"\$")
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"
 
 
 # Tables: a header and rows of text
 
 
-def _metrics(measured: list[dict[str, Any]]) -> list[list[str]]:
+def _metrics(metrics: list[dict[str, Any]]) -> list[list[str]]:
     names = {"precision": "P@k", "recall": "R@k", "ndcg": "nDCG@k", "psp": "PSP@k"}
-    rows = [[str(row["k"]), *(_number(row[name]) for name in names)] for row in measured]
+    rows = [[str(row["k"]), *(_number(row[name]) for name in names)] for row in metrics]
     return [["k", *names.values()], *rows]
 
 
 def _groups(groups: list[dict[str, Any]]) -> list[list[str]]:
     cutoffs = list(groups[0]["found"])
-    header = ["labels", "of them", "times in training", "here", *(f"R@{k}" for k in cutoffs)]
+    header = ["labels", "count", "in training", "in file", *(f"R@{k}" for k in cutoffs)]
     return [
         header,
         *(
@@ -209,8 +237,6 @@ def _number(value: float | None) -> str:
 
 
 def _html(title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]) -> str:
-    from ..core.version import __version__
-
     body = [f"<h1>{html.escape(title)}</h1>", f"<p>ltls {__version__}</p>"]
     for table in tables:
         rows = "".join(
@@ -234,6 +260,7 @@ def _write_pdf(
     path: Path, title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]
 ) -> None:
     from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
     with PdfPages(path, metadata={"Title": title, "CreationDate": None}) as pages:

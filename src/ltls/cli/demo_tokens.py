@@ -1,7 +1,7 @@
-"""Python code as a classification problem: which token comes next, given the tokens before it.
+"""Python code as a classification problem: the next token, given the tokens before it.
 
-The code is the standard library's, which is on every machine that runs Python. Columns are hashes
-of the tokens themselves, so that no vocabulary has to be kept to ask about other code.
+The code is the standard library, which is on every machine that has Python. Features are hashes of
+the tokens, so that no vocabulary is needed to predict other code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["Examples", "examples_of", "features", "features_before", "files_belo
 
 NEWLINE, INDENT, DEDENT = "⏎", "⇥", "⇤"
 DOCSTRING, LONG_STRING = '"""…"""', '"…"'
-_LONGEST = 40  # characters of a string that is a class of its own
-_CONTEXT = 4  # tokens that the features see
-_START = "\0"  # what stands before a file
-# Columns of each of the four tokens, and of the 2-, 3- and 4-grams that end with the last one.
+_MAX_STRING = 40  # characters; longer strings are all one token
+_CONTEXT = 4  # number of previous tokens
+_START = "\0"  # the token before the first one
+# Hash bits of each of the four tokens, and of the 2-, 3- and 4-grams that end with the last one.
 _BITS = (15, 14, 14, 14, 16, 16, 16)
 _OFFSETS = np.concatenate([[0], np.cumsum([1 << bits for bits in _BITS])])
 N_FEATURES = int(_OFFSETS[-1])
@@ -48,14 +48,14 @@ _TOKEN = re.compile(
 
 
 def tokens_of(code: str) -> list[str]:
-    r"""Return the tokens of Python code, whole or cut off anywhere.
+    r"""Return the tokens of Python code, which may be incomplete.
 
-    Comments are left out; a docstring, or a string of over 40 characters, is one token whatever it
-    says; indentation is a token where it changes.
+    Comments are ignored; all docstrings are one token, as are all strings of over 40 characters;
+    indentation is a token where it changes.
 
     Examples
     --------
-    >>> from ltls.cli.python_tokens import tokens_of
+    >>> from ltls.cli.demo_tokens import tokens_of
     >>> tokens_of("def double(x):\n    return 2 * x  # twice\n")
     ['def', 'double', '(', 'x', ')', ':', '⏎', '⇥', 'return', '2', '*', 'x', '⏎', '⇤']
     """
@@ -83,18 +83,18 @@ def tokens_of(code: str) -> list[str]:
         elif token[-1] in "\"'":
             if "\n" in token or token.endswith(('"""', "'''")):
                 token = DOCSTRING
-            elif len(token) > _LONGEST:
+            elif len(token) > _MAX_STRING:
                 token = LONG_STRING
         tokens.append(token)
     return tokens
 
 
 def features_before(tokens: Sequence[str]) -> csr_array:
-    """Return the features of what comes after some tokens, one row.
+    """Return one row: the features of the token that comes after some tokens.
 
     Examples
     --------
-    >>> from ltls.cli.python_tokens import features_before, tokens_of
+    >>> from ltls.cli.demo_tokens import features_before, tokens_of
     >>> features_before(tokens_of("import numpy as")).nnz
     7
     """
@@ -103,7 +103,7 @@ def features_before(tokens: Sequence[str]) -> csr_array:
 
 
 def features(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> csr_array:
-    """Return the features of the tokens at some places: hashes of what stands before them."""
+    """Return the features of the tokens at some places: hashes of the tokens before them."""
     before = [hashes[places - back] for back in range(1, _CONTEXT + 1)]
     keys, gram = list(before), before[0]
     for token in before[1:]:
@@ -127,7 +127,7 @@ def _hash(token: str) -> int:
 
 @dataclass(frozen=True)
 class Examples:
-    """Tokens, what stands before each, and the token before alone, for a bigram table."""
+    """Tokens, the features of each, and the previous token, for a bigram table."""
 
     X: csr_array
     y: npt.NDArray[Any]
@@ -142,7 +142,7 @@ def examples_of(files: Iterable[Sequence[str]]) -> Examples:
 
     Examples
     --------
-    >>> from ltls.cli.python_tokens import examples_of, tokens_of
+    >>> from ltls.cli.demo_tokens import examples_of, tokens_of
     >>> examples = examples_of([tokens_of("x = 1"), tokens_of("y = 2")])
     >>> examples.y.tolist(), examples.X.shape[0]
     (['x', '=', '1', 'y', '=', '2'], 6)
@@ -153,7 +153,7 @@ def examples_of(files: Iterable[Sequence[str]]) -> Examples:
         stream.extend([0] * _CONTEXT)
         stream.extend([ids.setdefault(token, len(ids)) for token in tokens])
     numbers = np.array(stream, np.int64)
-    vocabulary = np.array([*ids, ""], object)[:-1]  # with "" no list of equal lengths is made 2-D
+    vocabulary = np.array([*ids, ""], object)[:-1]  # with "" NumPy does not make it 2-D
     hashes = np.array([_hash(token) for token in ids], np.uint64)[numbers]
     places = np.flatnonzero(numbers)
     before = vocabulary[numbers[places - 1]] if len(places) else vocabulary[:0]
@@ -161,17 +161,17 @@ def examples_of(files: Iterable[Sequence[str]]) -> Examples:
 
 
 def files_below(folder: Path | None = None) -> list[Path]:
-    """Return the Python files of a folder, by default of the standard library, in their order.
+    """Return the Python files of a folder, by default of the standard library, sorted.
 
     Examples
     --------
-    >>> from ltls.cli.python_tokens import files_below
+    >>> from ltls.cli.demo_tokens import files_below
     >>> any(path.name == "argparse.py" for path in files_below())
     True
     """
     root = Path(sysconfig.get_path("stdlib")) if folder is None else folder
     if not root.is_dir():
-        raise ValueError(f"source must be a folder of Python files, {root} is none")
+        raise ValueError(f"source must be a folder of Python files, got {root}")
     installed = {"site-packages", "dist-packages"}
     return sorted(
         path

@@ -1,0 +1,80 @@
+"""Output files: checked before the work, named in errors, replaced atomically."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from ..core.streams import open_output, open_text_output
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def escaped(label: object) -> str:
+    """Return a label as one field of a tab-separated line."""
+    return str(label).translate(_ESCAPES)
+
+
+def check_output(path: Path | None, *inputs: Path) -> None:
+    """Raise an error if a file could not be written, before the work is done."""
+    if path is None or str(path) == "-":
+        return
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: not a regular file; choose another output file")
+    if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
+        raise ValueError(f"{path}: the input cannot also be the output")
+    if not path.parent.is_dir():
+        reason = f"{os.strerror(errno.ENOENT)}; create the folder {path.parent} first"
+        raise FileNotFoundError(errno.ENOENT, reason, str(path))
+    with errors_named(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
+
+
+@contextmanager
+def errors_named(path: Path) -> Iterator[None]:
+    """Let errors of writing name the file, which that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        full = _full_disk(error)
+        if full is None:
+            raise
+        reason = f"{os.strerror(full)}; free some space, or write elsewhere"
+        raise type(error)(full, reason, str(path)) from error
+
+
+def _full_disk(error: OSError) -> int | None:
+    """Return ENOSPC or EFBIG if that is the error, also where safetensors wrapped it in text."""
+    for number in (errno.ENOSPC, errno.EFBIG):
+        if error.errno == number or f"os error {number}" in str(error.strerror):
+            return number
+    return None
+
+
+@contextmanager
+def text_output(path: Path | None) -> Iterator[IO[str]]:
+    """Open standard output (None or ``-``) or a file for text."""
+    with _named(path), open_text_output(path) as stream:
+        yield stream
+
+
+@contextmanager
+def binary_output(path: Path) -> Iterator[IO[bytes]]:
+    """Open standard output (``-``) or a file for bytes."""
+    with _named(path), open_output(path) as stream:
+        yield stream
+
+
+@contextmanager
+def _named(path: Path | None) -> Iterator[None]:
+    if path is None or str(path) == "-":
+        yield
+        return
+    with errors_named(path):
+        yield

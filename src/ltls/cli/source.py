@@ -1,0 +1,151 @@
+"""A data file and what the command line says about it: its format, its columns, its bad rows."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.streams import display_name, open_input
+from ..io import formats
+from ..io.errors import RowError, TooManyFeaturesError
+from ..io.formats import Format, Sample
+from ..io.sparse import Base, OnBadRow
+from ..io.tables import Columns
+from .messages import note, warn
+
+_PEEK = 1 << 16
+_SKIP_HINT = "fix it, or skip such rows with --skip-bad-rows"
+
+
+@dataclass(kw_only=True)
+class Source:
+    """A data file with the options of the command line; None is an option that was not given.
+
+    `expects_table` says whether the model was trained on a table, which helps to detect the
+    format.
+    """
+
+    path: Path
+    format_name: str | None = None
+    text: str | None = None
+    label: str | None = None
+    features: str | None = None
+    separator: str | None = None
+    zero_based: bool | None = None
+    skip_bad_rows: bool = False
+    expects_table: bool = False
+    format: Format = field(init=False)
+    n_bad_rows: int = field(default=0, init=False)
+    _first_bad: RowError | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.separator == "":
+            raise ValueError("--separator must not be empty; leave it out for one label per cell")
+        if self.text == "":  # --text without a column
+            if self.format_name not in (None, "text"):
+                raise ValueError(f"--text needs a column name with --format {self.format_name}")
+            self.format_name = "text"
+        with open_input(self.path) as stream:
+            start = stream.peek(_PEEK)
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(
+                f"{self.name} is UTF-16 text, UTF-8 is needed; convert it with "
+                "iconv -f utf-16 -t utf-8"
+            )
+        self.format = self._detected(start) if self.format_name is None else self._given()
+        if self.sparse and self._columns_named:
+            raise ValueError(
+                f"--text, --label and --features name columns, {self.format.name} files have none"
+            )
+
+    def _given(self) -> Format:
+        assert self.format_name is not None
+        return formats.get(self.format_name)
+
+    def _detected(self, start: bytes) -> Format:
+        if self.path.is_file() and is_model_file(self.path):
+            raise ValueError(f"{self.name} is a model file, not a data file")
+        sample = Sample(self.path, start, self._columns_named, self.expects_table)
+        file_format = formats.detect(sample)
+        note(f"{self.name}: format {file_format.name} detected")
+        return file_format
+
+    @property
+    def _columns_named(self) -> bool:
+        return bool(self.text or self.label or self.features)
+
+    @property
+    def name(self) -> str:
+        """The name of the file, for messages."""
+        return display_name(self.path)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the rows are sparse features."""
+        return self.format.kind == "sparse"
+
+    @property
+    def base(self) -> Base:
+        """Where feature indices start, as readers take it."""
+        return "auto" if self.zero_based is None else self.zero_based
+
+    def columns(self, trained: dict[str, Any] | None = None) -> Columns:
+        """Return the columns to read: as given, else as in training."""
+        before = Columns(**trained) if trained else Columns()
+        features = tuple(filter(None, (self.features or "").split(","))) or before.features
+        columns = Columns(
+            self.text or (None if features else before.text),
+            self.label or before.label,
+            features,
+            self.separator or before.separator,
+        )
+        if self.format.kind == "text":  # without column names
+            return replace(columns, text="text", label="label", features=())
+        if columns.text and columns.features:
+            raise ValueError(
+                "--text and --features cannot both be given: a model takes texts or numbers"
+            )
+        return columns
+
+    # Bad rows
+
+    @property
+    def on_bad_row(self) -> OnBadRow | None:
+        """The callback of readers: None to stop at a bad row."""
+        return self._skip if self.skip_bad_rows else None
+
+    def _skip(self, error: RowError) -> None:
+        self.n_bad_rows += 1
+        self._first_bad = self._first_bad or error
+
+    def report_bad_rows(self) -> None:
+        """Warn of the rows that were skipped."""
+        if self.n_bad_rows:
+            rows = "1 bad row was" if self.n_bad_rows == 1 else f"{self.n_bad_rows:,} bad rows were"
+            warn(f"{rows} skipped; the first is {self._first_bad}")
+
+
+@contextmanager
+def row_errors_explained(n_features: int | None = None) -> Iterator[None]:
+    """Add to the errors of readers what the user can do; `n_features` is that of the model."""
+    try:
+        yield
+    except RowError as error:
+        if n_features is not None and error.kind == "feature":
+            raise ValueError(f"the model has {n_features} features; {error}") from None
+        raise ValueError(f"{error}; {_SKIP_HINT}") from None
+    except TooManyFeaturesError as error:
+        name = "the file" if error.path is None else display_name(error.path)
+        raise ValueError(
+            f"the model has {n_features} features; {name} has {error.n_features}"
+        ) from None
+
+
+def is_model_file(path: Path) -> bool:
+    """Return whether a file begins as a safetensors file does: a length of 8 bytes, then JSON."""
+    with path.open("rb") as stream:
+        return stream.read(10)[8:] == b'{"'

@@ -1,0 +1,139 @@
+"""Errors of readers and writers: what is wrong, and in which file, line or row.
+
+Callers decide by the class and the attributes of an error, never by its text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from ..core.streams import display_name
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_MAX_LISTED = 20  # columns in a message
+
+
+class DataError(ValueError):
+    """A data file cannot be read or written.
+
+    Attributes
+    ----------
+    path : str or path-like, or None
+        The file.
+    reason : str
+        What is wrong.
+    """
+
+    def __init__(self, reason: str, *, path: PathLike | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return self.reason if self.path is None else f"{display_name(self.path)}: {self.reason}"
+
+    def __reduce__(self) -> tuple[Any, ...]:  # errors cross processes, with their attributes
+        return _restored, (type(self), self.__dict__)
+
+
+class FormatError(DataError):
+    """A file as a whole is not what its format asks for, or its format cannot be told."""
+
+
+class EmptyFileError(FormatError):
+    """A file has no rows."""
+
+    def __init__(self, *, path: PathLike | None = None) -> None:
+        super().__init__("the file has no rows", path=path)
+
+
+class TooManyFeaturesError(FormatError):
+    """A file declares more features than the reader was told to expect.
+
+    Attributes
+    ----------
+    n_features : int
+        How many features the file has.
+    """
+
+    def __init__(self, n_features: int, given: int, *, path: PathLike | None = None) -> None:
+        super().__init__(
+            f"n_features must be at least the {n_features} of the file, got {given}", path=path
+        )
+        self.n_features = n_features
+
+
+class ColumnError(FormatError):
+    """A table has no such column.
+
+    Attributes
+    ----------
+    column : str
+        The column that is missing.
+    columns : list of str
+        The columns of the table.
+    """
+
+    def __init__(
+        self, column: str, columns: Sequence[str], hint: str = "", *, path: PathLike | None = None
+    ) -> None:
+        super().__init__(f"no column {column!r}, only {listed(columns)}{hint}", path=path)
+        self.column, self.columns = column, list(columns)
+
+
+class RowError(DataError):
+    """A row cannot be read; the rows around it can.
+
+    Attributes
+    ----------
+    line : int or None
+        The line of the row in a text file, from 1.
+    row : int or None
+        The number of the row in a binary file, from 1.
+    kind : str
+        What is wrong: ``"label"``, ``"feature"`` (an index), ``"value"``, ``"pair"``,
+        ``"duplicate"``, ``"fields"``, ``"syntax"``, ``"encoding"``, ``"missing"`` or ``"type"``.
+
+    Examples
+    --------
+    >>> from ltls.io.errors import RowError
+    >>> error = RowError("label", "label 'x' is not an integer", path="rows.txt", line=3)
+    >>> print(error)
+    rows.txt, line 3: label 'x' is not an integer
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        reason: str,
+        *,
+        path: PathLike | None = None,
+        line: int | None = None,
+        row: int | None = None,
+    ) -> None:
+        super().__init__(reason, path=path)
+        self.kind, self.line, self.row = kind, line, row
+
+    def __str__(self) -> str:
+        place = [] if self.path is None else [display_name(self.path)]
+        if self.line is not None:
+            place.append(f"line {self.line}")
+        if self.row is not None:
+            place.append(f"row {self.row}")
+        return f"{', '.join(place)}: {self.reason}" if place else self.reason
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names of columns for a message, not too many of them."""
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(map(repr, names[:_MAX_LISTED])) + more
+
+
+def _restored(cls: type[DataError], attributes: dict[str, Any]) -> DataError:
+    error = cls.__new__(cls)
+    error.args = (attributes["reason"],)
+    error.__dict__.update(attributes)
+    return error

@@ -1,0 +1,136 @@
+"""The registry of file formats: one entry for each, used by readers, writers and the terminal.
+
+A format is an object with a name, the suffixes of its files, a test that recognizes its content,
+and methods that read and write it. `register` adds one; `ltls train`, `predict`, `evaluate` and
+`convert` then know it without further changes. Subclass `ltls.io.sparse.SparseFormat` for sparse
+rows of features, `ltls.io.tables.TableFormat` for tables and texts.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..core.streams import without_compression_suffix
+from .errors import FormatError, PathLike
+
+Kind: TypeAlias = Literal["sparse", "table", "text"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is known of a file when its format is detected.
+
+    Parameters
+    ----------
+    path : path
+        Its name.
+    start : bytes
+        Its first bytes, decompressed.
+    columns_named : bool, default=False
+        Whether the user named columns: then it has some.
+    expects_table : bool, default=False
+        Whether the model that will read it was trained on a table.
+    """
+
+    path: PathLike
+    start: bytes
+    columns_named: bool = False
+    expects_table: bool = False
+
+    @property
+    def first_line(self) -> bytes:
+        """The first line that is not blank."""
+        return self.start.lstrip().split(b"\n", 1)[0]
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the file, that of a compression left out."""
+        return suffix_of(self.path)
+
+
+class Format:
+    """A file format.
+
+    Attributes
+    ----------
+    name : str
+        What ``--format`` and ``--to`` call it.
+    kind : {"sparse", "table", "text"}
+        Sparse features with integer labels; a table with named columns; or texts and labels
+        without column names.
+    suffixes : tuple of str
+        Suffixes of its files, as ``".csv"``.
+    """
+
+    name: str
+    kind: Kind
+    suffixes: tuple[str, ...] = ()
+
+    def detect(self, sample: Sample) -> bool:
+        """Return whether a file has this format; by its suffix unless a subclass knows better."""
+        return sample.suffix in self.suffixes
+
+    def __repr__(self) -> str:
+        return f"<format {self.name}>"
+
+
+FORMATS: dict[str, Format] = {}
+DEFAULT = "svmlight"  # of a file that no format recognizes
+
+
+def register(file_format: Format) -> Format:
+    """Add a format to the registry, in place of one of the same name.
+
+    Formats that were registered later are asked first when a format is detected.
+
+    Examples
+    --------
+    >>> from ltls.io.formats import FORMATS
+    >>> sorted(FORMATS)
+    ['csv', 'fasttext', 'jsonl', 'parquet', 'svmlight', 'text', 'tsv', 'xmc']
+    """
+    FORMATS.pop(file_format.name, None)
+    FORMATS[file_format.name] = file_format
+    return file_format
+
+
+def unregister(name: str) -> None:
+    """Remove a format from the registry."""
+    del FORMATS[name]
+
+
+def get(name: str) -> Format:
+    """Return a format by its name."""
+    if name not in FORMATS:
+        raise ValueError(f"format must be one of {names()}, got {name!r}")
+    return FORMATS[name]
+
+
+def names(*kinds: Kind) -> str:
+    """Return the names of all formats, or of those of some kinds, for a message."""
+    return ", ".join(name for name, each in FORMATS.items() if not kinds or each.kind in kinds)
+
+
+def detect(sample: Sample) -> Format:
+    """Return the format of a file: by its content, else by its suffix, else svmlight."""
+    newest_first = list(reversed(FORMATS.values()))
+    for file_format in newest_first:
+        if file_format.detect(sample):
+            return file_format
+    return next((f for f in newest_first if sample.suffix in f.suffixes), FORMATS[DEFAULT])
+
+
+def by_suffix(path: PathLike) -> Format:
+    """Return the format that the name of a file asks for."""
+    suffix = suffix_of(path)
+    for file_format in reversed(FORMATS.values()):
+        if suffix in file_format.suffixes:
+            return file_format
+    raise FormatError(f"its suffix is not that of a known format ({names()})", path=path)
+
+
+def suffix_of(path: PathLike) -> str:
+    """Return the suffix of a file name, that of a compression left out."""
+    return os.path.splitext(without_compression_suffix(path))[1]

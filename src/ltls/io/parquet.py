@@ -1,0 +1,70 @@
+"""Apache Parquet, through pyarrow."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from ..core.streams import is_pipe
+from .errors import FormatError, PathLike
+from .formats import Sample, register
+from .tables import Columns, LabelledText, Record, TableFormat, TableReader
+
+
+class Parquet(TableFormat):
+    """A Parquet file; several labels are a list."""
+
+    name = "parquet"
+    suffixes = (".parquet",)
+
+    def detect(self, sample: Sample) -> bool:
+        """Return whether the file has the magic number of Parquet."""
+        return sample.start.startswith(b"PAR1")
+
+    def open(
+        self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
+    ) -> TableReader:
+        """Read the schema."""
+        parquet = _pyarrow("parquet")
+        # The schema is at the end of the file: a stream that cannot seek is read as a whole.
+        seekable = type(stream.raw) is io.FileIO and not is_pipe(path)
+        source = stream if seekable else io.BytesIO(stream.read())
+        try:
+            file = parquet.ParquetFile(source)
+        except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
+            raise FormatError(f"not a Parquet file: {error}", path=path) from None
+        names = list(file.schema_arrow.names)
+        wanted = [name for name in columns.names if name in names]
+        return TableReader(names, _records(file, wanted), numbered_by="row")
+
+    def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
+        """Write two columns; labels are lists unless every row has exactly one."""
+        parquet, arrow = _pyarrow("parquet"), _pyarrow("lib")
+        pairs = list(rows)
+        table: dict[str, Any] = {columns.text or "text": [text for text, _ in pairs]}
+        if columns.label:
+            labels = [row or [] for _, row in pairs]
+            single = all(len(row) == 1 for row in labels)
+            table[columns.label] = [row[0] for row in labels] if single else labels
+        parquet.write_table(arrow.table(table), stream)
+
+
+def _records(file: Any, wanted: list[str]) -> Iterator[tuple[int, Record]]:
+    number = 0
+    for batch in file.iter_batches(columns=wanted):
+        for record in batch.to_pylist():
+            number += 1
+            yield number, record
+
+
+def _pyarrow(module: str) -> Any:
+    """Import a part of pyarrow, which only Parquet needs."""
+    try:
+        return importlib.import_module(f"pyarrow.{module}")
+    except ImportError:
+        raise FormatError("Parquet files need pyarrow: pip install 'ltls[parquet]'") from None
+
+
+register(Parquet())

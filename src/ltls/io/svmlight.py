@@ -1,0 +1,222 @@
+"""svmlight files, and those of the Extreme Classification Repository (xmc).
+
+Lines are ``label,label,... index:value ...``. An xmc file has a header ``rows features labels``
+and counts features and labels from 0. The engine parses blocks of whole lines; this module adds
+the header, where features start, and messages for bad lines.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import IO
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+
+from ..core import _engine
+from .errors import EmptyFileError, FormatError, PathLike, RowError, TooManyFeaturesError
+from .formats import Sample, register
+from .sparse import OnBadRow, SparseFormat, SparseOptions, SparseReader
+
+_MAX_INDEX = 2**31 - 2  # of a feature: matrices have 32 bits for it
+_LINES_AT_A_TIME = 256  # of a block that has bad lines
+_MAX_LABEL = 2**53 - 1  # also tools that hold labels as doubles represent it exactly
+_INTEGERS = rb"[+-]?\d+(,[+-]?\d+)*"
+_LINE = re.compile(rb"(" + _INTEGERS + rb")?(\s*qid:\d+)?(\s*\d+:\S+)*\s*(#.*)?")
+_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*(#.*)?")
+
+
+class LineReader(SparseReader):
+    """One pass over the lines of an svmlight or, if it has a header, an xmc file."""
+
+    def __init__(
+        self,
+        stream: io.BufferedReader,
+        path: PathLike,
+        options: SparseOptions,
+        has_header: bool = False,
+    ) -> None:
+        self.path = path
+        self._stream, self._options = stream, options
+        self._lines = 0  # before the block that is parsed
+        self._header_lines = self._n_bad = 0
+        self._header: tuple[int, int, int] | None = None
+        self.n_features, self.zero_based = options.n_features, options.zero_based
+        self._limit = options.n_features  # of the features that a row may have
+        if has_header:
+            self._read_header()
+        self._lowest, self._highest, self._highest_line = _MAX_INDEX, -1, 0
+
+    def _read_header(self) -> None:
+        for line in self._stream:
+            self._lines += 1
+            if found := _HEADER.fullmatch(line.rstrip()):
+                self._header = int(found[1]), int(found[2]), int(found[3])
+                break
+            if line.partition(b"#")[0].strip():
+                break
+        if self._header is None:
+            reason = "an xmc file starts with three counts, 'rows features labels'"
+            raise FormatError(reason, path=self.path)
+        self._header_lines = self._lines
+        _, self._limit, self.n_labels = self._header
+        given = self._options.n_features
+        if given is not None and given < self._limit:
+            raise TooManyFeaturesError(self._limit, given, path=self.path)
+        self.n_features = given or self._limit
+        self.zero_based = True
+
+    def blocks(self, size: int) -> Iterator[list[_engine.TextRows]]:
+        """Yield the rows, from about `size` bytes of text at a time."""
+        for text in self._texts(size):
+            rows = self._parse(text, self._options.n_jobs)
+            if rows.error is None:
+                yield [self._counted(rows)]
+            elif self._options.on_bad_row is None:
+                raise self._error(rows.error)
+            else:
+                yield list(self._good_rows(text, self._options.on_bad_row))
+
+    def _texts(self, size: int) -> Iterator[bytes]:
+        """Yield the text after the header in blocks of whole lines."""
+        rest: list[bytes] = []
+        while part := self._stream.read(size):
+            end = part.rfind(b"\n") + 1
+            if end:
+                yield b"".join([*rest, memoryview(part)[:end]])
+                rest = []
+            rest.append(part[end:])
+        if last := b"".join(rest):
+            yield last
+
+    def _good_rows(self, text: bytes, on_bad_row: OnBadRow) -> Iterator[_engine.TextRows]:
+        """Yield the rows of a block without its bad lines, at which the parser stops."""
+        lines = io.BytesIO(text).readlines()
+        for start in range(0, len(lines), _LINES_AT_A_TIME):
+            some = lines[start : start + _LINES_AT_A_TIME]
+            while (rows := self._parse(b"".join(some), 1)).error is not None:
+                on_bad_row(self._error(rows.error))
+                bad = rows.error[0]
+                yield self._counted(self._parse(b"".join(some[:bad]), 1))
+                self._lines += 1
+                self._n_bad += 1
+                some = some[bad + 1 :]
+            yield self._counted(rows)
+
+    def _parse(self, text: bytes, n_jobs: int) -> _engine.TextRows:
+        # If features may start at 0 or 1, one more index is allowed than there are features.
+        last = _MAX_INDEX
+        if self._limit is not None:
+            last = min(last, self._limit if self.zero_based == "auto" else self._last_index)
+        labels = (-_MAX_LABEL, _MAX_LABEL) if self.n_labels is None else (0, self.n_labels - 1)
+        # A blank line of an xmc file is a row without labels and features, while rows are due.
+        due = self._header_lines + self._header[0] if self._header else 0
+        blank_rows = max(due - self._lines, 0)
+        return _engine.TextRows.parse(text, self.first, last, *labels, blank_rows, n_jobs)
+
+    def _counted(self, rows: _engine.TextRows) -> _engine.TextRows:
+        if rows.highest_feature > self._highest:
+            self._highest = rows.highest_feature
+            self._highest_line = self._lines + rows.highest_line
+        self._lowest = min(self._lowest, rows.lowest_feature)
+        self._lines += rows.n_lines
+        self.n_rows += len(rows.feature_ends)
+        return rows
+
+    def finish(self) -> None:
+        """Check the number of rows and the largest index; set `zero_based` and `n_features`."""
+        if not self.n_rows:
+            raise EmptyFileError(path=self.path)
+        n_rows = self.n_rows + self._n_bad
+        if self._header and self._header[0] != n_rows:
+            reason = f"the header says {self._header[0]} rows, there are {n_rows}"
+            raise FormatError(reason, path=self.path)
+        if self.zero_based == "auto":
+            self.zero_based = self._lowest == 0
+            if self._limit is not None and self._highest > self._last_index:
+                self._lines = 0
+                raise self._error((self._highest_line, "feature", b"%d" % self._highest))
+        if self.n_features is None:
+            self.n_features = max(self._highest, self.first) + 1 - self.first
+
+    @property
+    def _last_index(self) -> int:
+        assert self._limit is not None
+        return self.first + self._limit - 1
+
+    def _error(self, fault: tuple[int, str, bytes]) -> RowError:
+        line, kind, word = fault
+        text = word.decode("ascii", "backslashreplace")
+        index, _, value = text.partition(":")
+        first, last = self.first, _MAX_INDEX
+        if self._limit is not None:
+            first = 1 if self.zero_based == "auto" else first
+            last = first + self._limit - 1
+        labels = "" if self.n_labels is None else f" from 0 to {self.n_labels - 1}"
+        reason = {
+            "label": f"label {text!r} is not an integer{labels}",
+            "pair": f"{text!r} is not of the form index:value",
+            "feature": f"feature index {index!r} is not an integer from {first} to {last}",
+            "value": f"value {value!r} of feature {index} is not a finite number",
+            "twice": f"feature index {index} occurs twice",
+        }[kind]
+        kind = "duplicate" if kind == "twice" else kind
+        return RowError(kind, reason, path=self.path, line=self._lines + line + 1)
+
+
+class Svmlight(SparseFormat):
+    """``label,label,... index:value ...`` lines; features start at 1, or at 0 if a 0 occurs."""
+
+    name = "svmlight"
+    suffixes = (".svm", ".svmlight", ".libsvm")
+
+    def detect(self, sample: Sample) -> bool:
+        """Return whether the first line has labels and index:value pairs."""
+        line = sample.first_line.strip()
+        return not sample.columns_named and bool(line and _LINE.fullmatch(line))
+
+    def open(
+        self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
+    ) -> SparseReader:
+        """Begin to read."""
+        return LineReader(stream, path, options)
+
+    def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
+        """Write rows; features start at 1."""
+        if ((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0)).any():
+            raise ValueError("X and Y have a row with no features and no labels; use format='xmc'")
+        _write_lines(stream, X, Y, zero_based=False)
+
+
+class Xmc(SparseFormat):
+    """The format of the Extreme Classification Repository: a header, and indices from 0."""
+
+    name = "xmc"
+    suffixes = (".xmc",)
+
+    def detect(self, sample: Sample) -> bool:
+        """Return whether the first line that is no comment has three counts."""
+        lines = (line for line in sample.start.split(b"\n") if line.partition(b"#")[0].strip())
+        return not sample.columns_named and bool(_HEADER.fullmatch(next(lines, b"").rstrip()))
+
+    def open(
+        self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
+    ) -> SparseReader:
+        """Begin to read."""
+        return LineReader(stream, path, options, has_header=True)
+
+    def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
+        """Write the header and the rows; features start at 0."""
+        stream.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
+        _write_lines(stream, X, Y, zero_based=True)
+
+
+def _write_lines(stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix, zero_based: bool) -> None:
+    dump_svmlight_file(X, Y, stream, zero_based=zero_based, multilabel=True)
+
+
+register(Svmlight())
+register(Xmc())
