@@ -1,4 +1,3 @@
-import resource
 import signal
 import sys
 from contextlib import contextmanager
@@ -65,7 +64,7 @@ def digits():
 
 
 @contextmanager
-def _files_limited(n_bytes):
+def _files_limited(resource, n_bytes):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
     try:
@@ -77,7 +76,8 @@ def _files_limited(n_bytes):
 @pytest.fixture
 def full_disk():
     """A context in which files cannot grow beyond a few bytes, as on a full disk."""
-    return lambda: _files_limited(4096)
+    resource = pytest.importorskip("resource", reason="needs file size limits")
+    return lambda: _files_limited(resource, 4096)
 
 
 @dataclass

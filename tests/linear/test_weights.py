@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ltls import LTLSClassifier
 from ltls.core import _engine
 from ltls.features.rows import engine_features
-from ltls.linear.weights import Weights, aligned_zeros
+from ltls.linear.weights import Weights, aligned_zeros, padded
 
 FORMS = {
     "csr": lambda X: X,
@@ -77,3 +79,55 @@ def test_every_instruction_set_trains_the_same_weights(instruction_set, paramete
     expected = weights()
     assert np.abs(expected).max() > 0.1
     assert np.quantile(np.abs(found - expected), 0.99) < 1e-3
+
+
+# Storage
+
+
+@given(seed=st.integers(0, 99), scale=st.floats(1e-3, 1e3))
+def test_rounding_errors_are_within_half_a_unit(seed, scale):
+    values = scale * np.random.default_rng(seed).normal(size=(7, 32)).astype(np.float32)
+    values[3] = 0
+    weights = Weights(values, None, 20, 1, False, False)
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    assert np.array_equal(weights.astype("float32").values, values)
+    halves = weights.astype("float16")
+    assert halves.values.dtype == np.float16
+    error = np.abs(halves.astype("float32").values - values)
+    assert (error <= np.maximum(largest * 2.0**-11, 2.0**-25)).all()
+    bytes_ = weights.astype("int8")
+    assert (bytes_.values.dtype, bytes_.scales.shape) == (np.int8, (7,))
+    error = np.abs(bytes_.astype("float32").values - values)
+    assert (error <= largest / 127 * 0.501).all()
+
+
+def test_weights_too_large_for_float16_are_rejected():
+    weights = Weights(np.full((1, 16), 1e5, np.float32), None, 9, 1, False, False)
+    with pytest.raises(ValueError, match="too large for float16"):
+        weights.astype("float16")
+    with pytest.raises(ValueError, match="dtype must be 'float32', 'float16' or 'int8'"):
+        weights.astype("float64")
+
+
+def test_padding_is_left_out():
+    values = np.arange(4 * 64, dtype=np.float32).reshape(4, 64)
+    weights = Weights(values, None, 19, 2, True, False)
+    assert weights.n_features == 3
+    expected = np.concatenate([values[:, :19], values[:, 32:51]], axis=1)
+    np.testing.assert_array_equal(weights.dense(), expected)
+
+
+@pytest.mark.parametrize("n_edges", [1, 15, 16, 17, 32, 100])
+def test_blocks_are_padded_to_64_bytes(n_edges):
+    assert padded(n_edges) % 16 == 0
+    assert n_edges <= padded(n_edges) < n_edges + 16
+    assert aligned_zeros((3, padded(n_edges)), np.float32).ctypes.data % 64 == 0
+
+
+def test_a_copy_does_not_follow_training():
+    values = np.zeros((2, 16), np.float32)
+    weights = Weights(values, None, 9, 1, False, False)
+    copied = weights.copy()
+    values[:] = 1
+    assert weights.values.all()
+    assert not copied.values.any()

@@ -135,7 +135,8 @@ class ReferenceLearner:
     def best_first(self, h):
         """All paths, ties to the smaller one.
 
-        Of two paths that go on alike, the better was better, before rounding, where they met.
+        Of two paths with the same end, the better one is that with the better score where they
+        meet, before rounding.
         """
         scores = self.path_scores(h)
         if len(set(scores.tolist())) == len(scores):
