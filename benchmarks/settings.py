@@ -4,7 +4,7 @@
     python -m benchmarks.settings rounding    accuracy and file size of float32, float16 and int8
     python -m benchmarks.settings threads     speed-up of a second thread
     python -m benchmarks.settings tuning      the defaults beside what a minute of tuning finds
-    python -m benchmarks.settings compare --sets bibtex -- embedding_dim=0 embedding_dim=0,normalize=False
+    python -m benchmarks.settings compare --sets bibtex -- width=2 embedding_dim=0,normalize=False
 
 `compare` prints P@1 of the defaults and of any other settings, and stores nothing. It and
 `codebooks` hold out a fifth of the training rows and never read test rows.

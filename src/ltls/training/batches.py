@@ -57,7 +57,9 @@ class InMemory:
         self, examples: Examples, held_out: Ints, validate: bool, shuffle: bool, rng: Any
     ) -> None:
         self.examples, self.held_out, self.rng = examples, held_out, rng
-        self.rows = np.setdiff1d(np.arange(len(examples)), held_out)
+        trained = np.ones(len(examples), bool)
+        trained[held_out] = False
+        self.rows = np.flatnonzero(trained)
         self._validate, self._shuffle = validate, shuffle
 
     @property
