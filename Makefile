@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all lint format sanitize bench bench-quick docs wheel-test clean
+.PHONY: demo test test-all lint format sanitize bench bench-peers bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -47,27 +47,29 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
 	  $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
 
-# What shows in minutes that speed has not rotted: instruction counts, the roofline, growth.
+# What shows in minutes that speed has not rotted: instruction counts, growth, the demo.
 bench-quick: $(VENV)/.ltls $(VENV)/.plot
-	$(BIN)/python benchmarks/instructions.py
-	$(BIN)/python benchmarks/roofline.py
-	$(BIN)/python benchmarks/scaling.py --quick
-	$(BIN)/python benchmarks/demo.py --quick
+	$(BIN)/python -m benchmarks.micro instructions
+	$(BIN)/python -m benchmarks.micro growth --quick
+	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
-# benchmarks/accuracy.py takes hours from nothing, but runs only what docs/benchmarks/accuracy does not hold yet.
+# All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
+BENCH_DATA := 'tasks text' 'settings codebooks' 'settings rounding' 'settings threads' 'settings tuning' paper
 bench: $(VENV)/.ltls $(VENV)/.extras
-	$(BIN)/python benchmarks/instructions.py
-	$(BIN)/python benchmarks/dynamic_programs.py
-	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/demo.py
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/readers.py
-	$(if $(LTLS_DATA),$(BIN)/python benchmarks/codebooks.py,@echo "LTLS_DATA is not set: codebooks are left out")
-	$(if $(LTLS_DATA),$(BIN)/python benchmarks/rounding.py,@echo "LTLS_DATA is not set: rounding is left out")
-	$(if $(LTLS_DATA),$(BIN)/python benchmarks/threads.py,@echo "LTLS_DATA is not set: threads are left out")
-	$(if $(LTLS_DATA),$(BIN)/python benchmarks/paper_tables.py,@echo "LTLS_DATA is not set: the paper's tables are left out")
-	$(if $(LTLS_DATA),$(BIN)/python benchmarks/accuracy.py,@echo "LTLS_DATA is not set: the peers are left out")
-	$(if $(LTLS_DATA),$(BIN)/python benchmarks/text.py,@echo "LTLS_DATA is not set: raw text is left out")
+	$(BIN)/python -m benchmarks.micro instructions
+	$(BIN)/python -m benchmarks.micro programs
+	$(BIN)/python -m benchmarks.micro growth
+	$(BIN)/python -m benchmarks.micro readers
+	$(BIN)/python -m benchmarks.tasks demo
+	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))
+	$(if $(LTLS_DATA),set -e; for name in $(BENCH_DATA); do $(BIN)/python -m benchmarks.$$name; done)
+	$(BIN)/python -m benchmarks.pages
+
+# Accuracy and speed beside the peers. Accuracy takes hours from nothing, but runs only what is not stored yet.
+bench-peers: $(VENV)/.ltls $(VENV)/.plot
+	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.pages
 
 # The documentation, with the API reference from the docstrings, into build/docs. Warnings are errors.
 docs: $(VENV)/.ltls $(VENV)/.docs

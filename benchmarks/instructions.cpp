@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../cpp/kernels.hpp"
+#include "kernels/kernels.hpp"
 
 using namespace ltls;
 
@@ -57,7 +57,7 @@ void score(Index repeats) {
     std::vector<float> h(static_cast<std::size_t>(n_rows * stride));
     const Weights w{Weights::f32, weights.data(), nullptr, stride};
     for (Index i = 0; i < repeats; ++i)
-        kernels().linear.edge_scores(x.view, w, stride, 0, n_rows, h.data());
+        kernels().edge_scores(x.view, w, stride, 0, n_rows, h.data());
 }
 
 // The five best paths at width 8, a million classes.
@@ -84,17 +84,15 @@ void update(Index repeats) {
         labels.push_back(row);
         paths.push_back(row * 6151 % trellis.n_classes);
     }
-    const Learned learned{weights.data(), squares.data(), nullptr, stride};
-    Lesson lesson{};
-    lesson.loss = Loss::softmax;
-    lesson.rate = 0.3f;
-    lesson.clock = lesson.batch = lesson.threads = 1;
-    lesson.order = order.data();
-    lesson.count = n_rows;
-    lesson.label_ptr = pointers.data();
-    lesson.labels = labels.data();
-    lesson.paths = paths.data();
-    for (Index i = 0; i < repeats; ++i) kernels().linear.train(trellis, x.view, learned, lesson);
+    const TrainableWeights trainable{weights.data(), squares.data(), nullptr, stride};
+    const TrainExamples examples{pointers.data(), labels.data(), paths.data(), nullptr, nullptr};
+    TrainOptions options{};
+    while (std::strcmp(kernels().losses[options.loss].name, "softmax") != 0) ++options.loss;
+    options.learning_rate = 0.3f;
+    options.batch_size = options.n_threads = 1;
+    const TrainChunk chunk{order.data(), n_rows, 1};
+    for (Index i = 0; i < repeats; ++i)
+        kernels().train(trellis, x.view, trainable, examples, options, chunk);
 }
 
 }  // namespace

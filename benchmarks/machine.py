@@ -1,4 +1,4 @@
-"""What a benchmark says: machine, date, versions and command, tables, and the files of both."""
+"""Where and how a figure was measured; the clock, the tables and the files of all benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "docs" / "benchmarks"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+BUILD = ROOT / "build"
 
 
 def processor() -> str:
@@ -26,12 +28,12 @@ def processor() -> str:
 
 
 def description(*packages: str) -> dict[str, str]:
-    """Say where and how a figure was measured; where there is no engine, without it."""
+    """Return machine, date, versions and command; also where there is no compiled engine."""
     import ltls
 
     machine = f"{processor()}, {os.cpu_count()} cores"
     try:
-        from ltls import _engine
+        from ltls.core import _engine
     except ImportError:
         machine += ", no compiled engine"
     else:
@@ -42,34 +44,60 @@ def description(*packages: str) -> dict[str, str]:
         "python": platform.python_version(),
         "ltls": ltls.__version__,
         **{package: version(package) for package in packages},
-        "command": shlex.join(["python", *map(_shown, sys.argv)]),
+        "command": command(),
     }
 
 
-def _shown(argument: str) -> str:
-    """Return a path as it is from the top of the repository, without the folders of a machine."""
-    path = Path(argument)
-    top = RESULTS.parent.parent
-    if path.is_absolute() and path.is_relative_to(top):
-        return str(path.relative_to(top))
-    return path.name if path.is_absolute() else argument
+def command() -> str:
+    """Return the command that is running, without the folders of this machine."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+    arguments = (Path(word).name if os.path.isabs(word) else word for word in sys.argv[1:])
+    return shlex.join(["python", "-m", name, *arguments])
 
 
-def write(folder: Path, name: str, result: dict[str, Any], text: str) -> None:
-    """Write what was measured, as JSON and for people."""
-    from ltls.atomic import replacing
+def source(about: dict[str, str]) -> str:
+    """Return the caption of a figure: machine, date and command."""
+    words, _, _ = about["command"].partition(" --output")  # where it went says nothing
+    where = ", ".join(filter(None, (about.get("gpu"), about["machine"])))
+    return f"*{where}; {about['date']}; `{words}`.*"
 
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": text}
-    for suffix, content in contents.items():
-        with replacing(folder / f"{name}.{suffix}") as path:
-            path.write_text(content)
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file that is either the old one or the new one, whenever this is stopped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    part.replace(path)
+
+
+def read(name: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """Return what a benchmark has stored; nothing is an empty dict."""
+    path = folder / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return found
+
+
+def write(name: str, result: dict[str, Any], folder: Path = RESULTS) -> None:
+    """Store what a benchmark has measured."""
+    write_json(folder / f"{name}.json", result)
+
+
+def data_folder() -> Path:
+    """Return the folder of the data sets, or end with what to do."""
+    if not os.environ.get("LTLS_DATA"):
+        sys.exit("LTLS_DATA must name the folder with the data sets")
+    return Path(os.environ["LTLS_DATA"])
 
 
 def table(heads: list[str], rows: list[list[str]], n_words: int = 1) -> list[str]:
-    """Make a table: first columns of words, the others numbers."""
+    """Make a Markdown table: first columns of words, the others numbers."""
     lines = [heads, ["---"] * n_words + ["---:"] * (len(heads) - n_words), *rows]
     return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def say(words: str) -> None:
+    print(time.strftime("%H:%M:%S"), words, flush=True)
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, at_least: float = 0.02) -> float:

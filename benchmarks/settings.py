@@ -1,28 +1,248 @@
-"""P@1 of other settings than the defaults, on a fifth of the training rows that is held out.
+"""What settings of LTLSClassifier do, on real data sets.
 
-    python benchmarks/settings.py --sets bibtex debtags -- rescore=0 rescore=0,normalize=False
+    python -m benchmarks.settings codebooks   random, similarity and learned, by width and trellises
+    python -m benchmarks.settings rounding    accuracy and file size of float32, float16 and int8
+    python -m benchmarks.settings threads     speed-up of a second thread
+    python -m benchmarks.settings tuning      the defaults beside what a minute of tuning finds
+    python -m benchmarks.settings compare --sets bibtex -- embedding_dim=0 embedding_dim=0,normalize=False
 
-Every argument is a setting of LTLSClassifier, or several with commas between them; the first line
-of the table are the defaults.
+`compare` prints P@1 of the defaults and of any other settings, and stores nothing. It and
+`codebooks` hold out a fifth of the training rows and never read test rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import os
+import statistics
+import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import sets
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
-from ltls import LTLSClassifier, readers
+from benchmarks import datasets, machine, tables
+from ltls import LTLSClassifier, Trellis, load, readers
 from ltls.metrics import precision_at_k
+from ltls.structure.policies import POLICIES, LabelStats
+from ltls.training.build import label_vectors
+from ltls.tuning import SEARCH_SPACE, precision_at_1, tune
 
 
-def parsed(text: str) -> dict[str, object]:
-    settings = {}
+def fitted(X: Any, y: Any, seed: int = 0, **settings: Any) -> tuple[LTLSClassifier, float]:
+    """Return a model, and the processor seconds that it took."""
+    model = LTLSClassifier(**{"random_state": seed, "n_jobs": -1, **settings})
+    start = time.process_time()
+    model.fit(X, y)
+    return model, time.process_time() - start
+
+
+def held_out(name: str, seed: int, **settings: Any) -> tuple[float, float]:
+    """Return P@1 on a fifth of the training rows, and the processor seconds of training."""
+    train = datasets.train_and_test(name)[0]
+    y = datasets.targets(train, train.single_label)
+    rows, others = train_test_split(np.arange(train.n_rows), test_size=0.2, random_state=seed)
+    model, seconds = fitted(train.X[rows], y[rows], seed, **settings)
+    return precision_at_k(y[others], model.predict_topk(train.X[others], 1)[0]), seconds
+
+
+# Codebooks
+
+
+def codebooks(options: argparse.Namespace) -> dict[str, Any]:
+    how = {
+        "embedding_dim": 0,
+        "epochs": 5,
+        "learning_rate": 0.3,
+        "validation_fraction": 0,
+        "n_jobs": 1,
+    }
+    shapes = [
+        {"set": name, "width": width, "n_trellises": n, "codebook": policy}
+        for name in options.sets
+        for width, n in ((2, 1), (2, 3), (8, 1), (8, 3))
+        for policy in ("random", "similarity", "learned")
+    ]
+    results = []
+    for shape in shapes:
+        wanted = {"width": shape["width"], "n_trellises": shape["n_trellises"]}
+        found = [
+            held_out(shape["set"], seed, assignment=shape["codebook"], **wanted, **how)
+            for seed in range(3)
+        ]
+        precisions, seconds = map(list, zip(*found, strict=True))
+        results.append({**shape, "precisions": precisions, "seconds": seconds})
+        machine.say(f"{shape} P@1 {statistics.mean(precisions):.4f}")
+    about = machine.description("numpy", "scipy", "scikit-learn")
+    return {"about": about, "results": results, "at scale": a_million_labels()}
+
+
+def a_million_labels(n_labels: int = 10**6, n_values: int = 10**7) -> list[float]:
+    """Return processor seconds of similarity codebooks for three trellises of width 8."""
+    n_features = 100_000
+    rng = np.random.default_rng(0)
+    indices = (n_features * rng.random(n_values) ** 3).astype(np.int32)
+    rows = np.arange(n_labels + 1) * (n_values // n_labels)
+    X = csr_matrix((rng.random(n_values, np.float32), indices, rows), (n_labels, n_features))
+    X.sum_duplicates()
+    each = np.arange(n_labels + 1)
+    seconds = []
+    for seed in range(3):
+        start = time.process_time()
+        # Without training, which the estimator would do.
+        stats = LabelStats(n_labels, vectors=label_vectors(X, each, each[:-1], n_labels))
+        POLICIES["similarity"].initial(Trellis(n_labels, 8), 3, stats, np.random.RandomState(seed))
+        seconds.append(time.process_time() - start)
+    return seconds
+
+
+# Rounding: one model, stored in every way
+
+
+def rounding(options: argparse.Namespace) -> dict[str, Any]:
+    models: dict[str, dict[str, Any]] = {
+        "defaults": {},
+        "width 2": {"width": 2, "n_trellises": 1, "embedding_dim": 0},
+    }
+    result: dict[str, Any] = {"about": machine.description("numpy"), "sets": {}}
+    for name in options.sets:
+        train, test = datasets.train_and_test(name)
+        y, y_test = (datasets.targets(part, train.single_label) for part in (train, test))
+        result["sets"][name] = {
+            title: stored(fitted(train.X, y, **settings)[0], test.X, y_test)
+            for title, settings in models.items()
+        }
+    return result
+
+
+def stored(model: LTLSClassifier, X: Any, y: Any) -> dict[str, Any]:
+    """Return P@1 and bytes of a model for every type of number in its file."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.ltls")
+        for dtype in ("float32", "float16", "int8"):
+            model.save(path, dtype)
+            best = load(path, mmap=False).predict_topk(X, 1)[0]
+            found[dtype] = {"p1": precision_at_k(y, best), "bytes": path.stat().st_size}
+    return found
+
+
+# Threads: one trellis in training, so that threads can only share its mini-batches
+
+LARGE = 500_000  # rows: one epoch over more, since only batches and threads are compared
+BATCHES: dict[str, dict[str, Any]] = {
+    "one row after another": {"batch_size": 1, "n_jobs": 1},
+    "batches of 64, 1 thread": {"batch_size": 64, "n_jobs": 1},
+    "batches of 64, 2 threads": {"batch_size": 64, "n_jobs": 2},
+}
+
+
+def threads(options: argparse.Namespace) -> dict[str, Any]:
+    result: dict[str, Any] = {"about": machine.description(), "learning": {}, "predicting": {}}
+    for name in options.sets:
+        train, test = datasets.train_and_test(name)
+        result["learning"][name] = time_training(train, test)
+        if train.n_rows <= LARGE:
+            model, _ = fitted(train.X, datasets.targets(train, train.single_label))
+            result["predicting"][name] = time_prediction(model, test.X)
+        machine.say(f"{name}: {result['learning'][name]}")
+    return result
+
+
+def time_training(train: readers.Dataset, test: readers.Dataset) -> dict[str, dict[str, float]]:
+    """Return P@1 and seconds of every way to train a single trellis."""
+    y, y_test = (datasets.targets(part, train.single_label) for part in (train, test))
+    large = train.n_rows > LARGE
+    times: dict[str, list[float]] = {way: [] for way in BATCHES}
+    found = {}
+    for _ in range(1 if large else 3):
+        for way, settings in BATCHES.items():
+            epochs: Any = 1 if large else "auto"
+            start = time.perf_counter()
+            model, _ = fitted(train.X, y, n_trellises=1, embedding_dim=0, epochs=epochs, **settings)
+            times[way].append(time.perf_counter() - start)
+            found[way] = precision_at_k(y_test, model.predict_topk(test.X, 1)[0])
+    return {way: {"p1": found[way], "seconds": statistics.median(times[way])} for way in BATCHES}
+
+
+def time_prediction(model: LTLSClassifier, X: Any) -> dict[str, float]:
+    """Return how many times as fast two threads are, in one call and in calls of their own."""
+
+    def topk(n_jobs: int) -> object:
+        return model.set_params(n_jobs=n_jobs).predict_topk(X, 5)
+
+    one, two = (machine.seconds(lambda n=n: topk(n)) for n in (1, 2))
+    predictor = model.predictor(k=5)
+    row, rows = X[:1], X[:64]
+    return {
+        "a batch": one / two,
+        "a predictor, 1 row a call": speed_up(lambda: predictor(row), 20_000),
+        "a predictor, 64 rows a call": speed_up(lambda: predictor(rows), 2000),
+    }
+
+
+def speed_up(call: Callable[[], object], n_calls: int) -> float:
+    """Return the throughput of two threads that call, over that of one; medians in turn."""
+
+    def seconds(n_threads: int) -> float:
+        def work(_: int) -> None:
+            for _ in range(n_calls // n_threads):
+                call()
+
+        with ThreadPoolExecutor(n_threads) as pool:
+            start = time.perf_counter()
+            list(pool.map(work, range(n_threads)))
+            return time.perf_counter() - start
+
+    seconds(2)
+    return statistics.median(seconds(1) / seconds(2) for _ in range(5))
+
+
+# Tuning: the search sees training rows alone
+
+
+def tuning(options: argparse.Namespace) -> dict[str, Any]:
+    X, y = load_digits(return_X_y=True)
+    results = {"digits": tuned(X[:1300] / 16, y[:1300], X[1300:] / 16, y[1300:], options.seconds)}
+    for name in options.sets:
+        train, test = datasets.train_and_test(name)
+        y, y_test = (datasets.targets(part, train.single_label) for part in (train, test))
+        results[name] = tuned(train.X, y, test.X, y_test, options.seconds)
+        machine.say(f"{name}: {results[name]['tuned']:.4f}")
+    return {"about": machine.description("numpy", "scipy", "scikit-learn"), "results": results}
+
+
+def tuned(X: Any, y: Any, X_test: Any, y_test: Any, seconds: float) -> dict[str, Any]:
+    default, fit_seconds = fitted(X, y, n_jobs=1)
+    start = time.perf_counter()
+    model, tried = tune(X, y, seconds, random_state=0)
+    spent = time.perf_counter() - start
+    most = max(each["rows"] for each in tried)
+    scores = [each["score"] for each in tried if each["rows"] == most]
+    return {
+        "default": precision_at_1(default, X_test, y_test),
+        "default_held_out": scores[0],
+        "default_seconds": fit_seconds,
+        "tuned": precision_at_1(model, X_test, y_test),
+        "tuned_held_out": float(np.nanmax(scores)),
+        "tuning_seconds": spent,
+        "fits": len(tried),
+        "settings": {name: model.get_params()[name] for name in SEARCH_SPACE},
+    }
+
+
+# Any settings
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Read settings such as "width=8,assignment=learned"."""
+    settings: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         try:
@@ -32,33 +252,41 @@ def parsed(text: str) -> dict[str, object]:
     return settings
 
 
-def held_out_precision(name: str, settings: dict[str, object]) -> tuple[float, float]:
-    files = sets.find(Path(os.environ["LTLS_DATA"]), name)
-    if files is None:
-        raise SystemExit(f"{name} is not in the folder that LTLS_DATA names")
-    train = readers.read(files[0])
-    y = train.y if train.single_label else train.Y
-    order = np.random.default_rng(0).permutation(train.X.shape[0])
-    learned, judged = np.split(order, [len(order) * 4 // 5])
-    start = time.process_time()
-    model = LTLSClassifier(**{"random_state": 0, "n_jobs": -1, **settings})
-    model.fit(train.X[learned], y[learned])
-    seconds = time.process_time() - start
-    labels, _ = model.predict_topk(train.X[judged], 1)
-    return precision_at_k(y[judged], labels, 1), seconds
+def compare(options: argparse.Namespace) -> None:
+    rows = []
+    for text in ["", *options.settings]:
+        found = [held_out(name, 0, **parsed(text)) for name in options.sets]
+        cells = [text or "defaults", *(f"{precision:.4f}" for precision, _ in found)]
+        rows.append([*cells, f"{sum(seconds for _, seconds in found):.1f}"])
+    print("\n".join(machine.table(["settings", *options.sets, "processor seconds"], rows)))
+
+
+SETS = {
+    codebooks: ("bibtex", "stackex_cs", "debtags", "banking77", "icd10cm"),
+    rounding: ("bibtex", "stackex_cs", "debtags", "banking77", "icd10cm", "debsrc"),
+    threads: ("debtags", "icd10cm", "debfiles"),
+    tuning: ("bibtex", "stackex_cs", "banking77", "icd10cm"),
+    compare: ("bibtex", "stackex_cs", "banking77"),
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", nargs="+", default=["bibtex", "stackex_cs", "banking77"])
-    parser.add_argument("settings", nargs="*")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="name", required=True)
+    for command, names in SETS.items():
+        own = commands.add_parser(command.__name__)
+        own.set_defaults(run=command)
+        own.add_argument("--sets", nargs="+", default=names, metavar="SET")
+    commands.choices["tuning"].add_argument("--seconds", type=float, default=60)
+    commands.choices["compare"].add_argument("settings", nargs="*")
     options = parser.parse_args()
-    print("|", " | ".join(["settings", *options.sets, "processor seconds"]), "|")
-    print("|---" * (len(options.sets) + 2) + "|")
-    for text in ["", *options.settings]:
-        found = [held_out_precision(name, parsed(text)) for name in options.sets]
-        cells = [text or "defaults", *(f"{precision:.4f}" for precision, _ in found)]
-        print("|", " | ".join([*cells, f"{sum(seconds for _, seconds in found):.1f}"]), "|")
+    machine.data_folder()
+    result = options.run(options)
+    if result is not None:
+        print("\n".join(tables.TABLES[options.name](result)))
+        machine.write(options.name, result)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Replace the softmax of a network that is trained already, and train a little more.
+"""Replace the softmax layer of a trained network, and fine-tune.
 
-`TrellisSoftmax.from_linear` makes the codebook from the layer's rows, so that tokens with similar
-rows share edges, and fits the edges to those rows.
+`TrellisSoftmax.from_linear` builds the codebook from the layer's rows, so that tokens with similar
+rows share edges, and initialises the edge weights with a least-squares fit of the rows.
 
     python examples/replace_softmax.py
 """
@@ -22,22 +22,22 @@ CONTEXT = 4
 
 
 def rows(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tokens before every token, and the token."""
+    """Return the context of every token, and the token."""
     return ids.unfold(0, CONTEXT, 1)[:-1], ids[CONTEXT:]
 
 
 def train(
     loss: Callable[[Tensor, Tensor], Tensor],
-    weights: list[nn.Parameter],
+    parameters: list[nn.Parameter],
     data: tuple[Tensor, Tensor],
     steps: int,
-    rate: float,
+    lr: float,
 ) -> None:
-    optimizer = torch.optim.Adam(weights, lr=rate)
+    optimizer = torch.optim.Adam(parameters, lr=lr)
     for _ in range(steps):
-        some = torch.randint(len(data[0]), (256,))
+        batch = torch.randint(len(data[0]), (256,))
         optimizer.zero_grad()
-        loss(data[0][some], data[1][some]).backward()
+        loss(data[0][batch], data[1][batch]).backward()
         optimizer.step()
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     train_ids, test_ids, n_tokens = corpus(options.files)
-    known, held_out = rows(train_ids), rows(test_ids)
+    train_rows, test_rows = rows(train_ids), rows(test_ids)
     counts = torch.bincount(train_ids, minlength=n_tokens)
 
     body = nn.Sequential(
@@ -56,26 +56,28 @@ def main() -> None:
     )
     linear = nn.Linear(128, n_tokens)
 
-    def full(x: Tensor, y: Tensor) -> Tensor:
+    def full_loss(x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(linear(body(x)), y)
 
-    train(full, [*body.parameters(), *linear.parameters()], known, options.steps, 2e-3)
+    train(full_loss, [*body.parameters(), *linear.parameters()], train_rows, options.steps, 2e-3)
 
     head = TrellisSoftmax.from_linear(linear, width=8, counts=counts)
 
-    def trellis(x: Tensor, y: Tensor) -> Tensor:
+    def trellis_loss(x: Tensor, y: Tensor) -> Tensor:
         return head(body(x), y).loss
 
-    def say(name: str, layer: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def report(name: str, layer: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
         size = sum(parameter.numel() for parameter in layer.parameters())
         with torch.no_grad():
-            print(f"{name:<24} {size:>9,} parameters  held-out loss {loss(*held_out):.3f}")
+            print(f"{name:<24} {size:>9,} parameters  held-out loss {loss(*test_rows):.3f}")
 
-    say("nn.Linear", linear, full)
-    say("TrellisSoftmax, fitted", head, trellis)
-    # A trained network needs small steps, and fewer of them.
-    train(trellis, [*body.parameters(), *head.parameters()], known, options.steps // 2, 5e-4)
-    say("TrellisSoftmax, trained", head, trellis)
+    report("nn.Linear", linear, full_loss)
+    report("TrellisSoftmax, fitted", head, trellis_loss)
+    # Fine-tuning takes a smaller learning rate and fewer steps.
+    train(
+        trellis_loss, [*body.parameters(), *head.parameters()], train_rows, options.steps // 2, 5e-4
+    )
+    report("TrellisSoftmax, trained", head, trellis_loss)
 
 
 if __name__ == "__main__":

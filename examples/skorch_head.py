@@ -1,6 +1,6 @@
 """A network with a TrellisSoftmax as a scikit-learn estimator, through skorch.
 
-The head is skorch's criterion: a loss with parameters of its own, which are trained with the rest.
+The layer is skorch's criterion: a loss with parameters, which are trained with the module's.
 
     pip install skorch && python examples/skorch_head.py
 """
@@ -20,7 +20,7 @@ from ltls.torch import TrellisSoftmax
 
 
 class Body(nn.Module):
-    """Features in, a hidden vector out."""
+    """A hidden layer."""
 
     def __init__(self, n_features: int, n_hidden: int = 64) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Body(nn.Module):
 
 
 class Loss(TrellisSoftmax):
-    """The head as a criterion: skorch wants the loss alone."""
+    """The layer as a criterion, which returns the loss alone."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         """Return the loss."""
@@ -40,7 +40,7 @@ class Loss(TrellisSoftmax):
 
 
 class TrellisClassifier(NeuralNetClassifier):
-    """A network whose answers come from the head."""
+    """A network that predicts with its criterion."""
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label of every row."""

@@ -1,7 +1,7 @@
-"""Swap the softmax of a small transformer language model for a TrellisSoftmax.
+"""Replace the softmax of a small transformer language model by a TrellisSoftmax.
 
-Trains next-token prediction on files of Python's standard library, with each head for the same
-number of steps, and compares size, time and loss on files that were held out.
+Trains next-token prediction on files of Python's standard library, with every output layer for the
+same number of steps, and compares parameters, time and loss on held-out files.
 
     python examples/transformer_head.py --steps 300
 """
@@ -21,28 +21,28 @@ from torch.nn import functional as F  # noqa: N812
 
 from ltls.torch import TrellisSoftmax
 
-LENGTH = 64  # tokens that the model sees at a time
+LENGTH = 64  # context length in tokens
 
 
 class Transformer(nn.Module):
-    """A causal transformer: token ids in, one hidden vector for every position out."""
+    """A causal transformer: token ids to one hidden vector per position."""
 
     def __init__(self, n_tokens: int, size: int = 96, n_layers: int = 2) -> None:
         super().__init__()
         self.tokens = nn.Embedding(n_tokens, size)
-        self.places = nn.Embedding(LENGTH, size)
+        self.positions = nn.Embedding(LENGTH, size)
         layer = nn.TransformerEncoderLayer(size, 4, 4 * size, 0.0, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, n_layers)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the hidden vectors, shape (rows, length, size)."""
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], device=ids.device)
         return self.layers(x, mask, is_causal=True)
 
 
 class FullSoftmax(nn.Linear):
-    """What is to be replaced: a row of weights for every token."""
+    """The layer to replace: one row of weights per token."""
 
     def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross-entropy."""
@@ -50,7 +50,7 @@ class FullSoftmax(nn.Linear):
 
 
 class Trellis(TrellisSoftmax):
-    """The replacement; it is called with the target, as `nn.AdaptiveLogSoftmaxWithLoss` is."""
+    """The replacement; like `nn.AdaptiveLogSoftmaxWithLoss`, it is called with the target."""
 
     def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross-entropy."""
@@ -63,7 +63,7 @@ def tokens_of(path: Path) -> list[str]:
 
 
 def corpus(n_files: int) -> tuple[Tensor, Tensor, int]:
-    """Return ids of training and held-out tokens, the most frequent token having id 0."""
+    """Return training and held-out token ids, sorted by decreasing frequency, and their number."""
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:n_files]
     texts = [tokens_of(path) for path in files]
     counts = Counter(token for text in texts for token in text)
@@ -82,7 +82,7 @@ def windows(ids: Tensor, rows: int, generator: torch.Generator) -> tuple[Tensor,
 
 
 def train(head: nn.Module, train_ids: Tensor, test_ids: Tensor, steps: int) -> tuple[float, float]:
-    """Train a transformer with this head; return seconds and the held-out loss."""
+    """Train a transformer with this output layer; return seconds and the held-out loss."""
     torch.manual_seed(0)
     n_tokens = int(train_ids.max().item()) + 1
     body = Transformer(max(n_tokens, int(test_ids.max().item()) + 1))
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     options = parser.parse_args()
     train_ids, test_ids, n_tokens = corpus(options.files)
-    print(f"{len(train_ids):,} tokens to learn from, {n_tokens:,} different ones")
+    print(f"{len(train_ids):,} training tokens, a vocabulary of {n_tokens:,}")
     heads = {
         "nn.Linear": lambda: FullSoftmax(96, n_tokens),
         "TrellisSoftmax(width=8)": lambda: Trellis(96, n_tokens, width=8),

@@ -1,4 +1,4 @@
-"""Arguments as the engine wants them: checked integers and contiguous int64 arrays."""
+"""Arguments for the engine: validated integers and contiguous int64 arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def as_integer(
 
 
 def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> npt.NDArray[np.int64]:
-    """Return integers as a contiguous int64 array, copied only if they are something else."""
+    """Return integers as a contiguous int64 array, copied only if necessary."""
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
@@ -43,5 +43,5 @@ def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> npt.N
 
 
 def threads(n_jobs: int | None) -> int:
-    """Return `n_jobs` as the engine takes it: None is one thread, −1 all cores."""
+    """Return the engine's number of threads for `n_jobs`: None is one, −1 all cores."""
     return 1 if n_jobs is None else as_integer("n_jobs", n_jobs)

@@ -1,7 +1,7 @@
-"""Strings in, sparse features out: scikit-learn's n-gram counters, kept without pickle.
+"""TF-IDF of word and character n-grams, by scikit-learn's vectorizers, stored without pickle.
 
-Words and characters are counted apart and weighted by TF-IDF, so that each kind has rows of length
-1; side by side, the two are scaled to length 1 again.
+Word and character n-grams are weighted separately, each with rows of unit length; concatenated, the
+rows are scaled to unit length again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
-_WORD = r"(?u)\b\w+\b"  # scikit-learn's own leaves out words of one letter: "I", "5", "c"
+_WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
 
 
 @dataclass(frozen=True)
 class VectorizerSettings:
-    """How texts become features; see `TextClassifier`."""
+    """Hyperparameters of a `Vectorizer`; see `TextClassifier`."""
 
     ngram_range: tuple[int, int] | None
     char_ngram_range: tuple[int, int] | None
@@ -34,26 +34,26 @@ class VectorizerSettings:
 
     @property
     def kinds(self) -> dict[str, tuple[int, int]]:
-        """The n-grams that are counted, of words and of characters."""
+        """The n-gram ranges of words and characters, where they are used."""
         both = {"words": self.ngram_range, "characters": self.char_ngram_range}
         return {kind: each for kind, each in both.items() if each is not None}
 
 
 class Vectorizer:
-    """Turns texts into rows of TF-IDF weighted n-grams."""
+    """Converts texts to TF-IDF weighted n-grams."""
 
     def __init__(self, settings: VectorizerSettings) -> None:
         self.settings = settings
         self._parts: list[tuple[Any, TfidfTransformer]] = []
 
     def fit_transform(self, texts: Sequence[str]) -> csr_matrix:
-        """Learn the n-grams of texts and how frequent they are; return the texts' rows."""
+        """Learn vocabulary and document frequencies; return the rows of the texts."""
         self._parts, rows = [], []
         for kind in self.settings.kinds:
             counter, weights = self._counter(kind), self._weights()
             try:
                 counts = counter.fit_transform(texts)
-            except ValueError as error:  # scikit-learn's words are about vocabularies
+            except ValueError as error:  # "empty vocabulary" says nothing to users
                 raise ValueError(
                     f"no {kind} are left of the {len(texts)} texts: {error}; "
                     "is this the column of text, or min_df too high?"
@@ -63,7 +63,7 @@ class Vectorizer:
         return self._joined(rows)
 
     def transform(self, texts: Sequence[str]) -> csr_matrix:
-        """Return the rows of texts; n-grams that were not learned count for nothing."""
+        """Return the rows of texts; unknown n-grams are ignored."""
         parts = self._parts
         return self._joined(
             [weights.transform(counter.transform(texts)) for counter, weights in parts]
@@ -71,11 +71,11 @@ class Vectorizer:
 
     @property
     def n_features(self) -> int:
-        """How many features a row has."""
+        """The number of features."""
         return sum(len(weights.idf_) for _, weights in self._parts)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Return what `from_state` needs, as JSON and arrays."""
+        """Return a JSON description and tensors, for `from_state`."""
         tensors: dict[str, npt.NDArray[Any]] = {}
         for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
             tensors[f"{kind}.idf"] = np.asarray(weights.idf_, np.float64)
@@ -90,7 +90,7 @@ class Vectorizer:
     def from_state(
         cls, description: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]
     ) -> Vectorizer:
-        """Return the vectorizer that `state` told of."""
+        """Restore a vectorizer from its `state`."""
         known = {name: description[name] for name in VectorizerSettings.__dataclass_fields__}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
         self = cls(VectorizerSettings(**known))

@@ -1,7 +1,7 @@
-"""Checked files of tensors: safetensors with a description, checksums, and no pickle.
+"""Tensor files: safetensors with a JSON description and checksums.
 
-The file's metadata holds a description as JSON, a checksum of every tensor, and one of the whole
-header, which is checked whenever a file is opened. Model files and checkpoints are such files.
+The metadata of the file holds the description, a checksum of every tensor, and a checksum of the
+header, which is verified whenever a file is opened. Model files and checkpoints are tensor files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_HEADER = 100_000_000  # safetensors' own limit
 
 
 class ModelFileError(ValueError):
-    """A file is no model or checkpoint, is damaged, or comes from a newer version.
+    """A file is not a model or checkpoint, is damaged, or comes from a newer version.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file is for: its name in messages, its mark, and the newest version that is known."""
+    """A kind of tensor file: its name in messages, its format mark, and its newest version."""
 
     name: str
     mark: str
@@ -70,7 +70,7 @@ def write(
     tensors: dict[str, npt.NDArray[Any]],
     version: int | None = None,
 ) -> None:
-    """Write a file that appears whole or not at all; `version` is the oldest that can read it."""
+    """Write a file atomically; `version` is the oldest format version that can read it."""
     metadata = {
         "format": kind.mark,
         "format_version": str(kind.version if version is None else version),
@@ -92,7 +92,7 @@ def write(
 
 @contextmanager
 def damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever goes wrong inside a file that passed its checks into one kind of error."""
+    """Raise `ModelFileError` for any error while the contents of a file are decoded."""
     try:
         yield
     except ModelFileError:
@@ -102,7 +102,7 @@ def damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 class TensorFile:
-    """An open file whose header has been checked."""
+    """An open file with a verified header."""
 
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path = path
@@ -110,7 +110,7 @@ class TensorFile:
         foreign = ModelFileError(f"{path} is not a {kind.name} of ltls")
         if self.size < 10:
             raise ModelFileError(f"{foreign}, or is cut short")
-        # One map of the whole file: it stays the same file, whatever takes its place meanwhile.
+        # One map of the whole file, which stays valid if the file is replaced.
         self._bytes = np.memmap(path, np.uint8, "r").view(np.ndarray)
         self.size = len(self._bytes)
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
@@ -139,7 +139,7 @@ class TensorFile:
             self.description: dict[str, Any] = json.loads(self.metadata["model"])
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor, mapped from the file."""
+        """Return a tensor, memory-mapped from the file."""
         entry = self.tensors[name]
         begin, end = entry["data_offsets"]
         dtype = np.dtype(DTYPES[entry["dtype"]])
@@ -149,7 +149,7 @@ class TensorFile:
         return data.view(dtype).reshape(entry["shape"])
 
     def verify(self, names: list[str]) -> None:
-        """Check tensors against their checksums."""
+        """Verify the checksums of some tensors."""
         with damage_reported(self.path):
             expected = json.loads(self.metadata["sha256"])
             for name in names:
@@ -158,7 +158,7 @@ class TensorFile:
 
 
 def _seal(path: Path) -> None:
-    """Put the header in order, and its checksum into it."""
+    """Sort the header and add its checksum."""
     with path.open("r+b") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = _in_order(stream.read(length))
@@ -172,7 +172,7 @@ def _seal(path: Path) -> None:
 
 
 def _in_order(header: bytes) -> bytes:
-    """Sort the header's metadata: safetensors shuffles them, and equal models have equal files."""
+    """Sort the metadata, which safetensors shuffles: equal models must give equal files."""
     entries = json.loads(header)
     entries["__metadata__"] = dict(sorted(entries["__metadata__"].items()))
     ordered = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
@@ -180,13 +180,13 @@ def _in_order(header: bytes) -> bytes:
 
 
 def _around_checksum(header: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and after the header's own checksum."""
+    """Return the header before and after its own checksum."""
     before, name, after = header.rpartition(b'"header_sha256":"')
     return before + name, after[len(_NO_CHECKSUM) :]
 
 
 def _header_checksum(header: bytes, data_bytes: int) -> str:
-    """Return the checksum of a header, its own counted as zeros, and of the data's size."""
+    """Return the checksum of a header with its own checksum zeroed, and of the size of the data."""
     before, after = _around_checksum(header)
     blank = before + _NO_CHECKSUM.encode() + after
     return hashlib.sha256(blank + data_bytes.to_bytes(8, "little")).hexdigest()

@@ -1,4 +1,4 @@
-"""Shared-axis splits: paths for labels such that similar labels share edges."""
+"""Shared-axis splits: similar labels get paths that share edges."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def split_along_axes(trellis: Shape, axes: npt.NDArray[np.float64]) -> Ints:
     means the same wherever it is used. Every state takes as many labels as paths go through it.
     """
     paths = np.empty(len(axes), np.int64)
-    left = np.arange(len(axes))  # labels whose path goes on
-    part = np.zeros(len(axes), np.int64)  # which labels came the same way
+    left = np.arange(len(axes))  # labels whose path continues
+    part = np.zeros(len(axes), np.int64)  # groups of labels with the same prefix
     states_so_far = np.zeros(len(axes), np.int64)  # Σ state · width**slice
     first_path = 0
     for slice_, exits in enumerate(trellis.digits):
@@ -42,7 +42,7 @@ def split_along_axes(trellis: Shape, axes: npt.NDArray[np.float64]) -> Ints:
         starts = np.flatnonzero(np.diff(part, prepend=-1))
         counts = np.diff(np.append(starts, len(part)))
         rank = np.arange(len(part)) - np.repeat(starts, counts)
-        # Where there are fewer labels than paths, the labels spread over all of them.
+        # If there are fewer labels than paths, they are spread evenly.
         spread = np.repeat(sizes.sum() / counts, counts)
         place = np.minimum((rank * spread).astype(np.int64), sizes.sum() - 1)
         state = np.searchsorted(np.cumsum(sizes), place, side="right")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
+from sklearn.utils import check_random_state
 
 from ..core import _engine
 from ..core.arrays import as_int64, as_integer, threads
@@ -339,8 +340,6 @@ class Trellis:
         >>> len(set(paths.tolist())), np.exp(-log_probabilities[:2]).round()
         (22, array([22., 22.]))
         """
-        from sklearn.utils import check_random_state
-
         rows = self._rows(h)
         n = as_integer("n", n, at_least=1)
         if not temperature > 0:

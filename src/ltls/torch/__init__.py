@@ -1,15 +1,21 @@
-"""Trellises in torch: an output layer that replaces a huge softmax, and what it is made of.
+"""Trellises in PyTorch: an output layer that replaces a large softmax, and its building blocks.
 
-`TrellisSoftmax` is the layer. `functional` has the dynamic programs on tensors of edge scores:
-on a CPU by the compiled engine, on a GPU by fused Triton kernels.
+`TrellisSoftmax` is the layer. `functional` has the dynamic programs on tensors of edge scores: on a
+CPU they run on the compiled engine, on a GPU as fused Triton kernels.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import functional
-from . import operators
-from .export import from_classifier, to_classifier
 from .functional import log_partition, log_prob, marginals, path_scores, sample, topk, viterbi
 from .head import HeadOutput, TrellisSoftmax
 from .layout import Layout, make_layout
+
+if TYPE_CHECKING:
+    from .convert import from_classifier, to_classifier
 
 __all__ = [
     "HeadOutput",
@@ -21,10 +27,23 @@ __all__ = [
     "log_prob",
     "make_layout",
     "marginals",
-    "operators",
     "path_scores",
     "sample",
     "to_classifier",
     "topk",
     "viterbi",
 ]
+
+# `convert` needs the estimators and with them the compiled engine. It is imported on first use, so
+# that the layer also runs from source, on a GPU machine without the engine (PEP 562).
+_CONVERT = ("from_classifier", "to_classifier")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CONVERT:
+        return getattr(importlib.import_module(".convert", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,70 +1,102 @@
-"""From edge scores to the most probable labels: free paths skipped, mixtures exact."""
+"""Decoding: from edge scores to labels, for a single trellis or a gated mixture of several.
+
+Edge scores have shape (rows, n_trellises, n_edges). The gate holds the log-weights of a mixture,
+shape (rows, n_trellises), and is None for a single trellis.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from . import functional
+from .codebooks import LabelPaths
 from .layout import Layout
-from .operators import real_of
+from .ops.precision import accumulation_dtype
 
 
 def topk(
-    h: Tensor, gate: Tensor | None, layout: Layout, codebooks: Any, k: int
+    h: Tensor, gate: Tensor | None, layout: Layout, codebooks: Sequence[LabelPaths], k: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the k best labels of every row and their log-probabilities.
+    """Return the k most probable labels of every row and their log-probabilities, exactly.
 
     Parameters
     ----------
-    h : tensor of shape (rows, trellises, edges)
-    gate : tensor of shape (rows, trellises), optional
-        Log-weights of several trellises.
-    layout, codebooks
-        Of the trellises.
+    h : tensor of shape (rows, n_trellises, n_edges)
+    gate : tensor of shape (rows, n_trellises), optional
+    layout : Layout
+    codebooks : sequence of LabelPaths
+        One per trellis.
     k : int
         At most the number of labels.
     """
     if gate is None and codebooks[0].n_labels == layout.n_classes:
         paths, scores = functional.topk(h[:, 0], layout, k)
-        totals = functional.log_partition(h[:, 0], layout)
-        return codebooks[0].label_of(paths), scores - totals[:, None]
+        log_z = functional.log_partition(h[:, 0], layout)
+        return codebooks[0].label_of(paths), scores - log_z[:, None]
     if gate is None:
-        gate = h.new_zeros((len(h), 1), dtype=real_of(h))
+        gate = h.new_zeros((len(h), 1), dtype=accumulation_dtype(h))
     labels = torch.empty((len(h), k), dtype=torch.int64, device=h.device)
-    log_probs = torch.empty((len(h), k), dtype=real_of(h), device=h.device)
+    log_probs = torch.empty((len(h), k), dtype=accumulation_dtype(h), device=h.device)
     rows = torch.arange(len(h), device=h.device)
     n_paths = min(2 * k + 8, layout.n_classes)
     while len(rows):
-        found, values, certain = _search(h[rows], gate[rows], layout, codebooks, k, n_paths)
-        labels[rows[certain]], log_probs[rows[certain]] = found[certain], values[certain]
-        rows = rows[~certain]
+        found, values, exact = _search(h[rows], gate[rows], layout, codebooks, k, n_paths)
+        labels[rows[exact]], log_probs[rows[exact]] = found[exact], values[exact]
+        rows = rows[~exact]
         n_paths = min(4 * n_paths, layout.n_classes)
     return labels, log_probs
 
 
 def _search(
-    h: Tensor, gate: Tensor, layout: Layout, codebooks: Any, k: int, n_paths: int
+    h: Tensor,
+    gate: Tensor,
+    layout: Layout,
+    codebooks: Sequence[LabelPaths],
+    k: int,
+    n_paths: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Look among the best paths of every trellis; say in which rows nothing better is left.
+    """Rank the union of every trellis' best `n_paths` paths; report which rows are exact.
 
-    What no list holds has at most the last probability of each, so at most their gated sum.
+    A label outside the union has, in each trellis, at most the probability of that trellis' last
+    path. The gated sum of those bounds it: a row is exact if its k-th label reaches the bound.
     """
-    totals = functional.log_partition(h, layout)
+    log_z = functional.log_partition(h, layout)
     paths, scores = functional.topk(h, layout, n_paths)
-    bound = torch.logsumexp(gate + scores[..., -1] - totals, 1)
+    bound = torch.logsumexp(gate + scores[..., -1] - log_z, 1)
     found = [book.label_of(paths[:, r]) for r, book in enumerate(codebooks)]
     labels = torch.cat(found, 1).sort(1).values
-    repeated = torch.zeros_like(labels, dtype=torch.bool)
-    repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]
-    known = torch.stack([book.path_of(labels) for book in codebooks], 1)
-    each = functional.log_prob(h, known, layout)
-    log_probs = torch.logsumexp(each + gate[..., None], 1)
-    log_probs = log_probs.masked_fill(repeated | (labels < 0), -torch.inf)
-    values, places = log_probs.sort(dim=1, descending=True, stable=True)
-    values, best = values[:, :k], labels.gather(1, places[:, :k])
+    duplicate = torch.zeros_like(labels, dtype=torch.bool)
+    duplicate[:, 1:] = labels[:, 1:] == labels[:, :-1]
+    candidates = torch.stack([book.path_of(labels) for book in codebooks], 1)
+    per_trellis = functional.log_prob(h, candidates, layout)
+    log_probs = torch.logsumexp(per_trellis + gate[..., None], 1)
+    log_probs = log_probs.masked_fill(duplicate | (labels < 0), -torch.inf)
+    values, indices = log_probs.sort(dim=1, descending=True, stable=True)
+    values, best = values[:, :k], labels.gather(1, indices[:, :k])
     if n_paths == layout.n_classes:
         return best, values, torch.ones_like(bound, dtype=torch.bool)
     return best, values, values[:, -1] >= bound
+
+
+def sample(
+    h: Tensor,
+    gate: Tensor | None,
+    layout: Layout,
+    codebooks: Sequence[LabelPaths],
+    n: int,
+    temperature: float,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Draw n labels per row from their distribution, shape (rows, n); −1 for a free path.
+
+    A mixture draws a trellis from the gate, then a path of that trellis.
+    """
+    paths = functional.sample(h, layout, n, temperature, generator)
+    per_trellis = [book.label_of(paths[:, r]) for r, book in enumerate(codebooks)]
+    if gate is None:
+        return per_trellis[0]
+    component = torch.multinomial(gate.exp(), n, True, generator=generator)
+    return torch.stack(per_trellis, 1).gather(1, component[:, None])[:, 0]

@@ -1,61 +1,70 @@
-"""A first fit of a head to the rows of a softmax layer."""
+"""Least-squares fit of edge weights to the rows of a softmax layer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .codebooks import LabelPaths
 from .layout import Layout
 
-if TYPE_CHECKING:
-    from .head import TrellisSoftmax
-
-_RIDGE = 1e-6
-_LABELS_AT_A_TIME = 1 << 16
+_RIDGE = 1e-6  # relative to the mean of the diagonal
+_LABELS_PER_CHUNK = 1 << 16
 
 
 @torch.no_grad()
-def fit_rows(head: TrellisSoftmax, linear: nn.Linear, counts: Any = None) -> None:
-    """Set the edges' weights so that sums over paths are close to a layer's rows.
+def fit_edges(
+    layout: Layout, codebooks: Iterable[LabelPaths], linear: nn.Linear, counts: Any = None
+) -> Tensor:
+    """Return edge weights whose sums over paths approximate the rows of a linear layer.
 
-    The squares of the differences are weighed by `counts`, of which every label has one more, and
-    are the smallest possible in every trellis.
+    Every trellis is fitted on its own, by weighted least squares.
+
+    Parameters
+    ----------
+    layout : Layout
+    codebooks : iterable of LabelPaths
+        One per trellis.
+    linear : nn.Linear
+        The layer, with one row per label. Its bias, if any, is fitted as one more column.
+    counts : array of shape (n_labels,), optional
+        Label i has weight 1 + counts[i].
+
+    Returns
+    -------
+    weight : float64 tensor of shape (n_trellises * n_edges, in_features + bias)
     """
     rows = linear.weight.detach().to(torch.float64)
-    if linear.bias is not None and head.edges.bias is not None:
+    if linear.bias is not None:
         rows = torch.cat([rows, linear.bias.detach().to(torch.float64)[:, None]], 1)
     weights = torch.ones(len(rows), dtype=torch.float64, device=rows.device)
     if counts is not None:
         weights += torch.as_tensor(counts).to(weights)
+    weights /= weights.sum()
     labels = torch.arange(len(rows), device=rows.device)
-    fitted = torch.cat(
-        [
-            least_squares(head.layout, book.path_of(labels), rows, weights / weights.sum())
-            for book in head.codebooks
-        ]
+    return torch.cat(
+        [_least_squares(layout, book.path_of(labels), rows, weights) for book in codebooks]
     )
-    head.edges.weight.copy_(fitted[:, : head.in_features])
-    if head.edges.bias is not None:
-        head.edges.bias.copy_(fitted[:, -1] if linear.bias is not None else 0)
 
 
-def least_squares(layout: Layout, paths: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
-    """Return the edge vectors whose sums over paths are closest to rows: (n_edges, columns)."""
+def _least_squares(layout: Layout, paths: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+    """Solve the normal equations of one trellis, shape (n_edges, columns)."""
     n = layout.n_edges
-    together = rows.new_zeros(n * n)  # how often two edges are on the same path
-    target = rows.new_zeros((n + 1, rows.shape[1]))  # its last row takes what pads the paths
-    for part in torch.arange(len(paths), device=paths.device).split(_LABELS_AT_A_TIME):
-        edges = layout.path_edges(paths[part])
-        weight = weights[part]
+    gram = rows.new_zeros(n * n)  # weight of the labels whose path has both edges
+    target = rows.new_zeros((n + 1, rows.shape[1]))  # the last row absorbs the padding of paths
+    for chunk in torch.arange(len(paths), device=paths.device).split(_LABELS_PER_CHUNK):
+        edges = layout.path_edges(paths[chunk])
+        weight = weights[chunk]
         for i in range(edges.shape[1]):
-            target.index_add_(0, edges[:, i] % (n + 1), weight[:, None] * rows[part])
+            target.index_add_(0, edges[:, i] % (n + 1), weight[:, None] * rows[chunk])
             for j in range(edges.shape[1]):
                 both = (edges[:, i] >= 0) & (edges[:, j] >= 0)
                 pairs = (edges[:, i] * n + edges[:, j])[both]
-                together.index_add_(0, pairs, weight[both])
-    # Edges always come with others, so the equations have many solutions: take a small one.
-    square = together.view(n, n)
+                gram.index_add_(0, pairs, weight[both])
+    # Edges are linearly dependent and the Gram matrix is singular: the ridge picks one solution.
+    square = gram.view(n, n)
     square.diagonal().add_(_RIDGE * square.diagonal().mean())
     return torch.cholesky_solve(target[:n], torch.linalg.cholesky(square))

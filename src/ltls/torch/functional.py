@@ -1,9 +1,10 @@
-"""The trellis' dynamic programs on tensors of edge scores.
+"""The dynamic programs of the trellis on tensors of edge scores.
 
-All take edge scores `h` of shape (…, n_edges), of any float type, on any device; and a trellis:
-an `ltls.Trellis`, or `ltls.torch.make_layout(n_classes, width)`, which needs no compiled engine.
-On a CPU the compiled engine does the work, on a GPU fused Triton kernels; sums are kept in float32,
-in float64 for float64 scores. `log_partition`, `log_prob` and `path_scores` have gradients, once.
+Every function takes edge scores `h` of shape (…, n_edges), of any floating-point type, on any
+device, and a trellis: an `ltls.Trellis` or a `Layout` from `ltls.torch.make_layout(n_classes,
+width)`, which does not need the compiled engine. On a CPU the functions run on the compiled engine,
+on a GPU as fused Triton kernels. They accumulate in float32, or in float64 for float64 scores.
+`log_partition`, `log_prob` and `path_scores` are differentiable; double backward is not supported.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import operators
-from . import unfused
-from .layout import AnyTrellis, Layout, layout_of
-from .operators import real_of
+from .layout import AnyTrellis, layout_of
+from .ops import custom, reference
+from .ops.precision import accumulation_dtype
 
 
 def log_partition(h: Tensor, trellis: AnyTrellis) -> Tensor:
-    """Return the log of the sum over all paths of exp(score), shape (…).
+    """Return the logsumexp of the scores of all paths, shape (…).
 
-    Its gradient is the marginals.
+    Its gradient is the marginals of the edges.
 
     Examples
     --------
@@ -36,8 +36,8 @@ def log_partition(h: Tensor, trellis: AnyTrellis) -> Tensor:
     [11.0, 11.0]
     """
     rows = _rows(h, trellis)
-    _, totals = log_probs_and_totals(rows, _no_paths(rows), trellis)
-    return totals.reshape(h.shape[:-1])
+    _, log_z = log_prob_and_partition(rows, _no_paths(rows), trellis)
+    return log_z.reshape(h.shape[:-1])
 
 
 def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
@@ -47,7 +47,7 @@ def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     ----------
     h : tensor of shape (…, n_edges)
     paths : int64 tensor of shape (…) or (…, k)
-        A path of −1 scores 0 and has no gradient; one that does not exist scores NaN.
+        Path −1 scores 0 and has no gradient; a path out of range scores NaN.
     trellis : Trellis or Layout
 
     Returns
@@ -60,11 +60,11 @@ def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     >>> from ltls import Trellis
     >>> from ltls.torch import path_scores
     >>> h = torch.zeros(19)
-    >>> path_scores(h + 1, torch.tensor(21), Trellis(22)).item()  # its number of edges
+    >>> path_scores(h + 1, torch.tensor(21), Trellis(22)).item()  # the path has 6 edges
     6.0
     """
     rows, per_row = _rows(h, trellis), _paths_of_rows(paths, h)
-    scores = unfused.path_scores(rows.to(real_of(rows)), per_row, layout_of(trellis))
+    scores = reference.path_scores(rows.to(accumulation_dtype(rows)), per_row, layout_of(trellis))
     return scores.reshape(paths.shape)
 
 
@@ -75,7 +75,8 @@ def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     ----------
     h : tensor of shape (…, n_edges)
     paths : int64 tensor of shape (…) or (…, k)
-        A path of −1 has 0 and no gradient.
+        Path −1 has log-probability 0 and no gradient. A path out of range is an error on a CPU
+        and has log-probability NaN on a GPU.
     trellis : Trellis or Layout
 
     Returns
@@ -92,13 +93,13 @@ def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
     22
     """
     per_row = _paths_of_rows(paths, h)
-    return log_probs_and_totals(_rows(h, trellis), per_row, trellis)[0].reshape(paths.shape)
+    return log_prob_and_partition(_rows(h, trellis), per_row, trellis)[0].reshape(paths.shape)
 
 
 def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
-    """Return the probability that a path drawn by exp(score) uses each edge, in the shape of h.
+    """Return the marginal probability of every edge under the softmax over paths, in h's shape.
 
-    It has no gradient.
+    The result is detached from the graph.
 
     Examples
     --------
@@ -110,22 +111,22 @@ def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
     [11.0, 11.0]
     """
     rows = _rows(h, trellis).detach()
-    rows = rows.to(real_of(rows))
-    if not operators.is_fused(rows, trellis):
-        return unfused.marginals(rows, layout_of(trellis)).reshape(h.shape)
+    rows = rows.to(accumulation_dtype(rows))
+    if not custom.is_fused(rows, trellis):
+        return reference.marginals(rows, layout_of(trellis)).reshape(h.shape)
     paths = _no_paths(rows)
     size = trellis.n_classes, trellis.width
-    none, totals, values = operators.log_probs(rows, paths, *size)
-    ones = torch.ones_like(totals)
-    grad = operators.log_probs_backward(rows, paths, totals, values, none, ones, *size)
+    none, log_z, alpha = custom.log_probs(rows, paths, *size)
+    ones = torch.ones_like(log_z)
+    grad = custom.log_probs_backward(rows, paths, log_z, alpha, none, ones, *size)
     return grad.reshape(h.shape)
 
 
 def viterbi(h: Tensor, trellis: AnyTrellis) -> tuple[Tensor, Tensor]:
     """Return the best path and its score, each of shape (…).
 
-    Ties go to the smaller path. Where every path is forbidden: −1 and −inf. The score has no
-    gradient; that of `path_scores(h, path, trellis)` is the path's edges.
+    Ties go to the smaller path. If every path scores −inf, the result is path −1 and score −inf.
+    The score is detached from the graph; `path_scores(h, path, trellis)` is differentiable.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def viterbi(h: Tensor, trellis: AnyTrellis) -> tuple[Tensor, Tensor]:
     >>> from ltls.torch import viterbi
     >>> h = torch.zeros(19)
     >>> path, score = viterbi(h, Trellis(22))
-    >>> path.item(), score.item()  # all are equal: the first
+    >>> path.item(), score.item()  # all paths tie: the smallest wins
     (0, 0.0)
     """
     paths, scores = topk(h, trellis, 1)
@@ -144,8 +145,8 @@ def viterbi(h: Tensor, trellis: AnyTrellis) -> tuple[Tensor, Tensor]:
 def topk(h: Tensor, trellis: AnyTrellis, k: int) -> tuple[Tensor, Tensor]:
     """Return the k best paths and their scores, best first, each of shape (…, k).
 
-    No more than n_classes are returned. Ties go to the smaller path. Where fewer than k paths are
-    allowed, the rest is −1 with −inf. The scores have no gradient.
+    `k` is reduced to n_classes if it is larger. Ties go to the smaller path. If fewer than k paths
+    have a finite score, the rest is path −1 with score −inf. Scores are detached from the graph.
 
     Examples
     --------
@@ -159,10 +160,10 @@ def topk(h: Tensor, trellis: AnyTrellis, k: int) -> tuple[Tensor, Tensor]:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     rows, k = _rows(h, trellis).detach(), min(k, trellis.n_classes)
-    if operators.is_fused(rows, trellis):
-        paths, scores = operators.topk(rows, k, trellis.n_classes, trellis.width)
+    if custom.is_fused(rows, trellis):
+        paths, scores = custom.topk(rows, k, trellis.n_classes, trellis.width)
     else:
-        paths, scores = unfused.topk(rows.to(real_of(rows)), layout_of(trellis), k)
+        paths, scores = reference.topk(rows.to(accumulation_dtype(rows)), layout_of(trellis), k)
     shape = (*h.shape[:-1], k)
     return paths.reshape(shape), scores.reshape(shape)
 
@@ -174,25 +175,25 @@ def sample(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw paths with probability proportional to exp(score / temperature), exactly.
+    """Draw exact samples of paths, with probability proportional to exp(score / temperature).
 
-    The forward values say how much reaches every state; a path is drawn from the sink back to the
-    source, one slice at a time.
+    Forward filtering, backward sampling: O(log n_classes) per sample.
 
     Parameters
     ----------
     h : tensor of shape (…, n_edges)
     trellis : Trellis or Layout
     n : int
-        How many for each row, independent of each other.
+        Number of independent samples per row.
     temperature : float
-        Above 0.
+        Scores are divided by it; must be greater than 0.
     generator : torch.Generator, optional
-        Of random numbers, on the device of h.
+        Pseudorandom number generator, on the device of h.
 
     Returns
     -------
     paths : int64 tensor of shape (…, n)
+        −1 in rows where every path scores −inf.
 
     Examples
     --------
@@ -206,61 +207,34 @@ def sample(
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
     if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}")
+        raise ValueError(f"temperature must be greater than 0, got {temperature}")
     rows = _rows(h, trellis).detach()
-    paths = _sample(rows.to(real_of(rows)) / temperature, layout_of(trellis), n, generator)
+    scaled = rows.to(accumulation_dtype(rows)) / temperature
+    paths = reference.sample(scaled, layout_of(trellis), n, generator)
     return paths.reshape(*h.shape[:-1], n)
 
 
-def _sample(h: Tensor, layout: Layout, n: int, generator: torch.Generator | None) -> Tensor:
-    if layout.n_slices == 0:
-        return torch.zeros((len(h), n), dtype=torch.int64, device=h.device)
-    values = unfused.forward_values(h, layout)
-
-    def draw(logits: Tensor) -> Tensor:
-        """Choose along axis 1 by exp(logit): whose exponential clock rings first."""
-        clocks = torch.empty_like(logits).exponential_(generator=generator)
-        return (logits - clocks.log()).argmax(1)
-
-    exits = unfused.exit_values(h, values, layout)
-    chosen = draw(exits[:, :, None].expand(-1, -1, n))
-    last = torch.zeros_like(chosen)
-    state, first = chosen, torch.zeros_like(chosen)
-    before = 0
-    for i, digit in enumerate(layout.digits):
-        here = (chosen >= before) & (chosen < before + digit)
-        last = torch.where(here, i, last)
-        state = torch.where(here, chosen - before, state)
-        first = torch.where(here, layout.first_path[i], first)
-        before += digit
-    rest = torch.zeros_like(chosen)
-    for i in range(layout.n_slices, 0, -1):
-        on = i <= last
-        to = torch.where(on, state, 0)[:, None].expand(-1, layout.width, -1)
-        previous = draw(values[i - 1][:, :, None] + layout.block(h, i).gather(2, to))
-        rest = torch.where(on, rest + state * layout.width**i, rest)
-        state = torch.where(on, previous, state)
-    paths = first + rest + state
-    return torch.where(exits.amax(1, keepdim=True) > -torch.inf, paths, -1)
-
-
-def log_probs_and_totals(
+def log_prob_and_partition(
     h: Tensor, paths: Tensor, trellis: AnyTrellis, fused: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities of paths (rows, k) and the log-partitions (rows,)."""
-    if fused and operators.is_fused(h, trellis):
-        log_probs, totals, _ = operators.log_probs(h, paths, trellis.n_classes, trellis.width)
-        return log_probs, totals
-    h, layout = h.to(real_of(h)), layout_of(trellis)
-    totals = unfused.log_partition(h, layout)
-    log_probs = unfused.path_scores(h, paths, layout) - totals[:, None]
-    return torch.where(paths < 0, 0, log_probs), totals
+    """Return the log-probabilities of paths, (rows, k), and the log-partitions, (rows,).
+
+    This is what a training step computes, in one pass. With ``fused=False`` it runs on plain torch
+    operations, which support double backward.
+    """
+    if fused and custom.is_fused(h, trellis):
+        log_probs, log_z, _ = custom.log_probs(h, paths, trellis.n_classes, trellis.width)
+        return log_probs, log_z
+    h, layout = h.to(accumulation_dtype(h)), layout_of(trellis)
+    log_z = reference.log_partition(h, layout)
+    log_probs = reference.path_scores(h, paths, layout) - log_z[:, None]
+    return torch.where(paths < 0, 0, log_probs), log_z
 
 
 def _rows(h: Tensor, trellis: AnyTrellis) -> Tensor:
     n = trellis.n_edges
     if not h.is_floating_point():
-        raise TypeError(f"h must hold floating-point numbers, got {h.dtype}")
+        raise TypeError(f"h must have a floating-point dtype, got {h.dtype}")
     if h.dim() == 0 or h.shape[-1] != n:
         raise ValueError(
             f"h must have shape (…, {n}) for {trellis.n_classes} classes and width "

@@ -1,4 +1,4 @@
-"""TrellisSoftmax: an output layer for very many classes, of logarithmic size and time."""
+"""TrellisSoftmax: an output layer for very many classes, logarithmic in size and time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arrays import as_integer
-from . import decoding
-from . import functional
-from .assignment import assign
+from . import decoding, functional
+from .codebooks import make_codebooks
+from .fitting import fit_edges
 from .layout import make_layout
-from .operators import real_of
+from .ops.precision import accumulation_dtype
 
 _REDUCTIONS = ("mean", "sum", "none")
 
 
 class HeadOutput(NamedTuple):
-    """What `TrellisSoftmax` returns, as `nn.AdaptiveLogSoftmaxWithLoss` does.
+    """The output of `TrellisSoftmax`, with the fields of `nn.AdaptiveLogSoftmaxWithLoss`'s output.
 
-    Examples
-    --------
-    >>> import torch
-    >>> from ltls.torch import TrellisSoftmax
-    >>> head = TrellisSoftmax(8, 1000, width=4)
-    >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
-    >>> output, loss = head(x, target)
-    >>> bool(torch.isclose(loss, -output.mean()))
-    True
+    Attributes
+    ----------
+    output : Tensor
+        The log-probability of the target of every row.
+    loss : Tensor
+        The reduced negative log-likelihood.
     """
 
     output: Tensor
@@ -38,54 +35,58 @@ class HeadOutput(NamedTuple):
 class TrellisSoftmax(nn.Module):
     """A softmax over very many classes, with O(log n_classes) parameters, memory and time.
 
-    Every class is a path through a trellis. A linear layer scores the edges, a class' score is the
-    sum over its path, and dynamic programming normalises over all classes exactly. It takes the
-    place of `nn.Linear` and `nn.CrossEntropyLoss`, or of `nn.AdaptiveLogSoftmaxWithLoss`.
+    Every class is a path through a trellis. A linear layer scores the edges, the logit of a class
+    is the sum of its path's edge scores, and dynamic programming normalises exactly over all
+    classes. The layer replaces `nn.Linear` followed by `nn.CrossEntropyLoss`, or
+    `nn.AdaptiveLogSoftmaxWithLoss`.
 
     Parameters
     ----------
     in_features : int
-        The size of an input vector.
+        Size of each input vector.
     n_classes : int
-        The number of classes, from 2 to 2**62.
+        Number of classes, from 2 to 2**62.
     width : int, default=32
-        States per slice of a trellis: 2 makes the smallest head, a wider one is more accurate.
-        A GPU has fused kernels for widths up to 64.
+        States per slice of a trellis. 2 gives the smallest layer; wider is more accurate. The
+        fused GPU kernels support widths up to 64.
     n_trellises : int, default=1
-        Several trellises, each with its own codebook, make a mixture: a gate, linear in the input,
-        weighs their probabilities.
+        Number of trellises, each with its own codebook. Several form a mixture: their
+        probabilities are weighted by a softmax gate, linear in the input.
     assignment : {"frequency", "random", "similarity"} or a codebook, default="frequency"
-        Which path each class gets. "frequency" gives frequent classes short paths. "random" needs
-        no memory. "similarity" lets classes with similar `label_features` share edges; with
-        `counts`, among classes of similar frequency. A codebook is an `ltls.TableCodebook`, an
-        `ltls.RandomCodebook` or the path of every class; several trellises take a list.
+        How classes are assigned to paths. "frequency": frequent classes get short paths.
+        "random": a keyed permutation, which stores no table. "similarity": classes with similar
+        `label_features` share edges; with `counts`, frequent classes still get short paths. A
+        codebook is an `ltls.TableCodebook`, an `ltls.RandomCodebook` or an integer array with the
+        path of every class; pass a list of them for several trellises.
     counts : array of shape (n_classes,), optional
-        How frequent each class is. None means that classes are sorted, the most frequent first.
+        Number of training examples per class. If None, classes are assumed to be sorted by
+        decreasing frequency, as in `nn.AdaptiveLogSoftmaxWithLoss`.
     label_features : array of shape (n_classes, n_features), optional
-        A vector for every class, such as its row of another softmax layer or its embedding.
+        A vector per class, such as its embedding or its row of a trained softmax layer. Required
+        by assignment="similarity".
     bias : bool, default=True
-        Whether the linear layer has a bias.
+        Whether the linear layer of the edge scores has a bias.
     reduction : {"mean", "sum", "none"}, default="mean"
-        What the loss is of the rows' losses.
+        How per-row losses are reduced.
     ignore_index : int, default=-100
-        A target that counts for nothing.
+        Target value to ignore: it contributes neither to the loss nor to the gradient.
     label_smoothing : float, default=0.0
-        The part of the target's probability that is spread over all classes, exactly. For one
-        trellis without free paths.
+        Amount of smoothing, as in `nn.CrossEntropyLoss`. Requires n_trellises=1 and a codebook
+        without free paths.
     unit_length : bool, default=False
-        Whether to scale inputs to length 1 first.
+        Whether to scale every input vector to Euclidean length 1.
     fused : bool, default=True
-        Whether to use the compiled engine and GPU kernels. Otherwise plain torch operations are
-        used, which are slower and can be differentiated more than once.
-    device, dtype
-        Of the parameters.
+        Whether to use the compiled engine and the fused GPU kernels. False uses plain torch
+        operations, which are slower but support double backward.
+    device, dtype : optional
+        Device and type of the parameters.
 
     Notes
     -----
-    The training step never waits for the GPU, so it can be captured in a CUDA graph. On a CPU a
-    target out of range or an input that is not finite is an error; on a GPU the loss becomes NaN.
-    Tables of codebooks are buffers: `DistributedDataParallel` need not send them at every step,
-    `broadcast_buffers=False` spares that.
+    A training step does not synchronise with the GPU, so it can be captured in a CUDA graph. For
+    the same reason a target out of range or a non-finite input raises an error on a CPU only; on a
+    GPU the loss becomes NaN. Codebook tables are buffers: pass `broadcast_buffers=False` to
+    `DistributedDataParallel` to avoid broadcasting them in every forward pass.
 
     Examples
     --------
@@ -97,9 +98,16 @@ class TrellisSoftmax(nn.Module):
     >>> output, loss = head(torch.randn(4, 64), torch.tensor([0, 1, 5, 999_999]))
     >>> output.shape, loss.shape
     (torch.Size([4]), torch.Size([]))
-    >>> labels, log_probabilities = head.topk(torch.randn(4, 64), 3)
-    >>> labels.shape
-    torch.Size([4, 3])
+    >>> loss.backward()
+
+    >>> x = torch.randn(4, 64)
+    >>> labels, log_probs = head.topk(x, 3)
+    >>> bool(torch.allclose(log_probs, head.log_prob(x, labels), atol=1e-4))
+    True
+    >>> bool((head.predict(x) == labels[:, 0]).all())
+    True
+    >>> head.sample(x, 5).shape
+    torch.Size([4, 5])
     """
 
     def __init__(
@@ -130,7 +138,7 @@ class TrellisSoftmax(nn.Module):
             raise ValueError(f"reduction must be one of {_REDUCTIONS}, got {reduction!r}")
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing must be between 0 and 1, got {label_smoothing}")
-        books = assign(assignment, n_classes, width, n_trellises, counts, label_features)
+        books = make_codebooks(assignment, n_classes, width, n_trellises, counts, label_features)
         self.in_features = in_features
         self.n_classes = n_classes
         self.n_trellises = n_trellises
@@ -147,9 +155,8 @@ class TrellisSoftmax(nn.Module):
         if label_smoothing:
             if n_trellises > 1 or self.layout.n_classes > n_classes:
                 raise ValueError(
-                    "label_smoothing needs one trellis without free paths, got "
-                    f"{n_trellises} trellises of {self.layout.n_classes} paths for {n_classes} "
-                    "classes"
+                    "label_smoothing requires one trellis without free paths, got n_trellises="
+                    f"{n_trellises}, {self.layout.n_classes} paths and {n_classes} classes"
                 )
             zeros = torch.zeros(self.layout.n_edges, dtype=torch.float64, device="cpu")
             uniform = functional.marginals(zeros, self.layout).to(torch.float32)
@@ -161,59 +168,60 @@ class TrellisSoftmax(nn.Module):
         return self.layout.width
 
     def extra_repr(self) -> str:
-        """Say how large it is."""
+        """Return the sizes."""
         return (
             f"in_features={self.in_features}, n_classes={self.n_classes}, width={self.width}, "
             f"n_trellises={self.n_trellises}, n_edges={self.layout.n_edges}"
         )
 
     def forward(self, input: Tensor, target: Tensor) -> HeadOutput:  # noqa: A002
-        """Return the target's log-probability of every row, and the loss.
+        """Return the log-probability of every target, and the loss.
 
         Parameters
         ----------
         input : tensor of shape (…, in_features)
-        target : integer tensor of shape (…); of shape (…, L) for several labels a row
-            Labels, or `ignore_index`. Where rows have different numbers of labels, the rest is
-            `ignore_index`; a row's log-probability is the mean over its labels.
+        target : integer tensor of shape (…) or (…, L)
+            Class indices or `ignore_index`. With L targets per row, the log-probability of the row
+            is the mean over those that are not `ignore_index`, which serves as padding.
 
         Returns
         -------
         output : tensor of shape (…)
-            0 where the target is ignored.
+            0 where the target is `ignore_index`.
         loss : tensor
-            Its negative, with label smoothing if asked for; the mean over all rows that are not
-            ignored, their sum, or of every row.
+            The negative log-likelihood with label smoothing, reduced as `reduction` says; "mean"
+            averages over the rows that are not ignored. Of shape (…) for "none".
 
         Examples
         --------
         >>> import torch
         >>> from ltls.torch import TrellisSoftmax
         >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
+        >>> x, target = torch.randn(4, 8), torch.tensor([0, 1, -100, 999])
         >>> output, loss = head(x, target)
-        >>> loss.backward()
-        >>> head.edges.weight.grad.shape == head.edges.weight.shape
+        >>> output[2].item()
+        0.0
+        >>> bool(torch.isclose(loss, -output.sum() / 3))
         True
         """
         paths = self._paths(input, target)
         h, gate = self._rows(input)
-        log_probs, totals = self._log_probs(h, gate, paths)
+        log_probs, log_z = self._log_probs(h, gate, paths)
         first = paths if gate is None else paths[:: self.n_trellises]
-        ignored = first.clamp(max=0)  # −1 where a target is, else 0
+        ignored = first.clamp(max=0)  # −1 where the target is ignored, else 0
         if gate is not None:
             log_probs = torch.where(ignored < 0, 0, log_probs)
         if target.dim() == input.dim():
-            n_labels = (ignored + 1).sum(1, keepdim=True)
-            log_probs = log_probs.sum(1, keepdim=True) / n_labels.clamp(min=1)
-            ignored = n_labels.clamp(max=1) - 1
-        gain = log_probs
+            n_targets = (ignored + 1).sum(1, keepdim=True)
+            log_probs = log_probs.sum(1, keepdim=True) / n_targets.clamp(min=1)
+            ignored = n_targets.clamp(max=1) - 1
+        smoothed = log_probs
         if self.label_smoothing:
-            uniform = (h.to(totals.dtype) * self.uniform).sum(1) - totals
-            gain = torch.lerp(log_probs, uniform[:, None], self.label_smoothing)
-        # Every row has one column: torch's own kernel ignores and reduces, in one launch.
+            uniform = (h.to(log_z.dtype) * self.uniform).sum(1) - log_z
+            smoothed = torch.lerp(log_probs, uniform[:, None], self.label_smoothing)
+        # With one column per row, class 0 or ignored, nll_loss masks and reduces in one launch.
         loss = nn.functional.nll_loss(
-            gain, ignored.squeeze(1), ignore_index=-1, reduction=self.reduction
+            smoothed, ignored.squeeze(1), ignore_index=-1, reduction=self.reduction
         )
         batch = input.shape[:-1]
         return HeadOutput(
@@ -221,65 +229,37 @@ class TrellisSoftmax(nn.Module):
         )
 
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Return the scores of all edges, shape (…, n_trellises, n_edges).
-
-        Examples
-        --------
-        >>> import torch
-        >>> from ltls.torch import TrellisSoftmax
-        >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
-        >>> head.edge_scores(x).shape == (5, 1, head.layout.n_edges)
-        True
-        """
+        """Return the edge scores, shape (…, n_trellises, n_edges)."""
         return self._edges(input).unflatten(-1, (self.n_trellises, self.layout.n_edges))
 
     def log_prob(self, input: Tensor, target: Tensor | None = None) -> Tensor:  # noqa: A002
-        """Return the log-probabilities of labels.
+        """Return log-probabilities of classes.
 
         Parameters
         ----------
         input : tensor of shape (…, in_features)
         target : integer tensor of shape (…) or (…, k), optional
-            None is all labels, which costs O(n_classes).
+            Class indices. None means all classes, which takes O(n_classes) time and memory.
 
         Returns
         -------
-        log_prob : tensor of the shape of `target`
+        log_prob : tensor of the shape of `target`, or (…, n_classes)
             0 where the target is `ignore_index`.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from ltls.torch import TrellisSoftmax
-        >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
-        >>> bool(torch.isclose(head.log_prob(x).exp().sum(1), torch.ones(5), atol=1e-4).all())
-        True
         """
         if target is None:
-            every = torch.arange(self.n_classes, device=input.device)
-            target = every.expand(*input.shape[:-1], -1)
+            classes = torch.arange(self.n_classes, device=input.device)
+            target = classes.expand(*input.shape[:-1], -1)
         paths = self._paths(input, target)
         log_probs, _ = self._log_probs(*self._rows(input), paths)
         ignored = paths[:: self.n_trellises] < 0
         return torch.where(ignored, 0, log_probs).reshape(target.shape)
 
     def topk(self, input: Tensor, k: int) -> tuple[Tensor, Tensor]:  # noqa: A002
-        """Return the k most probable labels and their log-probabilities, best first.
+        """Return the k most probable classes and their log-probabilities, best first.
 
-        Both have shape (…, k), with k at most n_classes; they are exact for mixtures too. The
-        log-probabilities have no gradient; those of `log_prob(input, labels)` have.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from ltls.torch import TrellisSoftmax
-        >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
-        >>> labels, log_probabilities = head.topk(x, 3)
-        >>> bool(torch.allclose(log_probabilities, head.log_prob(x, labels), atol=1e-5))
-        True
+        Both have shape (…, k); k is reduced to n_classes if it is larger. The search is exact, for
+        mixtures too. The log-probabilities are detached from the graph; `log_prob(input, labels)`
+        is differentiable.
         """
         k = min(as_integer("k", k, at_least=1), self.n_classes)
         with torch.no_grad():
@@ -290,17 +270,7 @@ class TrellisSoftmax(nn.Module):
         return labels.reshape(shape), log_probs.reshape(shape)
 
     def predict(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Return the most probable label of every row, shape (…).
-
-        Examples
-        --------
-        >>> import torch
-        >>> from ltls.torch import TrellisSoftmax
-        >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
-        >>> bool((head.predict(x) == head.log_prob(x).argmax(1)).all())
-        True
-        """
+        """Return the most probable class of every row, shape (…)."""
         return self.topk(input, 1)[0][..., 0]
 
     def sample(
@@ -310,30 +280,22 @@ class TrellisSoftmax(nn.Module):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Draw labels from their distribution, exactly.
+        """Draw exact samples from the distribution over classes.
 
         Parameters
         ----------
         input : tensor of shape (…, in_features)
         n : int, default=1
-            How many for each row.
+            Number of independent samples per row.
         temperature : float, default=1.0
-            By which scores are divided; other than 1 for one trellis only.
+            The logits are divided by it. A mixture supports only 1.
         generator : torch.Generator, optional
+            Pseudorandom number generator, on the device of the input.
 
         Returns
         -------
         labels : int64 tensor of shape (…, n)
-            −1 for a free path of a codebook that has some: a label not known yet.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from ltls.torch import TrellisSoftmax
-        >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(5, 8), torch.tensor([0, 1, 5, 99, 999])
-        >>> head.sample(x, 3).shape
-        torch.Size([5, 3])
+            −1 for a free path, if the codebook has any.
         """
         if temperature != 1 and self.n_trellises > 1:
             raise ValueError(
@@ -342,30 +304,33 @@ class TrellisSoftmax(nn.Module):
             )
         with torch.no_grad():
             h, gate = self._rows(input)
-            paths = functional.sample(h, self.layout, n, temperature, generator)
-            paths = paths.unflatten(0, (-1, self.n_trellises))
-            each = [book.label_of(paths[:, r]) for r, book in enumerate(self.codebooks)]
-            labels = each[0]
-            if gate is not None:
-                which = torch.multinomial(gate.exp(), n, True, generator=generator)
-                labels = torch.stack(each, 1).gather(1, which[:, None])[:, 0]
+            h = h.unflatten(0, (-1, self.n_trellises))
+            labels = decoding.sample(
+                h, gate, self.layout, self.codebooks, n, temperature, generator
+            )
         return labels.reshape(*input.shape[:-1], n)
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, width: int = 32, **options: Any) -> TrellisSoftmax:
-        """Make a head in place of the `nn.Linear` of a softmax in a trained network.
+        """Replace the output layer of a trained network.
 
-        The codebook comes from the layer's rows, where similar ones share edges, and the edges'
-        weights are the least-squares fit of those rows. Training should go on from there.
+        Classes with similar rows share edges, and the edge weights are a least-squares fit of the
+        rows. Fine-tune the network afterwards.
 
         Parameters
         ----------
         linear : nn.Linear
-            With a row for every class.
+            The output layer, with one row per class.
         width : int, default=32
+            States per slice.
         **options
-            Other parameters of `TrellisSoftmax`. `assignment` is "similarity" of the rows if not
-            given; `counts` also weigh the fit.
+            Other parameters of `TrellisSoftmax`. `assignment` defaults to "similarity" with the
+            rows as `label_features`; `counts` also weight the fit.
+
+        Returns
+        -------
+        head : TrellisSoftmax
+            On the device and with the dtype of `linear`.
 
         Examples
         --------
@@ -374,14 +339,16 @@ class TrellisSoftmax(nn.Module):
         >>> TrellisSoftmax.from_linear(nn.Linear(16, 1000), width=4).n_classes
         1000
         """
-        from .fitting import fit_rows
-
         options = {"assignment": "similarity", "bias": linear.bias is not None, **options}
         if options["assignment"] == "similarity":
             options.setdefault("label_features", linear.weight)
         where = {"device": linear.weight.device, "dtype": linear.weight.dtype}
         head = cls(linear.in_features, linear.out_features, width, **{**where, **options})
-        fit_rows(head, linear, options.get("counts"))
+        fitted = fit_edges(head.layout, head.codebooks, linear, options.get("counts"))
+        with torch.no_grad():
+            head.edges.weight.copy_(fitted[:, : linear.in_features])
+            if head.edges.bias is not None:
+                head.edges.bias.copy_(fitted[:, -1] if linear.bias is not None else 0)
         return head
 
     def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -390,10 +357,10 @@ class TrellisSoftmax(nn.Module):
         return self.edges(input)
 
     def _rows(self, input: Tensor) -> tuple[Tensor, Tensor | None]:  # noqa: A002
-        """Return edge scores (rows · trellises, edges), and several trellises' log-weights.
+        """Return edge scores (rows · trellises, edges) and, for a mixture, the log-weights.
 
-        What changes no shape is left out, here and below: even a view takes the host longer than a
-        kernel takes the GPU, once forward and once back.
+        Reshapes that change nothing are skipped, here and below: dispatching even a view, forward
+        and backward, takes the host longer than a kernel takes the GPU.
         """
         if input.shape[-1:] != (self.in_features,):
             raise ValueError(
@@ -405,13 +372,13 @@ class TrellisSoftmax(nn.Module):
             return h, None
         gate = self.gate(rows)
         h = h.reshape(-1, self.layout.n_edges)
-        return h, torch.log_softmax(gate.to(real_of(gate)), -1)
+        return h, torch.log_softmax(gate.to(accumulation_dtype(gate)), -1)
 
     def _paths(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Return the targets' paths (rows · trellises, k), −1 where they are ignored."""
+        """Return the paths of the targets, (rows · trellises, k), −1 where they are ignored."""
         batch = input.shape[:-1]
         if target.is_floating_point() or target.dtype == torch.bool:
-            raise TypeError(f"target must hold integers, got {target.dtype}")
+            raise TypeError(f"target must have an integer dtype, got {target.dtype}")
         if target.shape[: len(batch)] != batch or target.dim() > len(batch) + 1:
             raise ValueError(
                 f"target must have shape {tuple(batch)} or {(*batch, 'L')}, got "
@@ -419,23 +386,23 @@ class TrellisSoftmax(nn.Module):
             )
         k = target.shape[-1] if target.dim() > len(batch) else 1
         labels = target.to(torch.int64).reshape(batch.numel(), k)
-        each = [book.path_of(labels, self.ignore_index) for book in self.codebooks]
-        unknown = self.layout.n_classes
+        paths = [book.path_of(labels, self.ignore_index) for book in self.codebooks]
+        out_of_range = self.layout.n_classes
         checked = labels.device.type == "cpu" and not torch.compiler.is_compiling()
-        if checked and labels.numel() and each[0].max() == unknown:
+        if checked and labels.numel() and paths[0].max() == out_of_range:
             raise ValueError(
-                f"target must hold labels from 0 to {self.n_classes - 1} or ignore_index "
-                f"({self.ignore_index}), got {labels[each[0] == unknown][0].item()}"
+                f"target must be a class index from 0 to {self.n_classes - 1} or ignore_index "
+                f"({self.ignore_index}), got {labels[paths[0] == out_of_range][0].item()}"
             )
-        return each[0] if self.gate is None else torch.stack(each, 1).flatten(0, 1)
+        return paths[0] if self.gate is None else torch.stack(paths, 1).flatten(0, 1)
 
     def _log_probs(self, h: Tensor, gate: Tensor | None, paths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the paths' log-probabilities, (rows, k), and every trellis' log-partition.
+        """Return log-probabilities, (rows, k), and log-partitions, (rows · trellises,).
 
-        Paths of −1 have 0, or so close to it as the weights of a gate add up to 1.
+        Path −1 has log-probability 0, up to rounding in a mixture.
         """
-        log_probs, totals = functional.log_probs_and_totals(h, paths, self.layout, self.fused)
+        log_probs, log_z = functional.log_prob_and_partition(h, paths, self.layout, self.fused)
         if gate is not None:
-            of_trellises = log_probs.reshape(*gate.shape, paths.shape[1])
-            log_probs = torch.logsumexp(of_trellises + gate[:, :, None], 1)
-        return log_probs, totals
+            per_trellis = log_probs.reshape(*gate.shape, paths.shape[1])
+            log_probs = torch.logsumexp(per_trellis + gate[:, :, None], 1)
+        return log_probs, log_z

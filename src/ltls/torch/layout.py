@@ -1,7 +1,7 @@
-"""Where the edges of a trellis lie, and which edges a path has, as tensor operations.
+"""The edge numbering of a trellis, and the edges of its paths as tensor operations.
 
-The compiled engine knows the same; here it is in the form that a training step on a GPU needs, and
-it works where the engine is not installed.
+This is the same numbering as the compiled engine's, in Python and torch: it runs on a GPU without
+host synchronisation, and where the engine is not installed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ..structure.trellis import Trellis
 
-AnyTrellis: TypeAlias = "Trellis | Layout"  # what says which trellis is meant
+AnyTrellis: TypeAlias = "Trellis | Layout"
 
 
 @dataclass(frozen=True)
 class Layout:
     """The edge blocks of the trellis of `n_classes` paths over slices of `width` states.
 
-    Slice `n_slices` stands for the auxiliary vertices: it has `digits[-1]` states, and all of them
-    leave. Made by `layout_of`.
+    Slice `n_slices` is the auxiliary vertices: it has `digits[-1]` states, which all have an exit
+    to the sink. Use `make_layout` or `layout_of` to create one.
     """
 
     n_classes: int
     width: int
-    digits: tuple[int, ...]  # of n_classes in base width: how many states of a slice leave
-    first_path: tuple[int, ...]  # the smallest path that leaves each slice
+    digits: tuple[int, ...]  # n_classes in base width: the number of exits of each slice
+    first_path: tuple[int, ...]  # the smallest path that exits from each slice
     exit_edge: tuple[int, ...]  # the first edge from each slice to the sink
     n_edges: int
 
@@ -53,18 +53,18 @@ class Layout:
         return self.width + (i - 1) * self.width**2
 
     def block(self, h: Tensor, i: int) -> Tensor:
-        """Return the scores of the edges from slice i − 1 to slice i: (rows, from, to)."""
+        """Return the scores of the edges from slice i − 1 to slice i, shape (rows, from, to)."""
         first, columns = self.transition(i), self.states(i)
         return h[:, first : first + self.width * columns].unflatten(1, (self.width, columns))
 
     def exits(self, h: Tensor, i: int) -> Tensor:
-        """Return the scores of the edges from slice i to the sink: (rows, states that leave)."""
+        """Return the scores of the edges from slice i to the sink, shape (rows, digits[i])."""
         return h[:, self.exit_edge[i] : self.exit_edge[i] + self.digits[i]]
 
     def path_edges(self, paths: Tensor) -> Tensor:
         """Return the edges of paths, from source to sink, on a new last axis, padded with −1.
 
-        There is nothing in it that a GPU would have to wait for. A negative path has no edges.
+        A negative path has no edges. Nothing here synchronises with the GPU.
         """
         last = torch.zeros_like(paths)
         first = torch.zeros_like(paths)
@@ -99,7 +99,14 @@ def layout_of(trellis: AnyTrellis) -> Layout:
 
 @lru_cache(maxsize=256)
 def make_layout(n_classes: int, width: int) -> Layout:
-    """Return the layout of the trellis of this size."""
+    """Return the layout of the trellis with `n_classes` paths and `width` states per slice.
+
+    Examples
+    --------
+    >>> from ltls.torch import make_layout
+    >>> make_layout(22, 2).n_edges
+    19
+    """
     if not 1 <= n_classes <= 2**62:
         raise ValueError(f"n_classes must be between 1 and 2**62, got {n_classes}")
     if width < 2 and n_classes > 1:

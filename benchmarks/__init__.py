@@ -1,0 +1,18 @@
+"""Where the figures of the README and of docs/results come from.
+
+Each of these runs from the top of the repository, with --help for its options:
+
+    python -m benchmarks.accuracy             ltls beside its peers: P@k, size, time (hours)
+    python -m benchmarks.speed                training, prediction, latency, memory beside its peers
+    python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, threads, ...
+    python -m benchmarks.tasks NAME           two whole tasks: raw text, the demo
+    python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
+    python -m benchmarks.paper                the paper's tables with the paper's settings
+    python -m benchmarks.deep_head.step       a training step of an output layer, on a GPU
+    python -m benchmarks.deep_head.next_token the next token by a network, on a GPU
+    python -m benchmarks.deep_head.omniglot   handwritten characters by networks, on a GPU
+    python -m benchmarks.pages                puts what is stored into docs/results
+
+What was measured is kept as JSON in benchmarks/results. Those that need data sets look for them in
+the folder that the environment variable LTLS_DATA names.
+"""

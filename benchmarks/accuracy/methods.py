@@ -1,0 +1,96 @@
+"""Who takes part in the comparison of accuracy: peers and ours, with which settings, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SEEDS = 5
+LARGE = 100_000  # rows of a set on which a peer runs once: hours are saved, and runs differ little
+# One-vs-all takes time with rows × labels, and 8 bytes for every feature of every label.
+MOST_ROWS_TIMES_LABELS = 3 * 10**8
+
+
+@dataclass(frozen=True)
+class Method:
+    """A contender with its settings.
+
+    Parameters
+    ----------
+    name, title : str
+        What files and tables call it.
+    contender : str
+        Its class in contender.py, and for a peer the name of its environment.
+    settings : dict
+        Handed to the contender.
+    seeds : int
+        How many runs: of ours each with another `random_state`, of peers whose own random numbers
+        differ each time, and once for those that always give the same.
+    labels : {"any", "single", "multi"}
+        The sets it is for: those of one label a row, those of several.
+    as_small_as : str
+        The peer whose model's size is the size budget.
+    """
+
+    name: str
+    title: str
+    contender: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    seeds: int = 1
+    labels: str = "any"
+    as_small_as: str = ""
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is not ours."""
+        return self.contender != "ltls"
+
+    def is_for(self, single_label: bool) -> bool:
+        """Say whether the method learns one label a row, or several."""
+        return self.labels in ("any", "single" if single_label else "multi")
+
+    def runs(self, n_rows: int) -> int:
+        """Return how many runs a set of so many training rows gets."""
+        return 1 if self.is_peer and n_rows > LARGE else self.seeds
+
+    def refuses(self, n_rows: int, n_labels: int) -> str:
+        """Say why a data set is too large for this method, or nothing."""
+        if self.contender == "linearsvc" and n_rows * n_labels > MOST_ROWS_TIMES_LABELS:
+            return f"rows × labels is {n_rows * n_labels:.1e}"
+        return ""
+
+
+PEERS = (
+    Method("omikuji", "omikuji", "omikuji", seeds=SEEDS),
+    Method("napkinxc", "napkinXC PLT", "napkinxc", seeds=SEEDS),
+    Method("pecos", "PECOS XR-Linear", "pecos"),
+    Method("linearsvc", "one-vs-all LinearSVC", "linearsvc"),
+    Method("lomtree", "LOMtree", "vowpalwabbit", {"arguments": []}, labels="single"),
+    Method(
+        "lomtree5",
+        "LOMtree, 5 passes, 24 bits",
+        "vowpalwabbit",
+        {"arguments": ["-b", "24", "--passes", "5", "-c", "-k", "--holdout_off"]},
+        labels="single",
+    ),
+    Method("fastxml", "FastXML", "fastxml", labels="multi"),
+)
+OURS = (
+    Method("paper", "`presets.paper()`", "ltls", {"preset": "paper", "epochs": 5}, SEEDS),
+    Method("default", "`LTLSClassifier()`", "ltls", {}, SEEDS),
+    Method("tuned", "`ltls.tuning.tune`, one minute", "ltls", {"tune_seconds": 60}, 1),
+    Method("no_reranker", "`LTLSClassifier(embedding_dim=0)`", "ltls", {"embedding_dim": 0}, SEEDS),
+    *(
+        Method(
+            f"size_of_{peer.name}",
+            f"`LTLSClassifier(size_budget=…)`, as small as {peer.title}",
+            "ltls",
+            {"dtype": "int8"},
+            SEEDS,
+            labels=peer.labels,
+            as_small_as=peer.name,
+        )
+        for peer in PEERS
+    ),
+)
+METHODS = {method.name: method for method in (*PEERS, *OURS)}

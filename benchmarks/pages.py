@@ -1,0 +1,226 @@
+"""Put what is stored in benchmarks/results into the pages of docs/results, and draw their figures.
+
+    python -m benchmarks.pages
+
+People write the pages; a table goes between two comments that name it, as in
+
+    <!-- table: growth -->
+    <!-- end -->
+
+and is drawn anew by this script. It measures nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, tables
+from benchmarks.accuracy import report, results
+
+DOCS = machine.ROOT / "docs"
+PAGES = [DOCS / "results.md", *sorted((DOCS / "results").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# The file that a table is drawn from, where it is not the table's own name.
+STORED = {
+    "prediction": "speed",
+    "training": "speed",
+    "torch_struct": "programs",
+    "threads_predicting": "threads",
+    "paper_baselines": "paper",
+    "paper_orders": "paper",
+    "step_time": "deep_head_step",
+    "step_memory": "deep_head_step",
+    "step_top5": "deep_head_step",
+    "next_token": "deep_head_next_token",
+    "omniglot": "deep_head_omniglot",
+}
+OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {
+    "tools": report.tools_table,
+    "p1": report.p1_table,
+    "size": report.size_table,
+    "sets": report.set_sections,
+}
+
+
+def drawn(name: str) -> list[str]:
+    """Return the lines of a table, its caption last."""
+    if name in OF_ACCURACY:
+        known = results.read_all()
+        return [*OF_ACCURACY[name](known), "", *report.source(known)]
+    lines: list[str] = getattr(tables, name)(machine.read(STORED.get(name, name)))
+    return lines
+
+
+def filled(page: str) -> str:
+    """Return a page with all its tables drawn anew."""
+
+    def block(match: re.Match[str]) -> str:
+        return "\n".join([match[1], *drawn(match[2]), "", match[3]])
+
+    return BLOCK.sub(block, page)
+
+
+# Figures. The colours are Okabe and Ito's, which colour-blind readers can tell apart; shapes and
+# labels say the same.
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+PURPLE, SKY = "#CC79A7", "#56B4E9"
+STYLE = {
+    "svg.hashsalt": "ltls",  # the same file for the same figures
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e3e3",
+    "axes.axisbelow": True,
+    "savefig.facecolor": "white",
+}
+OURS = ("size_of_napkinxc", "size_of_omikuji", "default")  # from small to large
+PEER_MARKS = {
+    "omikuji": (ORANGE, "s"),
+    "napkinxc": (GREEN, "^"),
+    "pecos": (RED, "D"),
+    "linearsvc": (PURPLE, "v"),
+}
+# Where a label stands beside its mark: points to the right, points up, alignment.
+ABOVE, LEFT, RIGHT = (0, 10, "center"), (-10, -4, "right"), (10, -4, "left")
+LABELS = {
+    "bytes": {
+        "default": ABOVE,
+        "size_of_omikuji": (8, -14, "left"),
+        "size_of_napkinxc": RIGHT,
+        "omikuji": ABOVE,
+        "napkinxc": LEFT,
+        "pecos": ABOVE,
+        "linearsvc": LEFT,
+    },
+    "predict": {
+        "default": ABOVE,
+        "size_of_omikuji": (10, -9, "left"),
+        "size_of_napkinxc": (10, -9, "left"),
+        "omikuji": ABOVE,
+        "napkinxc": RIGHT,
+        "pecos": RIGHT,
+        "linearsvc": RIGHT,
+    },
+}
+
+
+def overview_figure(plt: Any) -> Any:
+    """Mean P@1 of every tool against the size of its file and the time of prediction."""
+    found = report.averages(results.read_all())
+    names = {**report.NAMES, "default": "ltls, defaults"}
+    for method in ("size_of_omikuji", "size_of_napkinxc"):
+        names[method] = f"ltls, {found[method]['bytes'] / 1e6:.1f} MB"
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
+    panels = [
+        ("bytes", 1e-6, "model file [MB]", (1, 2, 5, 10, 20, 50)),
+        ("predict", 1.0, "prediction [µs of processor time per row]", (10, 20, 50, 100, 200)),
+    ]
+    for ax, (cost, scale, words, ticks) in zip(axes, panels, strict=True):
+        ours = [found[method] for method in OURS]
+        x, y = [of[cost] * scale for of in ours], [of["p1"] for of in ours]
+        ax.plot(x, y, "o-", color=BLUE, markersize=9, linewidth=1.6)
+        for method, (colour, mark) in PEER_MARKS.items():
+            of = found[method]
+            ax.plot(of[cost] * scale, of["p1"], mark, color=colour, markersize=10)
+        for method, (right, up, align) in LABELS[cost].items():
+            place = (found[method][cost] * scale, found[method]["p1"])
+            weight = "bold" if method in OURS else "normal"
+            where = {"textcoords": "offset points", "ha": align}
+            ax.annotate(names[method], place, (right, up), weight=weight, **where)
+        ax.set(xscale="log", xlabel=f"{words}; left is better")
+        ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
+        ax.minorticks_off()
+        ax.margins(x=0.2, y=0.15)
+    axes[0].set_ylabel("mean P@1; up is better")
+    return figure
+
+
+def scale_figure(plt: Any) -> Any:
+    """Time against the number of classes: dynamic programs, then training and prediction."""
+    programs, growth = machine.read("programs"), machine.read("growth")["series"]["C"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    colours = {2: (BLUE, "o"), 8: (ORANGE, "s"), 32: (GREEN, "^")}
+    for width, (colour, mark) in colours.items():
+        rows = [row for row in programs["growth"] if row["width"] == width]
+        for program, line, title in (("viterbi", "-", "best path"), ("topk 5", "--", "best 5")):
+            times = [row[program] / 1000 for row in rows]
+            label = f"width {width}, {title}"
+            x = [row["C"] for row in rows]
+            left.plot(x, times, line, marker=mark, color=colour, markersize=5, label=label)
+    left.set(xscale="log", ylim=(0, None), xlabel="classes", ylabel="µs per row")
+    left.set_title("Decoding one row of edge scores", loc="left")
+    left.legend(fontsize=9)
+    series = {
+        "training step": (BLUE, "o"),
+        "prediction, k = 1": (ORANGE, "s"),
+        "prediction, k = 5": (GREEN, "^"),
+    }
+    for name, (colour, mark) in series.items():
+        x, y = [row["C"] for row in growth], [row[name] for row in growth]
+        right.plot(x, y, "-", marker=mark, color=colour, markersize=5, label=name)
+    right.set(xscale="log", ylim=(0, None), xlabel="classes", ylabel="µs per row")
+    right.set_title("A model of width 2, rows of 50 non-zeros", loc="left")
+    right.legend(fontsize=9)
+    for ax in (left, right):
+        ax.minorticks_off()
+    return figure
+
+
+def deep_head_figure(plt: Any) -> Any:
+    """Time and memory of a training step of an output layer against the number of classes."""
+    rows = [row for row in machine.read("deep_head_step")["rows"] if row["in_features"] == 512]
+    heads = {
+        "nn.Linear + cross_entropy": ("nn.Linear", GREY, "v"),
+        "cut-cross-entropy, bf16": ("cut-cross-entropy, bf16", PURPLE, "D"),
+        "AdaptiveLogSoftmaxWithLoss": ("AdaptiveLogSoftmaxWithLoss", ORANGE, "s"),
+        "TrellisSoftmax, width 32": ("TrellisSoftmax, width 32", SKY, "o"),
+        "TrellisSoftmax, width 8": ("TrellisSoftmax, width 8", BLUE, "o"),
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
+    panels = [("step ms", 1.0, "training step [ms]"), ("memory", 1e-6, "peak memory [MB]")]
+    for ax, (key, scale, words) in zip(axes, panels, strict=True):
+        for head, (title, colour, mark) in heads.items():
+            points = sorted(
+                (r["C"], r[key] * scale) for r in rows if r["head"] == head and key in r
+            )
+            x, y = zip(*points, strict=True)
+            ax.plot(x, y, "-", marker=mark, color=colour, markersize=6, label=title)
+        ax.set(xscale="log", yscale="log", xlabel="classes", ylabel=words)
+        ax.minorticks_off()
+        ax.yaxis.set_major_formatter("{x:,g}")
+    handles, titles = axes[0].get_legend_handles_labels()
+    figure.legend(handles, titles, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+FIGURES = {"overview": overview_figure, "scale": scale_figure, "deep_head": deep_head_figure}
+
+
+def draw(folder: Path, form: str = "svg") -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        for name, make in FIGURES.items():
+            figure = make(plt)
+            metadata = {"Date": None} if form == "svg" else {}
+            figure.savefig(folder / f"{name}.{form}", metadata=metadata, dpi=110)
+            plt.close(figure)
+
+
+def main() -> None:
+    for page in PAGES:
+        page.write_text(filled(page.read_text("utf-8")), "utf-8")
+    draw(DOCS / "results")
+
+
+if __name__ == "__main__":
+    main()

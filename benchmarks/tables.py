@@ -1,0 +1,381 @@
+"""The tables of what is stored in benchmarks/results, but for the comparison of accuracy.
+
+Every function takes a stored result and returns lines of Markdown; the last is the caption.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.machine import source, table
+
+Result = dict[str, Any]
+WIDTH2 = "`LTLSClassifier(width=2, n_trellises=1, embedding_dim=0)`"
+TOOLS = {
+    "default": "`LTLSClassifier()`",
+    "width2": "ltls, one trellis of width 2",
+    "omikuji": "omikuji",
+    "napkinxc": "napkinXC",
+    "pecos": "PECOS",
+}
+
+
+def captioned(lines: list[str], result: Result) -> list[str]:
+    return [*lines, "", source(result["about"])]
+
+
+def power(n: int) -> str:
+    """Write a power of ten as one."""
+    exponent = round(math.log10(n))
+    return "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(exponent))
+
+
+# Speed and scale
+
+
+def speed_rows(result: Result, cells: Callable[[Result], list[str]]) -> list[list[str]]:
+    return [
+        [name, title, *cells(of[tool])]
+        for name, of in result["sets"].items()
+        for tool, title in TOOLS.items()
+        if tool in of and "not_run" not in of[tool]
+    ]
+
+
+def prediction(result: Result) -> list[str]:
+    def cells(r: Result) -> list[str]:
+        batches = [r[f"{cores}_seconds"] / r["test_rows"] for cores in ("one_core", "two_cores")]
+        return [f"{1e6 * x:,.1f}" for x in (*batches, r["p50_seconds"], r["p99_seconds"])]
+
+    heads = ["data set", "tool", "batch, 1 core", "batch, 2 cores", "one row, median", "99 %"]
+    return captioned(table(heads, speed_rows(result, cells), 2), result)
+
+
+def training(result: Result) -> list[str]:
+    def cells(r: Result) -> list[str]:
+        return [
+            f"{r['train_rows'] / r['train_seconds']:,.0f}",
+            f"{r['peak_bytes'] / 1e6:,.0f}",
+            f"{r['model_bytes'] / 1e6:,.1f}",
+            f"{1e3 * r['load_seconds']:,.1f}",
+        ]
+
+    heads = ["data set", "tool", "rows/s", "peak memory [MB]", "file [MB]", "load and predict [ms]"]
+    return captioned(table(heads, speed_rows(result, cells), 2), result)
+
+
+def speed(result: Result) -> list[str]:
+    return [*prediction(result), "", *training(result)]
+
+
+def programs(result: Result) -> list[str]:
+    names = {"viterbi": "best path", "topk 5": "best 5", "log_partition": "log-partition"}
+    names["marginals"] = "marginals"
+    rows = [
+        [
+            str(row["width"]),
+            power(row["C"]),
+            f"{row['edges']:,}",
+            *(f"{row[p]:,.0f}" for p in names),
+        ]
+        for row in result["growth"]
+        if row["C"] in (10**3, 10**6, 10**9, 10**12)
+    ]
+    return captioned(table(["width", "classes", "edges", *names.values()], rows, 0), result)
+
+
+def torch_struct(result: Result) -> list[str]:
+    peer, rows = result["torch_struct"], []
+    for name in ("viterbi", "log-partition and marginals"):
+        ours, theirs = peer[f"{name}, ltls"], peer[f"{name}, torch-struct"]
+        rows.append([name, f"{ours:,.0f}", f"{theirs:,.0f}", f"{theirs / ours:.0f}"])
+    heads = ["", "ltls [ns/row]", "torch-struct [ns/row]", "times as fast"]
+    return captioned(table(heads, rows), result)
+
+
+def growth(result: Result) -> list[str]:
+    series = ["training step", *(f"prediction, k = {k}" for k in (1, 5, 50))]
+    rows = [
+        [
+            power(row["C"]),
+            str(row["edges"]),
+            *(f"{row[name]:.2f}" for name in series),
+            f"{row['model bytes'] / 1e6:.1f}",
+        ]
+        for row in result["series"]["C"]
+    ]
+    return captioned(table(["classes", "edges", *series, "model [MB]"], rows, 0), result)
+
+
+def rows(result: Result) -> list[str]:
+    cells = [
+        [f"{fit['rows']:,}", f"{fit['seconds']:.1f}", f"{fit['rows'] / fit['seconds']:,.0f}"]
+        for fit in result["fits"]
+    ]
+    return captioned(table(["rows", "processor time [s]", "rows/s"], cells, 0), result)
+
+
+def readers(result: Result) -> list[str]:
+    rows = []
+    for row in result["files"]:
+        peer, one, two = row["seconds"].values()
+        megabytes = row["size"] / 1e6
+        cells = [f"{seconds:.2f}" for seconds in (peer, one, two)]
+        name = f"{row['data']} ({megabytes:,.0f} MB)"
+        rows.append([name, f"{row['values']:,}", *cells, f"{peer / one:.0f} and {peer / two:.0f}"])
+    heads = ["file", "values", "scikit-learn [s]", "ltls, 1 thread [s]", "2 threads [s]"]
+    return captioned(table([*heads, "times as fast"], rows), result)
+
+
+def threads(result: Result) -> list[str]:
+    rows = []
+    for name, ways in result["learning"].items():
+        first = next(iter(ways.values()))
+        for way, r in ways.items():
+            faster = first["seconds"] / r["seconds"]
+            cells = [f"{r['p1']:.4f}", f"{r['seconds']:.2f}", f"{faster:.2f}"]
+            rows.append([name, way, *cells])
+    heads = ["data set", "training", "P@1", "seconds", "times as fast"]
+    return captioned(table(heads, rows, 2), result)
+
+
+def threads_predicting(result: Result) -> list[str]:
+    ways = list(next(iter(result["predicting"].values()), {}))
+    rows = [[name, *(f"{r[way]:.2f}" for way in ways)] for name, r in result["predicting"].items()]
+    return captioned(table(["data set", *ways], rows), result)
+
+
+# Accuracy
+
+
+def rounding(result: Result) -> list[str]:
+    dtypes, rows = ("float32", "float16", "int8"), []
+    for name, models in result["sets"].items():
+        for model, found in models.items():
+            cells = [f"{found[d]['p1']:.4f}, {found[d]['bytes'] / 1e6:.1f} MB" for d in dtypes]
+            rows.append([name, model, *cells])
+    return captioned(table(["data set", "model", *dtypes], rows, 2), result)
+
+
+def codebooks(result: Result) -> list[str]:
+    policies = ("random", "similarity", "learned")
+    found = {
+        (r["set"], r["width"], r["n_trellises"], r["codebook"]): statistics.mean(r["precisions"])
+        for r in result["results"]
+    }
+    shapes = dict.fromkeys(key[:3] for key in found)
+    rows = [
+        [name, f"{width} × {n}", *(f"{found[name, width, n, policy]:.4f}" for policy in policies)]
+        for name, width, n in shapes
+    ]
+    return captioned(table(["data set", "width × trellises", *policies], rows, 2), result)
+
+
+def tuning(result: Result) -> list[str]:
+    rows = [
+        [name, f"{of['default']:.4f}", f"{of['tuned']:.4f}", str(of["fits"])]
+        for name, of in result["results"].items()
+    ]
+    return captioned(table(["data set", "defaults", "tuned", "fits in a minute"], rows), result)
+
+
+def text(result: Result) -> list[str]:
+    own, peer = result["TextClassifier"], result["LinearSVC"]
+    p = own["precision"]
+    spread = f"{statistics.mean(p):.4f} ({min(p):.4f}–{max(p):.4f})"
+    rows = [
+        ["`TextClassifier()`, 5 seeds", spread, f"{statistics.median(own['train_s']):.1f}"],
+        [
+            "`LinearSVC()` on the same features",
+            f"{peer['precision']:.4f}",
+            f"{peer['train_s']:.1f}",
+        ],
+    ]
+    rows[0] += [f"{own['int8_bytes'] / 1e6:.0f}"]
+    rows[1] += ["–"]
+    heads = ["model", "P@1", "training [s]", "file, int8 [MB]"]
+    return captioned(table(heads, rows), result)
+
+
+def demo(result: Result) -> list[str]:
+    rows = [
+        [
+            f"ltls, width {row['width']}",
+            f"{row['precision']:.3f}",
+            f"{row['recall']:.3f}",
+            f"{row['train_s']:.1f}",
+            f"{row['predict_us']:.1f}",
+            f"{row['bytes'] / 1e6:.1f}",
+        ]
+        for row in sorted(result["models"], key=lambda row: row["width"])
+    ]
+    for name, title in (("majority", "most frequent token"), ("bigrams", "table of bigrams")):
+        rows.append([title, *(f"{score:.3f}" for score in result[name]), "–", "–", "–"])
+    heads = ["model", "P@1", "recall@5", "training [s]", "best 5 [µs/row]", "file, int8 [MB]"]
+    return captioned(table(heads, rows), result)
+
+
+# The paper
+
+PAPER_SETS = {
+    "bibtex": "bibtex, Mulan's split",
+    "bibtex5991": "bibtex, cut at 5,991 rows",
+    "sectorpart": "sector, a tenth of its training rows",
+}
+OF_PAPER = {"bibtex": "bibtex", "bibtex5991": "bibtex", "sectorpart": "sector"}
+
+
+def paper(result: Result) -> list[str]:
+    """Put our figures below the paper's, for the sets that we have."""
+    theirs = {row[0]: row[2] for row in result["paper"]["tables_1_2"]}
+    rows = []
+    for paper_set in dict.fromkeys(OF_PAPER.values()):
+        for model, figures in theirs[paper_set].items():
+            rows.append([f"{paper_set}, the paper", model, *figures])
+        for name, title in PAPER_SETS.items():
+            if OF_PAPER[name] != paper_set or name not in result["ours"]:
+                continue
+            of = result["ours"][name]
+            spread = f"{min(of['precisions']):.4f}–{max(of['precisions']):.4f}"
+            cells = [f"{of['precision']:.4f} ({spread})", f"{of['predict_seconds']:.4f}"]
+            rows.append([title, "**ours**", *cells, f"{of['model_bytes'] / 2**20:.2f}"])
+    heads = ["data set", "model", "precision@1", "prediction [s]", "model [MiB]"]
+    return captioned(table(heads, rows, 2), result)
+
+
+def paper_baselines(result: Result) -> list[str]:
+    rows = []
+    for name, title in PAPER_SETS.items():
+        if name not in result["ours"]:
+            continue
+        of = result["ours"][name]
+        _, oracle, lr, ltls = result["paper"]["table_3"][OF_PAPER[name]].split()
+        pairs = [(oracle, of["oracle"]), (lr, of["lr"]), (ltls, of["precision"])]
+        rows.append([title, str(of["edges"]), *(f"{a} / {b:.4f}" for a, b in pairs)])
+    heads = ["data set", "edges", "oracle, paper / ours", "LR, paper / ours", "LTLS, paper / ours"]
+    return captioned(table(heads, rows), result)
+
+
+def paper_orders(result: Result) -> list[str]:
+    """How much the order of the training rows matters, in a sentence."""
+    of = result["ours"]["bibtex"]
+    every = of["precisions"] + of["precisions_of_more_orders"]
+    error = statistics.stdev(every) / len(every) ** 0.5
+    return [
+        f"Over {len(every)} random orders of bibtex's training rows, precision@1 ranges from "
+        f"{min(every):.4f} to {max(every):.4f}. Its mean is {statistics.mean(every):.4f}, with a "
+        f"standard error of {error:.4f}. The paper reports 0.2719 for a single order."
+    ]
+
+
+# The deep head
+
+
+HEADS = {
+    "TrellisSoftmax, width 8": "`TrellisSoftmax`, width 8",
+    "TrellisSoftmax, width 8, CUDA graph": "`TrellisSoftmax`, width 8, CUDA graph",
+    "TrellisSoftmax, width 32": "`TrellisSoftmax`, width 32",
+    "AdaptiveLogSoftmaxWithLoss": "`AdaptiveLogSoftmaxWithLoss`",
+    "cut-cross-entropy, bf16": "cut-cross-entropy, bf16",
+    "nn.Linear + cross_entropy, bf16": "`nn.Linear`, bf16",
+    "nn.Linear + cross_entropy": "`nn.Linear`",
+}
+
+
+def by_classes(
+    result: Result, figure: str, scale: float = 1.0, missing: str = "out of memory"
+) -> list[str]:
+    """Return a figure of every head against the number of classes, for 512 inputs."""
+    rows = {(r["head"], r["C"]): r for r in result["rows"] if r["in_features"] == 512}
+    classes = sorted({n for _, n in rows})
+
+    def cell(row: Result) -> str:
+        value = row.get(figure)
+        if isinstance(value, float | int):
+            return f"{value * scale:,.2f}" if value * scale < 100 else f"{value * scale:,.0f}"
+        failed = "does not fit" in (row.get("error", ""), value)
+        return missing if failed else "failed" if "error" in row else "–"
+
+    lines = [
+        [title, *(cell(rows[head, n]) for n in classes)]
+        for head, title in HEADS.items()
+        if any(figure in rows[head, n] for n in classes)
+    ]
+    return captioned(table(["head", *(f"{power(n)} classes" for n in classes)], lines), result)
+
+
+def step_time(result: Result) -> list[str]:
+    return by_classes(result, "step ms")
+
+
+def step_memory(result: Result) -> list[str]:
+    return by_classes(result, "memory", 1e-6)
+
+
+def step_top5(result: Result) -> list[str]:
+    return by_classes(result, "top-5 ms")
+
+
+def next_token(result: Result) -> list[str]:
+    """Every head but those whose codebooks did not help."""
+    rows = [
+        [row["head"].replace(", frequency", ""), f"{row['parameters']:,}", *scores(row)]
+        for row in result["rows"]
+        if "error" not in row and "similarity" not in row["head"] and "learned" not in row["head"]
+    ]
+    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"]
+    return captioned(table(heads, rows), result)
+
+
+def omniglot(result: Result) -> list[str]:
+    rows = [
+        [
+            row["network"],
+            row["head"].replace(", learned", ""),
+            f"{row['parameters']:,}",
+            *scores(row),
+        ]
+        for row in result["rows"]
+        if "error" not in row and "random" not in row["head"]
+    ]
+    heads = ["network", "head", "head parameters", "P@1", "recall@5", "NLL", "training [s]"]
+    return captioned(table(heads, rows, 2), result)
+
+
+def scores(row: Result) -> list[str]:
+    figures = [f"{row['P@1']:.4f}", f"{row['R@5']:.4f}", f"{row['NLL']:.3f}"]
+    return [*figures, f"{row['seconds']:.1f}"]
+
+
+def heads_table(result: Result) -> list[str]:
+    """Whatever a network was trained with, or why it was not: what a run prints."""
+    rows = []
+    for row in result["rows"]:
+        name = ", ".join(filter(None, (row.get("network"), row["head"])))
+        found = (
+            [row["error"], *[""] * 4] if "error" in row else [str(row["parameters"]), *scores(row)]
+        )
+        rows.append([name, *found])
+    return table(["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"], rows)
+
+
+# What a benchmark prints when it has run, by the name of its file.
+TABLES: dict[str, Callable[[Result], list[str]]] = {
+    drawn.__name__: drawn
+    for drawn in (
+        readers,
+        programs,
+        growth,
+        rows,
+        codebooks,
+        rounding,
+        threads,
+        tuning,
+        text,
+        demo,
+        speed,
+    )
+}

@@ -1,0 +1,146 @@
+"""Two whole tasks: raw text beside a linear SVM, and the demo.
+
+    python -m benchmarks.tasks text            TextClassifier on the text of banking77
+    python -m benchmarks.tasks demo [--quick]  the next token of Python code, by width
+
+With --check each ends with status 1 where it has become worse than we want: P@1 of the text at
+least 0.90 for every seed; the demo within two minutes, of which the first training 30 seconds, with
+P@1 of at least 0.50. The demo's times are processor time, which other work on the machine disturbs
+little; --quick stores nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import lzma
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, tables
+from ltls import TextClassifier
+
+Texts = tuple[list[str], list[str]]
+
+
+def read(part: str) -> Texts:
+    """Return the texts and labels of banking77."""
+    path = machine.data_folder() / f"banking77_text_{part}.csv.xz"
+    with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row["text"] for row in rows], [row["category"] for row in rows]
+
+
+def text(options: argparse.Namespace) -> dict[str, Any]:
+    train, test = read("train"), read("test")
+    own: dict[str, Any] = {"precision": [], "train_s": [], "row_us": []}
+    for seed in range(5):
+        start = time.perf_counter()
+        model = TextClassifier(random_state=seed).fit(*train)
+        own["train_s"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        own["precision"].append(model.score(*test))
+        own["row_us"].append(1e6 * (time.perf_counter() - start) / len(test[0]))
+    own["features"], own["edges"] = model.n_features_in_, model.trellis_.n_edges
+    with tempfile.TemporaryDirectory() as folder:
+        for dtype in ("float32", "int8"):
+            path = Path(folder, dtype)
+            model.save(path, dtype)
+            own[f"{dtype}_bytes"] = path.stat().st_size
+    about = machine.description("numpy", "scipy", "scikit-learn")
+    return {"about": about, "TextClassifier": own, "LinearSVC": svm(train, test)}
+
+
+def svm(train: Texts, test: Texts) -> dict[str, float]:
+    """Learn one-vs-all on the same features."""
+    from sklearn.svm import LinearSVC
+
+    vectoriser = TextClassifier(epochs=1).fit(*train).vectorizer_
+    X, Z = vectoriser.transform(train[0]), vectoriser.transform(test[0])
+    start = time.perf_counter()
+    model = LinearSVC(random_state=0).fit(X, train[1])
+    return {"train_s": time.perf_counter() - start, "precision": model.score(Z, test[1])}
+
+
+def check_text(result: dict[str, Any]) -> list[str]:
+    least = min(result["TextClassifier"]["precision"])
+    return [f"P@1 is {least:.4f}, below 0.90"] if least < 0.90 else []
+
+
+def demo(options: argparse.Namespace) -> dict[str, Any]:
+    from rich.console import Console
+
+    from ltls import demo
+
+    start = time.process_time()
+    train, test = demo.corpus(None, demo.N_EXAMPLES, demo.N_HELD_OUT)
+    models, first = [], None
+    with tempfile.TemporaryDirectory() as folder:
+        for width in (demo.WIDTH, *demo.WIDTHS):
+            began = time.process_time()
+            one = demo.trained(width, train, test, Path(folder, f"{width}.ltls"))
+            first = first or one.model
+            models.append(
+                {
+                    "width": width,
+                    "classes": len(one.model.classes_),
+                    "edges": one.model.trellis_.n_edges,
+                    "precision": one.scores.precision,
+                    "recall": one.scores.recall,
+                    "train_s": time.process_time() - began,
+                    "predict_us": one.predict_us,
+                    "bytes": one.n_bytes,
+                }
+            )
+    demo.show_completions(Console(file=io.StringIO()), first)
+    majority, bigrams = demo.majority(train, test), demo.bigrams(train, test)
+    return {
+        "about": machine.description("numpy", "scipy", "scikit-learn"),
+        "train_rows": len(train),
+        "test_rows": len(test),
+        "seconds": time.process_time() - start,
+        "models": models,
+        "majority": [majority.precision, majority.recall],
+        "bigrams": [bigrams.precision, bigrams.recall],
+    }
+
+
+def check_demo(result: dict[str, Any]) -> list[str]:
+    first, failures = result["models"][0], []
+    if result["seconds"] > 120:
+        failures.append(f"the demo took {result['seconds']:.0f} s, over 120")
+    if first["train_s"] > 30:
+        failures.append(f"training took {first['train_s']:.0f} s, over 30")
+    if first["precision"] < 0.5:
+        failures.append(f"P@1 is {first['precision']:.3f}, below 0.5")
+    return failures
+
+
+CHECKS = {text: check_text, demo: check_demo}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="name", required=True)
+    for command in CHECKS:
+        own = commands.add_parser(command.__name__)
+        own.set_defaults(run=command)
+        own.add_argument("--check", action="store_true")
+    commands.choices["demo"].add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    result = options.run(options)
+    print("\n".join(tables.TABLES[options.name](result)))
+    if not getattr(options, "quick", False):
+        machine.write(options.name, result)
+    if options.check and (failures := CHECKS[options.run](result)):
+        sys.exit("; ".join(failures))
+
+
+if __name__ == "__main__":
+    main()

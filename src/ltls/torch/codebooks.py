@@ -1,0 +1,227 @@
+"""Codebooks as modules: label ↔ path lookups whose tables and keys are buffers of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..structure.policies import (
+    POLICIES,
+    Assignment,
+    Identity,
+    KeyedPermutation,
+    LabelStats,
+    SimilarityPolicy,
+)
+from .layout import make_layout
+from .ops import custom
+
+SUPPORTED_POLICIES = ("frequency", "random", "similarity")
+
+
+class LabelPaths(nn.Module):
+    """Base class of codebooks.
+
+    Lookups take tensors of any shape and never synchronise with a GPU.
+    """
+
+    def __init__(self, n_labels: int, n_paths: int) -> None:
+        super().__init__()
+        self.n_labels = n_labels
+        self.n_paths = n_paths
+
+    def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
+        """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
+        raise NotImplementedError
+
+    def label_of(self, paths: Tensor) -> Tensor:
+        """Return the labels of paths; −1 for a free path and for path −1."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return f"n_labels={self.n_labels}, n_paths={self.n_paths}"
+
+
+class IdentityPaths(LabelPaths):
+    """Label i has path i; nothing is stored."""
+
+    def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
+        """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
+        return custom.look_up(labels, None, self.n_labels, self.n_paths, ignore_index)
+
+    def label_of(self, paths: Tensor) -> Tensor:
+        """Return the labels of paths; −1 for a free path and for path −1."""
+        if self.n_labels == self.n_paths:
+            return paths
+        return torch.where(paths < self.n_labels, paths, -1)
+
+
+class KeyedPaths(LabelPaths):
+    """The keyed permutation of `ltls.RandomCodebook`: computed from a seed, not stored.
+
+    Parameters
+    ----------
+    n_labels : int
+        The number of labels; the paths of the remaining ids are free.
+    sizes : sequence of int
+        Increasing, the last one is the number of paths. Every block of ids between two sizes is
+        permuted on its own.
+    seed : int
+        The key, from 0 to 2**64 − 1. It is a buffer, so that it is part of the state_dict.
+    """
+
+    seed: Tensor
+
+    def __init__(self, n_labels: int, sizes: Sequence[int], seed: int) -> None:
+        super().__init__(n_labels, sizes[-1])
+        self.sizes = list(sizes)
+        signed = seed - 2**64 if seed >= 2**63 else seed
+        self.register_buffer("seed", torch.tensor([signed], dtype=torch.int64))
+
+    def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
+        """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
+        ids = custom.look_up(labels, None, self.n_labels, self.n_paths, ignore_index)
+        return custom.permute(ids, self.seed, self.sizes, False)
+
+    def label_of(self, paths: Tensor) -> Tensor:
+        """Return the labels of paths; −1 for a free path and for path −1."""
+        labels = custom.permute(paths, self.seed, self.sizes, True)
+        return torch.where(labels < self.n_labels, labels, -1)
+
+
+class TablePaths(LabelPaths):
+    """An explicit codebook: a table of paths and its inverse, both buffers.
+
+    Parameters
+    ----------
+    paths : int64 tensor of shape (n_labels,)
+        The path of every label.
+    n_paths : int
+        The number of paths; those without a label are free.
+    """
+
+    paths: Tensor
+    labels: Tensor
+
+    def __init__(self, paths: Tensor, n_paths: int) -> None:
+        super().__init__(len(paths), n_paths)
+        dtype = torch.int32 if n_paths < 2**31 - 1 else torch.int64
+        labels = torch.full((n_paths + 1,), -1, dtype=dtype)  # the last entry is that of path −1
+        in_range = (paths >= 0) & (paths < n_paths)
+        if in_range.all():
+            labels[paths] = torch.arange(len(paths), dtype=dtype)
+        if not in_range.all() or (labels >= 0).sum() != len(paths):
+            raise ValueError(
+                f"a codebook must give every label a distinct path from 0 to {n_paths - 1}"
+            )
+        self.register_buffer("paths", paths.to(dtype))
+        self.register_buffer("labels", labels)
+
+    def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
+        """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
+        return custom.look_up(labels, self.paths, self.n_labels, self.n_paths, ignore_index)
+
+    def label_of(self, paths: Tensor) -> Tensor:
+        """Return the labels of paths; −1 for a free path and for path −1."""
+        return self.labels[paths].to(torch.int64)
+
+
+def make_codebooks(
+    assignment: Any,
+    n_classes: int,
+    width: int,
+    n_trellises: int,
+    counts: Any = None,
+    label_features: Any = None,
+) -> list[LabelPaths]:
+    """Return one codebook per trellis; the arguments are those of `TrellisSoftmax`."""
+    if not isinstance(assignment, str):
+        return _given(assignment, n_classes, n_trellises)
+    if assignment not in SUPPORTED_POLICIES:
+        raise ValueError(
+            f"assignment must be one of {SUPPORTED_POLICIES} or a codebook, got {assignment!r}"
+            + (", which needs the fit of a classifier" if assignment in POLICIES else "")
+        )
+    if (label_features is not None) != (assignment == "similarity"):
+        raise ValueError("label_features must be given with assignment='similarity' and only then")
+    policy = POLICIES[assignment]
+    if assignment == "similarity" and counts is not None:
+        policy = SimilarityPolicy(within_exits=True)
+    stats = LabelStats(
+        n_classes, _label_counts(counts, n_classes), _label_vectors(label_features, n_classes)
+    )
+    # A fixed seed, so that all processes of a distributed run make the same codebooks.
+    rng = np.random.RandomState(0)
+    books = policy.initial(make_layout(n_classes, width), n_trellises, stats, rng)
+    return [_module(book, n_classes) for book in books]
+
+
+def _module(book: Assignment, n_classes: int) -> LabelPaths:
+    if isinstance(book, Identity):
+        return IdentityPaths(n_classes, n_classes)
+    if isinstance(book, KeyedPermutation):
+        return KeyedPaths(n_classes, book.sizes, book.seed)
+    return TablePaths(torch.from_numpy(book.paths), n_classes)
+
+
+def _label_counts(counts: Any, n_classes: int) -> Any:
+    if counts is None:
+        return None
+    numbers = torch.as_tensor(counts).cpu()
+    if numbers.shape != (n_classes,):
+        raise ValueError(
+            f"counts must have shape ({n_classes},), one number per class, got "
+            f"{tuple(numbers.shape)}"
+        )
+    return (numbers.double() if numbers.is_floating_point() else numbers).numpy()
+
+
+def _label_vectors(label_features: Any, n_classes: int) -> Any:
+    if label_features is None:
+        return None
+    vectors = torch.as_tensor(label_features).detach().to("cpu", torch.float64)
+    if vectors.dim() != 2 or len(vectors) != n_classes:
+        raise ValueError(
+            f"label_features must have shape ({n_classes}, n_features), got {tuple(vectors.shape)}"
+        )
+    return (vectors - vectors.mean(0)).numpy()  # so that the axes are principal components
+
+
+def _given(assignment: Any, n_classes: int, n_trellises: int) -> list[LabelPaths]:
+    """Convert the codebooks that the caller passed, and check their sizes."""
+    given = list(assignment) if isinstance(assignment, (list, tuple)) else [assignment]
+    if len(given) != n_trellises:
+        raise ValueError(
+            f"assignment must have one codebook per trellis, got {len(given)} for {n_trellises} "
+            "trellises"
+        )
+    books = [_converted(book, n_classes) for book in given]
+    sizes = {(book.n_labels, book.n_paths) for book in books}
+    if len(sizes) > 1 or books[0].n_labels != n_classes:
+        raise ValueError(
+            f"assignment must have codebooks for {n_classes} labels, all of the same size, got "
+            + ", ".join(f"{labels} labels on {paths} paths" for labels, paths in sorted(sizes))
+        )
+    return books
+
+
+def _converted(book: Any, n_classes: int) -> LabelPaths:
+    if isinstance(book, LabelPaths):
+        return book
+    if hasattr(book, "seed"):  # an ltls.RandomCodebook
+        n_labels = min(n_classes, book.n_paths)
+        return KeyedPaths(n_labels, [*book.grown_from, book.n_paths], book.seed)
+    if hasattr(book, "n_paths"):  # an ltls.TableCodebook
+        return TablePaths(torch.from_numpy(book.paths), book.n_paths)
+    paths = torch.as_tensor(book).cpu()
+    if paths.dim() != 1 or paths.is_floating_point():
+        raise TypeError(
+            "assignment must be the name of a policy, a TableCodebook, a RandomCodebook or an "
+            f"integer array of paths, got {type(book).__name__}"
+        )
+    return TablePaths(paths.to(torch.int64), n_classes)

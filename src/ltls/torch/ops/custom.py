@@ -1,0 +1,275 @@
+"""The dynamic programs as custom operators of torch, on the compiled engine or on Triton kernels.
+
+Training takes two operators: the log-probabilities of given paths together with the log-partition,
+and their gradient. They are registered with `torch.library` and have fake (meta) implementations,
+so `torch.compile` traces through them without a graph break. In eager mode the same functions are
+called directly, which skips the dispatcher: it would take the host longer than the kernels take the
+GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..layout import AnyTrellis, make_layout
+from . import reference
+from .available import HAS_ENGINE, HAS_TRITON
+from .precision import accumulation_dtype
+
+if HAS_ENGINE:
+    from . import engine
+if HAS_TRITON:
+    from . import launch
+
+MAX_FUSED_WIDTH = 64  # of the Triton kernels
+
+
+def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
+    """Return whether a fused implementation exists for this tensor; otherwise use `reference`."""
+    if trellis.n_slices == 0:
+        return False
+    if h.device.type == "cpu":
+        return HAS_ENGINE
+    return h.device.type == "cuda" and HAS_TRITON and trellis.width <= MAX_FUSED_WIDTH
+
+
+def _use_triton(values: Tensor) -> bool:
+    return values.is_cuda and HAS_TRITON
+
+
+def _is_eager(values: Tensor) -> bool:
+    """Return whether this is an ordinary tensor in eager mode: no tracing, no subclass."""
+    return not torch.compiler.is_compiling() and type(values) is Tensor
+
+
+# Log-probabilities and the log-partition
+
+
+def log_probs(
+    h: Tensor, paths: Tensor, n_classes: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities of k paths per row, log-partitions, and forward values.
+
+    Parameters
+    ----------
+    h : tensor of shape (rows, n_edges)
+    paths : int64 tensor of shape (rows, k)
+        Path −1 has log-probability 0 and no gradient.
+    n_classes, width : int
+        The size of the trellis.
+
+    Returns
+    -------
+    log_probs : tensor of shape (rows, k)
+    log_z : tensor of shape (rows,)
+        The log-partition.
+    alpha : tensor of shape (rows, n_slices + 1, width)
+        The forward values, saved for the backward pass; not differentiable. Empty on a CPU, where
+        the engine recomputes them.
+    """
+    compute = _LogProbs.apply if _is_eager(h) else torch.ops.ltls.log_probs
+    return compute(h, paths, n_classes, width)
+
+
+def _log_probs(
+    h: Tensor, paths: Tensor, n_classes: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    if _use_triton(h):
+        return launch.forward(h.contiguous(), paths.contiguous(), make_layout(n_classes, width))
+    return engine.forward(h, paths, n_classes, width)
+
+
+_log_probs_op = torch.library.custom_op("ltls::log_probs", _log_probs, mutates_args=())
+
+
+@_log_probs_op.register_fake
+def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    layout, dtype = make_layout(n_classes, width), accumulation_dtype(h)
+    shape = (h.shape[0], layout.n_slices + 1, layout.width) if h.is_cuda else (0,)
+    return (
+        h.new_empty(paths.shape, dtype=dtype),
+        h.new_empty(h.shape[:1], dtype=dtype),
+        h.new_empty(shape, dtype=dtype),
+    )
+
+
+def log_probs_backward(
+    h: Tensor,
+    paths: Tensor,
+    log_z: Tensor,
+    alpha: Tensor,
+    grad_log_probs: Tensor,
+    grad_log_z: Tensor | None,
+    n_classes: int,
+    width: int,
+) -> Tensor:
+    """Return the gradient with respect to h.
+
+    Row by row it is Σ_k grad_log_probs[k] · (indicator of path k − marginals) + grad_log_z ·
+    marginals.
+    """
+    # With grad mode on, the caller asked for create_graph: the registered operator raises an error
+    # when that graph is differentiated.
+    direct = _is_eager(h) and not torch.is_grad_enabled()
+    compute = _log_probs_backward if direct else torch.ops.ltls.log_probs_backward
+    return compute(h, paths, log_z, alpha, grad_log_probs, grad_log_z, n_classes, width)
+
+
+def _log_probs_backward(
+    h: Tensor,
+    paths: Tensor,
+    log_z: Tensor,
+    alpha: Tensor,
+    grad_log_probs: Tensor,
+    grad_log_z: Tensor | None,
+    n_classes: int,
+    width: int,
+) -> Tensor:
+    if _use_triton(h):
+        layout = make_layout(n_classes, width)
+        return launch.backward(
+            h.contiguous(), paths.contiguous(), log_z, alpha, grad_log_probs, grad_log_z, layout
+        )
+    return engine.backward(h, paths, grad_log_probs, grad_log_z, n_classes, width)
+
+
+_log_probs_backward_op = torch.library.custom_op(
+    "ltls::log_probs_backward", _log_probs_backward, mutates_args=()
+)
+
+
+@_log_probs_backward_op.register_fake
+def _(
+    h: Tensor,
+    paths: Tensor,
+    log_z: Tensor,
+    alpha: Tensor,
+    grad_log_probs: Tensor,
+    grad_log_z: Tensor | None,
+    n_classes: int,
+    width: int,
+) -> Tensor:
+    return torch.empty_like(h, memory_format=torch.contiguous_format)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    h, paths, ctx.n_classes, ctx.width = inputs
+    _, log_z, alpha = output
+    ctx.save_for_backward(h, paths, log_z, alpha)
+    ctx.mark_non_differentiable(alpha)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(
+    ctx: Any, grad_log_probs: Tensor | None, grad_log_z: Tensor | None, _: None
+) -> tuple[Tensor, None, None, None]:
+    h, paths, log_z, alpha = ctx.saved_tensors
+    if grad_log_probs is None:
+        grad_log_probs = torch.zeros_like(paths, dtype=log_z.dtype)
+    grad = log_probs_backward(
+        h, paths, log_z, alpha, grad_log_probs, grad_log_z, ctx.n_classes, ctx.width
+    )
+    return grad, None, None, None
+
+
+def _no_double_backward(ctx: Any, grad: Tensor) -> None:
+    raise RuntimeError(
+        "the fused trellis operators do not support double backward; use plain torch operations: "
+        "fused=False"
+    )
+
+
+_log_probs_op.register_autograd(_backward, setup_context=_setup_context)
+_log_probs_backward_op.register_autograd(_no_double_backward)
+
+
+class _LogProbs(torch.autograd.Function):
+    """`ltls::log_probs` in eager mode."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        output = _log_probs(*inputs)
+        _setup_context(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_backward)
+
+
+# Top-k
+
+
+def topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return the k best paths of every row and their scores, each of shape (rows, k)."""
+    compute = _topk if _is_eager(h) else torch.ops.ltls.topk
+    return compute(h, k, n_classes, width)
+
+
+def _topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    if _use_triton(h):
+        return launch.topk(h.contiguous(), make_layout(n_classes, width), k)
+    return engine.topk(h, k, n_classes, width)
+
+
+@torch.library.custom_op("ltls::topk", _topk, mutates_args=()).register_fake
+def _(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    shape = (h.shape[0], k)
+    return h.new_empty(shape, dtype=torch.int64), h.new_empty(shape, dtype=accumulation_dtype(h))
+
+
+# Codebooks
+
+
+def look_up(
+    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
+) -> Tensor:
+    """Return the paths of labels; without a table, label i has path i.
+
+    `ignore_index` is mapped to −1, a label out of range to `n_paths`.
+    """
+    compute = _look_up if _is_eager(labels) else torch.ops.ltls.look_up
+    return compute(labels, table, n_labels, n_paths, ignore_index)
+
+
+def _look_up(
+    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
+) -> Tensor:
+    if _use_triton(labels):
+        return launch.look_up(labels.contiguous(), table, n_labels, n_paths, ignore_index)
+    return reference.look_up(labels, table, n_labels, n_paths, ignore_index)
+
+
+@torch.library.custom_op("ltls::look_up", _look_up, mutates_args=()).register_fake
+def _(
+    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
+) -> Tensor:
+    return torch.empty_like(labels, memory_format=torch.contiguous_format)
+
+
+def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    """Map labels to paths by the keyed permutation of `RandomCodebook`, or paths to labels.
+
+    Negative values are mapped to −1, values of at least ``sizes[-1]`` to ``sizes[-1]``.
+    """
+    compute = _permute if _is_eager(values) else torch.ops.ltls.permute
+    return compute(values, seed, sizes, inverse)
+
+
+def _permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    if _use_triton(values):
+        return launch.permute(values.contiguous(), seed, sizes, inverse)
+    if not HAS_ENGINE:
+        raise RuntimeError(
+            f"a keyed codebook on device {values.device.type!r} needs the compiled engine: "
+            "install ltls instead of running it from source"
+        )
+    size = sizes[-1]
+    permuted = engine.permute(values.clamp(0, size - 1), seed, sizes, inverse).to(values.device)
+    return torch.where(values < 0, -1, torch.where(values < size, permuted, size))
+
+
+@torch.library.custom_op("ltls::permute", _permute, mutates_args=()).register_fake
+def _(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)

@@ -1,0 +1,202 @@
+"""Launches of the Triton kernels: output tensors, tile sizes and grids.
+
+Kernels accumulate in float32 (float64 for float64 scores). The graph is passed as data, a table of
+four numbers per slice: a kernel is compiled once per width and serves any number of classes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..layout import Layout
+from . import triton as kernels
+from .precision import accumulation_dtype
+
+_TILE_PER_WARP = 256  # elements of a [rows, from, to] tile
+
+
+@lru_cache(maxsize=256)
+def _table(layout: Layout, device: torch.device) -> Tensor:
+    """Return per slice: number of exits, first exit edge, first path, width ** slice."""
+    rows = [
+        [layout.digits[i], layout.exit_edge[i], layout.first_path[i], layout.width**i]
+        for i in range(layout.n_slices + 1)
+    ]
+    return torch.tensor(rows, dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=256)
+def _exits(layout: Layout, device: torch.device) -> Tensor:
+    """Return the slice and state of every exit, smaller paths first."""
+    pairs = [(i, s) for i, digit in enumerate(layout.digits) for s in range(digit)]
+    return torch.tensor(pairs, dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=256)
+def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constexprs of a launch: few rows per program, to occupy the GPU with one batch."""
+    width = triton.next_power_of_2(layout.width)
+    rows = max(1, min(32, _TILE_PER_WARP // width**2))
+    return {
+        "B": layout.width,
+        "WIDTH": width,
+        "ROWS": rows,
+        "REAL": tl.float64 if dtype == torch.float64 else tl.float32,
+        "num_warps": max(1, min(16, rows * width**2 // _TILE_PER_WARP)),
+    }
+
+
+def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities (rows, k), log-partitions (rows,) and forward values (alpha)."""
+    n, k, dtype = len(h), paths.shape[1], accumulation_dtype(h)
+    log_probs = torch.empty((n, k), dtype=dtype, device=h.device)
+    log_z = torch.empty(n, dtype=dtype, device=h.device)
+    alpha = torch.empty((n, layout.n_slices + 1, layout.width), dtype=dtype, device=h.device)
+    if n:
+        constants = _constants(layout, h.dtype)
+        kernels.forward[(triton.cdiv(n, constants["ROWS"]),)](
+            h,
+            paths,
+            _table(layout, h.device),
+            log_probs,
+            log_z,
+            alpha,
+            n,
+            k,
+            layout.n_classes,
+            layout.n_edges,
+            layout.n_slices,
+            layout.digits[-1],
+            **constants,
+        )
+    return log_probs, log_z, alpha
+
+
+def backward(
+    h: Tensor,
+    paths: Tensor,
+    log_z: Tensor,
+    alpha: Tensor,
+    grad_log_probs: Tensor,
+    grad_log_z: Tensor | None,
+    layout: Layout,
+) -> Tensor:
+    """Return the gradient with respect to h; see `custom.log_probs_backward`."""
+    n, k = paths.shape
+    grad = torch.empty_like(h)
+    if k > 1:  # several targets per row: the kernel computes only the marginals' term
+        grad_log_probs = torch.where((paths >= 0) & (paths < layout.n_classes), grad_log_probs, 0)
+        scale = -grad_log_probs.sum(1)
+        grad_log_z = scale if grad_log_z is None else scale + grad_log_z
+    if n:
+        constants = _constants(layout, h.dtype)
+        kernels.backward[(triton.cdiv(n, constants["ROWS"]),)](
+            h,
+            paths,
+            _table(layout, h.device),
+            log_z,
+            alpha,
+            grad_log_probs.contiguous(),
+            log_z if grad_log_z is None else grad_log_z.contiguous(),
+            grad,
+            n,
+            layout.n_classes,
+            layout.n_edges,
+            layout.n_slices,
+            layout.digits[-1],
+            HAS_PATH=k == 1,
+            HAS_GRAD_LOG_Z=grad_log_z is not None,
+            **constants,
+        )
+    if k > 1:
+        edges = layout.path_edges(paths)
+        on_path = torch.where(edges >= 0, grad_log_probs[..., None], 0).to(grad.dtype)
+        grad.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), on_path.flatten(1))
+    return grad
+
+
+def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k best paths of every row and their scores, best first."""
+    n, dtype = len(h), accumulation_dtype(h)
+    paths = torch.empty((n, k), dtype=torch.int64, device=h.device)
+    scores = torch.empty((n, k), dtype=dtype, device=h.device)
+    list_shape = (layout.n_slices + 1, layout.width, k)
+    constants = _constants(layout, h.dtype)
+    exits = _exits(layout, h.device)
+    # The k-best lists of all states are in global memory: launch in chunks of rows that take 1 GiB.
+    step = max(1, 2**30 // (12 * list_shape[0] * list_shape[1] * k))
+    for first in range(0, n, step):
+        rows = slice(first, min(first + step, n))
+        count = rows.stop - first
+        kernels.topk[(triton.cdiv(count, constants["ROWS"]),)](
+            h[rows],
+            _table(layout, h.device),
+            exits,
+            torch.empty((count, *list_shape), dtype=dtype, device=h.device),
+            torch.empty((count, *list_shape), dtype=torch.int64, device=h.device),
+            paths[rows],
+            scores[rows],
+            count,
+            k,
+            layout.n_edges,
+            layout.n_slices,
+            layout.digits[-1],
+            len(exits),
+            EXITS=triton.next_power_of_2(len(exits)),
+            **constants,
+        )
+    return paths, scores
+
+
+def look_up(
+    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
+) -> Tensor:
+    """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
+    out = torch.empty_like(labels)
+    n = labels.numel()
+    if n:
+        kernels.look_up[(triton.cdiv(n, 256),)](
+            labels,
+            labels if table is None else table,
+            out,
+            n,
+            n_labels,
+            n_paths,
+            ignore_index,
+            HAS_TABLE=table is not None,
+            BLOCK=256,
+        )
+    return out
+
+
+def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
+    """Apply the keyed permutation of `RandomCodebook`, or its inverse; see `custom.permute`."""
+    out = torch.empty_like(values)
+    first = 0
+    for block, end in enumerate(sizes):
+        size = end - first
+        bits = max(2, (size - 1).bit_length())
+        low_bits = bits // 2
+        kernels.permute[(triton.cdiv(max(values.numel(), 1), 256),)](
+            values,
+            out,
+            seed,
+            values.numel(),
+            first,
+            end,
+            block * 0xD1342543DE82EF95 % 2**64,
+            low_bits,
+            2**low_bits - 1,
+            2 ** (bits - low_bits) - 1,
+            INVERSE=inverse,
+            LAST=end == sizes[-1],
+            BLOCK=256,
+        )
+        first = end
+    return out

@@ -1,0 +1,334 @@
+"""The comparison of accuracy: its runner with fake contenders, its statistics, its checks."""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from benchmarks import datasets, machine
+from benchmarks.accuracy import __main__ as accuracy
+from benchmarks.accuracy import environments, report, results
+from benchmarks.accuracy.methods import METHODS, PEERS, Method
+from ltls import readers
+
+FIGURES = ("p1", "p3", "p5", "psp1", "model_bytes", "predict_seconds", "predict_cpu_seconds")
+FIGURES += ("train_seconds", "train_cpu_seconds", "test_rows")
+
+
+def result(p1=0.5, **figures):
+    """A result with one run."""
+    run = dict.fromkeys(FIGURES, 1.0) | {"p1": p1} | figures
+    return {"runs": {"0": run}, "about": {"machine": "a machine", "date": "2026-01-01"}}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """Results and whatever is built go to a folder of the test."""
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results, "HITS", tmp_path / "hits")
+    monkeypatch.setattr(machine, "BUILD", tmp_path / "build")
+
+
+# Results
+
+
+def test_figures_of_ranked_labels():
+    Y = sp.csr_matrix(np.eye(6, dtype=np.float32))
+    Y_test = sp.csr_matrix([[1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1]], dtype=np.float32)
+    top = np.array([[1, 2, 0, 3, 4], [0, 1, 2, 3, 5]], dtype=np.int32)
+    found = results.figures(Y, Y_test, top)
+    assert found["p1"] == 0.5
+    assert found["p3"] == pytest.approx(2 / 6)
+    assert found["p5"] == pytest.approx(3 / 10)
+    assert found["psp1"] == 0.5  # all labels are equally frequent
+    assert results.hits(Y_test, top).tolist() == [True, False]
+
+
+def test_a_tool_that_names_one_label_has_no_precision_at_3():
+    Y = sp.csr_matrix(np.eye(6, dtype=np.float32))
+    top = np.full((6, 5), -1, dtype=np.int32)
+    top[:3, 0] = [0, 1, 5]
+    found = results.figures(Y, Y, top)
+    assert found["p1"] == pytest.approx(2 / 6)
+    assert found["p3"] is None
+    assert results.hits(Y, top).tolist() == [True, True, *[False] * 4]
+
+
+def test_figures_are_means_over_the_seeds_and_times_the_shortest():
+    runs = [result(0.5, train_seconds=2), result(0.25, train_seconds=3)]
+    two = {"runs": {str(seed): run["runs"]["0"] for seed, run in enumerate(runs)}}
+    assert results.summary(two, "p1") == 0.375
+    assert results.summary(two, "train_seconds") == 2
+    assert results.summary({"not_run": "no"}, "p1") is None
+
+
+# Paired differences
+
+
+def test_the_interval_is_that_of_resampled_rows():
+    rng = np.random.default_rng(0)
+    difference = rng.choice([-1, -0.4, 0, 0, 0, 0.2, 1], 300)
+    means = difference[rng.integers(300, size=(4000, 300))].mean(axis=1)
+    expected = np.quantile(means, [0.025, 0.975])
+    np.testing.assert_allclose(results.interval(difference), expected, atol=0.01)
+
+
+def test_no_difference_has_no_interval():
+    assert results.interval(np.zeros(100)) == (0, 0)
+
+
+def test_intervals_are_stored_without_the_rows_that_they_come_from():
+    right = np.arange(200) % 4 > 0
+    of = {"omikuji": result(0.75), "default": result(0.75), "pecos": result(0.7)}
+    results.keep_hits("tiny", "omikuji", 0, right)
+    results.keep_hits("tiny", "default", 0, np.roll(right, 1))
+    stored = results.intervals("tiny", of)
+    assert stored == results.read("tiny", "against_best")
+    assert stored["peer"] == "omikuji"
+    assert list(stored["intervals"]) == ["default"]  # of pecos no rows are known
+    low, high = stored["intervals"]["default"]
+    assert low < 0 < high
+
+
+def test_stored_intervals_stay_until_the_method_or_the_best_peer_runs_again():
+    of = {"omikuji": result(0.75), "default": result(0.8)}
+    kept = {"peer": "omikuji", "intervals": {"default": [0.01, 0.09]}}
+    results.write("tiny", "against_best", kept)
+    assert results.intervals("tiny", of) == kept  # the rows are not known here
+    assert results.intervals("tiny", of, fresh=["default"])["intervals"] == {}
+    results.write("tiny", "against_best", kept)
+    of["pecos"] = result(0.79)
+    assert results.intervals("tiny", of) == {"peer": "pecos", "intervals": {}}
+
+
+# Tables
+
+
+def test_a_table_shows_every_method_that_is_known():
+    missing = {"not_run": "took longer than 1 s", "about": {}}
+    of = {"omikuji": result(0.75), "default": result(0.76), "pecos": missing}
+    against = {"peer": "omikuji", "intervals": {"default": [-0.01, 0.03]}}
+    results.write("bibtex", "against_best", against)
+    lines = {line.split(" | ")[0].strip("| *"): line for line in report.set_table("bibtex", of)}
+    assert "| best peer |" in lines["omikuji"]
+    assert "| +1.00 (−1.00 to +3.00) |" in lines["`LTLSClassifier()`"]
+    assert "not run" in lines["PECOS XR-Linear"]
+
+
+def test_an_interval_from_another_peer_is_not_shown():
+    of = {"omikuji": result(0.75), "default": result(0.76)}
+    against = {"peer": "pecos", "intervals": {"default": [-0.01, 0.03]}}
+    results.write("bibtex", "against_best", against)
+    assert report.difference("bibtex", of, "default") == "+1.00"
+
+
+def test_averages_are_over_the_sets_that_all_methods_ran_on():
+    every = {method: result(0.5, model_bytes=100) for method in report.SHOWN}
+    larger = {method: result(0.7, model_bytes=10_000) for method in report.SHOWN}
+    known = {"a": every, "b": larger, "c": {"default": result(0.1)}}
+    found = report.averages(known)["default"]
+    assert found["p1"] == pytest.approx(0.6)
+    assert found["bytes"] == pytest.approx(1000)  # the geometric mean
+
+
+# Checks
+
+
+def known(leads, best=0.5, **figures):
+    """Sets where the default's P@1 is so far above the best peer's."""
+    return {
+        name: {
+            "omikuji": result(best),
+            "pecos": result(best - 0.1),
+            "default": result(best + lead, **figures),
+        }
+        for name, lead in leads.items()
+    }
+
+
+def holds(targets):
+    return [bool(ran) and len(good) >= least for _, good, ran, least in targets]
+
+
+def test_targets_of_accuracy():
+    good = {f"s{i}": 0.01 for i in range(3)} | {f"c{i}": -0.0049 for i in range(5)}
+    assert holds(report.accuracy_targets(known(good))) == [True] * 3
+    one_less = known({**good, "c0": -0.0051, "s0": 0.0, "far": -0.021})
+    assert holds(report.accuracy_targets(one_less)) == [False] * 3
+
+
+def test_where_precision_is_low_a_share_of_it_counts():
+    hard = {report.HARD: -0.0012}
+    assert not holds(report.accuracy_targets(known(hard, best=0.016)))[2]
+    assert holds(report.accuracy_targets(known(hard, best=0.030)))[2]
+
+
+def test_target_of_time_knows_only_the_best_peers():
+    of = {
+        "omikuji": result(0.5, train_seconds=20.0),
+        "napkinxc": result(0.496, train_seconds=10.0),
+        "pecos": result(0.49, train_seconds=6.0),
+    }
+    assert report.time_limit(of) == 10
+    of["napkinxc"] = result(0.496, train_seconds=1.0)
+    assert report.time_limit(of) == report.SHORT
+    names = {f"s{i}": 0.0 for i in range(9)}
+    by_wall, by_processor = known(names, train_seconds=5.1), known(names, train_cpu_seconds=5.1)
+    assert holds(report.time_targets(by_wall)) == [False, True]
+    assert holds(report.time_targets(by_processor)) == [True, False]
+
+
+def test_target_of_size_needs_both_the_size_and_the_precision():
+    def judged(p1, model_bytes):
+        same_size = {
+            "omikuji": result(0.5, model_bytes=1000),
+            "size_of_omikuji": result(p1, model_bytes=model_bytes),
+        }
+        targets = report.size_targets({f"s{i}": same_size for i in range(5)})
+        return holds([target for target in targets if "omikuji" in target[0]])
+
+    assert judged(0.4901, 1000) == [True]
+    assert judged(0.4899, 1000) == [False]
+    assert judged(0.9, 1001) == [False]
+
+
+def test_a_check_fails_where_a_target_is_missed(capsys):
+    good = known({f"s{i}": 0.01 for i in range(9)})
+    assert report.check(good) == 0
+    assert report.check({**good, "far": known({"far": -0.3})["far"]}) == 1
+    assert "MISSED  P@1 at most 2 points below" in capsys.readouterr().out
+
+
+# The runner
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A small set."""
+    X = np.eye(6, dtype=np.float32).repeat(20, axis=0)
+    y = np.arange(6).repeat(20)
+    for part in ("train", "test"):
+        readers.write(tmp_path / f"tiny_{part}.txt.gz", X, y, "xmc")
+    return datasets.prepare(tmp_path, "tiny", tmp_path / "prepared")
+
+
+def test_prepared_sets_are_those_of_the_file(prepared, tmp_path):
+    Y, Y_test = datasets.labels(prepared)
+    assert Y.shape == Y_test.shape == (120, 6)
+    counts = {"rows": 120, "test_rows": 120, "features": 6, "labels": 6, "labels_per_row": 1}
+    assert datasets.describe(prepared) == {**counts, "labels_with_one_row": 0}
+    assert readers.read(prepared / "train.txt").y.tolist() == np.arange(6).repeat(20).tolist()
+    assert datasets.prepare(tmp_path, "none", tmp_path / "prepared") is None
+
+
+def test_ours_runs_once_a_seed(prepared):
+    method = Method("ours", "ours", "ltls", {"epochs": 3, "width": 2}, seeds=2)
+    accuracy.run_missing(method, "tiny", prepared, 1, 60, fresh=False)
+    (run,) = results.read("tiny", "ours")["runs"].values()
+    assert run["p1"] == 1
+    assert run["p5"] == pytest.approx(0.2)
+    assert min(run[name] for name in ("train_seconds", "predict_seconds", "model_bytes")) > 0
+    assert run["peak_bytes"] > 10**7
+    accuracy.run_missing(method, "tiny", prepared, 2, 60, fresh=False)
+    runs = results.read("tiny", "ours")["runs"]
+    assert list(runs) == ["0", "1"]
+    assert runs["0"] == run
+
+
+FAKE_PEER = """
+import json, os, sys
+import numpy as np
+name, data, out, settings = sys.argv[1:]
+np.save(os.path.join(out, "top5.npy"), np.full((120, 5), [0, 1, 2, 3, 4], dtype=np.int32))
+json.dump(json.loads(settings), open(os.path.join(out, "measures.json"), "w"))
+"""
+
+
+def test_a_peer_runs_in_its_environment(prepared, tmp_path, monkeypatch):
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE_PEER)
+    monkeypatch.setattr(accuracy, "CONTENDER", script)
+    asked = []
+
+    def command(peer, root):
+        asked.append(peer)
+        return [sys.executable], dict(os.environ)
+
+    monkeypatch.setattr(environments, "command", command)
+    measures = {"train_seconds": 2.0, "model_bytes": 7}
+    method = Method("fake", "fake", "omikuji", measures)
+    for _ in range(2):
+        accuracy.run_missing(method, "tiny", prepared, 5, 60, fresh=False)
+    found = results.read("tiny", "fake")
+    assert asked == ["omikuji"]  # the second time there is nothing to do
+    assert results.summary(found, "p1") == pytest.approx(1 / 6)
+    assert results.summary(found, "train_seconds") == 2
+    assert found["versions"]["omikuji"]
+    assert "hits" not in found["runs"]["0"]  # which rows were right stays in the build folder
+    assert results.share_of_hits("tiny", "fake", found).sum() == 20
+
+
+def test_a_failure_is_shown_and_tried_again(prepared, tmp_path, monkeypatch):
+    script = tmp_path / "sometimes_broken.py"
+    monkeypatch.setattr(accuracy, "CONTENDER", script)
+    monkeypatch.setattr(environments, "command", lambda *_: ([sys.executable], dict(os.environ)))
+    method = Method("fake", "fake", "omikuji", {"train_seconds": 2.0, "model_bytes": 7}, seeds=2)
+
+    def found(content, seeds):
+        script.write_text(content)
+        accuracy.run_missing(method, "tiny", prepared, seeds, 60, fresh=False)
+        return results.read("tiny", "fake")
+
+    broken = "raise SystemExit('it cannot')"
+    assert found(broken, 2)["not_run"] == "exit status 1: it cannot"
+    one = found(FAKE_PEER, 1)
+    assert list(one["runs"]) == ["0"]
+    assert found(broken, 2) == one  # what is known stays
+    assert list(found(FAKE_PEER, 2)["runs"]) == ["0", "1"]
+
+
+def test_a_run_that_takes_too_long_ends_with_all_that_it_started(tmp_path):
+    child = f"import time, os; open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))"
+    child += "; time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.call([sys.executable, '-S', '-c', {child!r}])"
+    with pytest.raises(environments.RunError, match="longer than 2 s"):
+        environments.compete(
+            [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / "out", 2
+        )
+    process = int((tmp_path / "child").read_text())
+    for _ in range(100):  # the system takes a moment to bury it
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the child process still runs")
+
+
+def test_a_peer_runs_once_on_a_large_set():
+    assert METHODS["omikuji"].runs(10**5) == METHODS["default"].runs(10**6) == 5
+    assert METHODS["omikuji"].runs(10**6) == METHODS["pecos"].runs(10) == 1
+
+
+def test_one_vs_all_refuses_what_is_too_large():
+    assert METHODS["linearsvc"].refuses(10**6, 10**4)
+    assert not METHODS["linearsvc"].refuses(10**4, 10**3)
+    assert not METHODS["omikuji"].refuses(10**6, 10**4)
+
+
+def test_a_python_that_is_not_there_is_named():
+    with pytest.raises(environments.SetupError, match=r"needs Python 1\.0 or 0\.9 with pip"):
+        environments.interpreter(("1.0", "0.9"))
+
+
+def test_every_peer_has_pinned_requirements():
+    for peer in PEERS:
+        pins = environments.versions(peer.contender)
+        assert peer.contender in environments.PYTHONS
+        assert pins
+        assert all(pins.values()), pins
+        json.dumps(peer.settings)

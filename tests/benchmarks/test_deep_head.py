@@ -1,0 +1,129 @@
+"""The benchmarks of the output layer run without a GPU, in small, and write what they found."""
+
+import json
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def rows_of(name, folder, *options):
+    """Run a benchmark; return the rows that it stored."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.deep_head.{name}", "--output", folder, *options],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    stored = json.loads((folder / f"deep_head_{name}.json").read_text())
+    assert stored["about"]["command"].startswith(f"python -m benchmarks.deep_head.{name} ")
+    rows = stored["rows"]
+    assert not [row["error"] for row in rows if "error" in row]
+    return {row["head"]: row for row in rows}
+
+
+def test_a_step_of_every_head_is_measured(tmp_path):
+    rows = rows_of("step", tmp_path, "--quick", "--device", "cpu")
+    full, ours = rows["nn.Linear + cross_entropy"], rows["TrellisSoftmax, width 8"]
+    assert ours["parameters"] < full["parameters"] / 10
+    assert ours["step ms"] > 0
+
+
+def test_a_process_that_dies_is_a_row_that_says_so(monkeypatch):
+    from benchmarks.deep_head import step
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "ended with status 1" in step.attempt_apart(16, 1000, 60)["error"]
+    assert "stopped after" in step.attempt_apart(16, 1000, 0.01)["error"]
+
+
+def test_a_check_fails_where_a_head_is_too_slow(capsys):
+    from benchmarks.deep_head import step
+
+    ours, full = "TrellisSoftmax, width 8", "nn.Linear + cross_entropy"
+    rows = [{"head": ours, "step ms": 1.0}, {"head": full, "step ms": 50.0}]
+    rows = [{"C": 10**6, "in_features": 512, **row} for row in rows]
+    assert step.check(rows) == 0
+    assert step.check([{**rows[0], "step ms": 1.1}, rows[1]]) == 1
+    assert "MISSED" in capsys.readouterr().out
+
+
+def test_heads_learn_the_next_token(tmp_path):
+    options = (
+        "--small",
+        "--device",
+        "cpu",
+        "--files",
+        "30",
+        "--only",
+        "width 8, frequency, then learned",
+    )
+    rows = rows_of("next_token", tmp_path, *options)
+    assert len(rows) == 1
+    for row in rows.values():
+        assert 0.1 < row["P@1"] < row["R@5"] < 1  # the most frequent token alone has about 0.1
+        tried = {float(rate): nll for rate, nll in row["tried"].items()}
+        # The best of the grid has neighbours on both sides, but for rates that are never tried.
+        assert min(tried) < row["rate"] < max(tried) or row["rate"] in (0.0003, 0.03)
+        assert tried[row["rate"]] == min(tried.values())
+
+
+def test_networks_learn_characters(tmp_path):
+    generator = np.random.default_rng(0)
+    shapes = [generator.choice(35**2, 40, replace=False) for _ in range(40)]
+    for part in ("train", "test"):
+        lines = ["120 1225 40"]
+        for row in range(120):
+            cells = sorted(generator.permutation(shapes[row % 40])[:35])
+            lines.append(f"{row % 40} " + " ".join(f"{cell}:1" for cell in cells))
+        with lzma.open(tmp_path / f"omniglot_{part}.txt.xz", "wt") as file:
+            file.write("\n".join(lines) + "\n")
+    options = ("--data", tmp_path, "--device", "cpu", "--only", "linear")
+    rows = rows_of("omniglot", tmp_path, *options)
+    assert rows["full softmax"]["P@1"] > 0.9
+    assert rows["trellis, width 32, learned"]["P@1"] > 0.5
+
+
+def test_labels_of_an_exit_that_are_alike_share_edges():
+    import torch
+
+    from benchmarks.deep_head.heads import frequency_and_similarity
+    from ltls.torch import make_layout
+
+    n, width = 5 + 2 * 8 + 3 * 64, 8
+    counts = torch.arange(n).flip(0)
+    features = torch.zeros(n, 2)
+    features[:, 0] = torch.arange(n) % 2
+    paths = frequency_and_similarity(n, width, counts, features)
+    assert sorted(paths.tolist()) == list(range(n))
+    assert paths[:5].tolist() == [0, 1, 2, 3, 4]
+    layout = make_layout(n, width)
+    edges = layout.path_edges(paths[-192:])
+    even, odd = (set(edges[start::2, 0].tolist()) for start in (0, 1))
+    assert even.isdisjoint(odd)
+
+
+def test_reassigned_labels_keep_their_scores_where_the_new_paths_can_say_them():
+    import torch
+
+    from benchmarks.deep_head.heads import Trellis
+
+    torch.manual_seed(0)
+    head = Trellis(6, 30, 4)
+    x = torch.randn(50, 6)
+    before = head.softmax.log_prob(x)
+    head.reassign(torch.arange(30), torch.ones(30))
+    torch.testing.assert_close(head.softmax.log_prob(x), before, rtol=1e-3, atol=1e-3)
+    head.reassign(torch.randperm(30), torch.ones(30))
+    assert not torch.allclose(head.softmax.log_prob(x), before, atol=1e-2)

@@ -1,0 +1,61 @@
+"""State dicts of earlier versions load, and the layer predicts what it predicted then."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from ltls import RandomCodebook  # noqa: E402
+from ltls.torch import TrellisSoftmax  # noqa: E402
+
+ARCHIVE = Path(__file__).parents[1] / "compat" / "v0.1"
+
+
+def test_a_state_dict_of_version_0_1_predicts_the_same():
+    parameters = json.loads((ARCHIVE / "manifest.json").read_text())["torch_head"]
+    expected = np.load(ARCHIVE / "torch_head.npz")
+    head = TrellisSoftmax(**parameters, counts=np.arange(parameters["n_classes"])[::-1].copy())
+    head.load_state_dict(load_file(ARCHIVE / "torch_head.safetensors"))
+    x = torch.from_numpy(expected["x"])
+    with torch.no_grad():
+        labels, log_probs = head.topk(x, expected["labels"].shape[1])
+        every = head.log_prob(x)
+    np.testing.assert_array_equal(labels, expected["labels"])
+    # Instruction sets differ in the order of sums.
+    np.testing.assert_allclose(log_probs, expected["log_probs"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(every, expected["all"], rtol=1e-5, atol=1e-5)
+
+
+EDGES = ["edges.bias", "edges.weight"]
+GATE = ["gate.bias", "gate.weight"]
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        ({}, EDGES),
+        ({"bias": False, "label_smoothing": 0.1}, ["edges.weight"]),
+        ({"assignment": "random"}, ["codebooks.0.seed", *EDGES]),
+        ({"n_trellises": 2}, ["codebooks.1.seed", *EDGES, *GATE]),
+        ({"counts": range(300)}, ["codebooks.0.labels", "codebooks.0.paths", *EDGES]),
+    ],
+    ids=str,
+)
+def test_the_keys_of_the_state_dict_are_those_of_version_0_1(options, keys):
+    assert sorted(TrellisSoftmax(16, 300, 4, **options).state_dict()) == keys
+
+
+def test_seeds_of_version_0_1_restore_its_codebooks():
+    """Version 0.1 gave trellis r of a mixture the seed r, and the seed is part of the state."""
+    head = TrellisSoftmax(16, 300, 4, n_trellises=2, assignment="random")
+    state = head.state_dict()
+    state["codebooks.0.seed"], state["codebooks.1.seed"] = torch.tensor([[0], [1]])
+    head.load_state_dict(state)
+    for seed, book in enumerate(head.codebooks):
+        expected = RandomCodebook(300, seed).path_of(np.arange(300))
+        np.testing.assert_array_equal(book.path_of(torch.arange(300)), expected)

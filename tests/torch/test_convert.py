@@ -1,0 +1,110 @@
+"""From LTLSClassifier to a torch module and back."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+
+torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+
+from ltls import LTLSClassifier, load  # noqa: E402
+from ltls.torch import TrellisSoftmax, from_classifier, to_classifier  # noqa: E402
+
+X, Y = load_digits(return_X_y=True)
+X = (X / 16).astype(np.float32)
+NAMES = np.array([f"digit {digit}" for digit in range(10)])
+
+
+def rows(n=200):
+    return torch.from_numpy(X[:n])
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        {"width": 2},
+        {"width": 4, "n_trellises": 3},
+        {"width": 3, "assignment": "frequency", "fit_intercept": False},
+        {"width": 2, "assignment": "ranking", "n_trellises": 2, "normalize": True},
+    ],
+    ids=str,
+)
+def classifier(request):
+    return LTLSClassifier(random_state=0, embedding_dim=0, epochs=2, **request.param).fit(
+        X, NAMES[Y]
+    )
+
+
+def test_the_module_scores_as_the_classifier_does(classifier):
+    head = from_classifier(classifier)
+    found = head.edge_scores(rows()).flatten(1).detach()
+    np.testing.assert_allclose(found, classifier.edge_scores(X[:200]), rtol=1e-4, atol=1e-5)
+    labels = torch.from_numpy(Y[:200].astype(np.int64))
+    expected = classifier.log_proba(X[:200], NAMES[Y[:200]])
+    found = head.log_prob(rows(), labels).detach()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        head.log_prob(rows()).softmax(1).detach(), classifier.predict_proba(X[:200]), atol=1e-5
+    )
+
+
+def test_round_trip_gives_the_same_classifier(classifier, tmp_path):
+    again = to_classifier(from_classifier(classifier), classifier.classes_.tolist())
+    for each in (again, save_and_load(again, tmp_path / "model.ltls")):
+        np.testing.assert_array_equal(each.classes_, classifier.classes_)
+        for method in ("edge_scores", "predict", "predict_proba", "decision_function"):
+            found, expected = (getattr(model, method)(X[:200]) for model in (each, classifier))
+            np.testing.assert_array_equal(found, expected)
+
+
+def save_and_load(classifier, path):
+    classifier.save(path)
+    return load(path)
+
+
+def test_a_grown_classifier_keeps_its_free_paths():
+    classifier = LTLSClassifier(width=4, n_trellises=1, embedding_dim=0, random_state=0)
+    for first in range(0, 1500, 300):
+        digits = Y[first : first + 300]
+        known = digits <= first // 150
+        classifier.partial_fit(X[first : first + 300][known], NAMES[digits[known]])
+    n_labels = len(classifier.classes_)
+    assert classifier.trellis_.n_classes > n_labels
+    head = from_classifier(classifier)
+    found = classifier.classes_[head.predict(rows())]
+    np.testing.assert_array_equal(found, classifier.predict(X[:200]))
+    again = to_classifier(head, classifier.classes_.tolist())
+    again.partial_fit(X[:300], NAMES[Y[:300]])
+    assert len(again.classes_) == 10
+
+
+@pytest.mark.parametrize("assignment", ["frequency", "random"])
+def test_a_trained_head_becomes_a_classifier(assignment):
+    torch.manual_seed(0)
+    head = TrellisSoftmax(64, 10, 4, assignment=assignment)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        head(rows(1000), torch.from_numpy(Y[:1000].astype(np.int64))).loss.backward()
+        optimizer.step()
+    classifier = to_classifier(head)
+    np.testing.assert_array_equal(classifier.predict(X[:200]), head.predict(rows()))
+    assert classifier.score(X[1000:], Y[1000:]) > 0.8
+
+
+def test_what_cannot_be_converted_raises():
+    digits = LTLSClassifier(loss="separation", embedding_dim=0, epochs=1).fit(X, Y)
+    with pytest.raises(ValueError, match="loss='softmax', got 'separation'"):
+        from_classifier(digits)
+    reranked = LTLSClassifier(embedding_dim=0, loss="softmax", epochs=1).fit(X, Y)
+    reranked.model_ = replace(reranked.model_, embedding=object())
+    with pytest.raises(ValueError, match="embedding_dim=0"):
+        from_classifier(reranked)
+    with pytest.raises(NotFittedError):
+        from_classifier(LTLSClassifier())
+    with pytest.raises(ValueError, match="weights its trellises equally"):
+        to_classifier(TrellisSoftmax(4, 10, 2, n_trellises=2))
+    with pytest.raises(ValueError, match="classes must be 10 distinct labels, got 2"):
+        to_classifier(TrellisSoftmax(4, 10, 2), ["a", "b"])
