@@ -30,10 +30,10 @@ def digits() -> None:
     """Draw the prediction of a handwritten digit, and the learning curves of three widths."""
     X, y = load_digits(return_X_y=True)
     X = X / 16
-    model = LTLSClassifier(3, 1, embedding_dim=0, epochs=8, random_state=0).fit(X[:1500], y[:1500])
+    model = LTLSClassifier(3, n_trellises=1, epochs=8, random_state=0).fit(X[:1500], y[:1500])
     write(plot_prediction(model, X[[1500]], title="A handwritten {label}"), "prediction.svg")
     models = {
-        f"width {width}": LTLSClassifier(width, 1, embedding_dim=0, epochs=8, random_state=0).fit(X, y)
+        f"width {width}": LTLSClassifier(width, n_trellises=1, epochs=8, random_state=0).fit(X, y)
         for width in (2, 4, 10)
     }
     write(plot_learning_curves(models, title="Handwritten digits"), "learning_curves.svg")
