@@ -1,7 +1,7 @@
 """Recommend the next item: a row describes the past of a visitor, the class is the next item.
 
 Visitors take random walks through a shop of 5,000 items, in which every item has three neighbours.
-The features are the last two items. The most likely neighbour comes next in 60 % of all steps, so no
+The features are the last two items. The most likely neighbour comes next in 60 % of all steps; no
 model can be right more often than that.
 
     python examples/next_item.py
