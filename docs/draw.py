@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation: ``python docs/draw.py``, after ``make demo``."""
+"""Draw the figures of the documentation: ``python docs/draw.py``, after ``make demo``."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ DEMO = DOCS.parent / "demo"
 
 
 def write(ax: plt.Axes, name: str) -> None:
-    """Write a figure, the same bytes for the same picture."""
+    """Write a figure; the same figure gives the same bytes."""
     ax.get_figure().savefig(DOCS / name, bbox_inches="tight", metadata={"Date": None})
     plt.close("all")
 
 
 def digits() -> None:
-    """Draw a prediction of a handwritten digit, and learning curves of three widths."""
+    """Draw the prediction of a handwritten digit, and the learning curves of three widths."""
     X, y = load_digits(return_X_y=True)
     X = X / 16
-    model = LTLSClassifier(3, 1, rescore=0, epochs=8, random_state=0).fit(X[:1500], y[:1500])
+    model = LTLSClassifier(3, n_trellises=1, epochs=8, random_state=0).fit(X[:1500], y[:1500])
     write(plot_prediction(model, X[[1500]], title="A handwritten {label}"), "prediction.svg")
     models = {
-        f"width {width}": LTLSClassifier(width, 1, rescore=0, epochs=8, random_state=0).fit(X, y)
+        f"width {width}": LTLSClassifier(width, n_trellises=1, epochs=8, random_state=0).fit(X, y)
         for width in (2, 4, 10)
     }
     write(plot_learning_curves(models, title="Handwritten digits"), "learning_curves.svg")
 
 
 def codebooks() -> None:
-    """Draw three codebooks of 240 labels in 16 groups, the first labels the most frequent."""
+    """Draw three codebooks of 240 labels in 16 groups, with the most frequent labels first."""
     rng = np.random.default_rng(0)
     n_labels, n_groups = 240, 16
     centres = np.repeat(rng.normal(size=(n_groups, 30)), n_labels // n_groups, axis=0)
@@ -52,7 +52,7 @@ def codebooks() -> None:
     orders = {"random": None, "frequency": by_frequency, "similarity": None}
     named = {"frequency": ", the most frequent first", "similarity": ", 16 groups of 15"}
     for ax, (policy, order) in zip(axes, orders.items(), strict=True):
-        model = LTLSClassifier(4, 1, rescore=0, assignment=policy, epochs=1, random_state=0)
+        model = LTLSClassifier(4, 1, embedding_dim=0, assignment=policy, epochs=1, random_state=0)
         model.fit(X, y)
         title = policy + named.get(policy, "")
         plot_codebook(model.trellis_, model.codebook_, order, ax=ax, title=title)
@@ -60,7 +60,7 @@ def codebooks() -> None:
 
 
 def main() -> None:
-    """Draw all of them."""
+    """Draw all figures."""
     matplotlib.rcParams["svg.hashsalt"] = "ltls"
     write(figure1(), "figure1.svg")
     write(figure2(), "figure2.svg")

@@ -1,7 +1,7 @@
-"""Labels that arrive late: learn from a stream in which new classes keep coming.
+"""New labels during training: learn from a stream in which new classes keep appearing.
 
-Digits are shown one day after another; each day brings a digit that was never seen. A class takes a
-free path when it comes, the trellis grows when none is left, and no old score changes by that.
+Every day brings a digit that the model has never seen. A new class takes a free path. When none is
+left, the trellis grows, which changes no existing score.
 
     python examples/online_labels.py
 """
@@ -24,7 +24,7 @@ def main() -> None:
     model = LTLSClassifier(width=4, n_trellises=3, random_state=0)
     rng = np.random.default_rng(0)
     for day in range(1, 10):
-        # All digits up to today's: who never sees the old ones again forgets them.
+        # All digits up to today's: a model that never sees the old ones again forgets them.
         today = rng.permutation(np.flatnonzero(y_train <= day))
         model.partial_fit(X_train[today], names[y_train[today]])
         known = y_test <= day

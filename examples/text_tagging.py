@@ -1,7 +1,7 @@
-"""Tag texts: several labels a text, strings in, strings out.
+"""Tag texts: several labels per text.
 
-Learns from Python's own standard library to say which module a docstring speaks about: a label is a
-module, or the package it is in.
+The texts are the docstrings of Python's standard library, and their labels are the module that a
+docstring comes from and the package of that module.
 
     python examples/text_tagging.py
 """
@@ -19,7 +19,7 @@ PACKAGES = ("asyncio", "email", "json", "logging", "tkinter", "unittest", "urlli
 
 
 def docstrings() -> Iterator[tuple[str, list[str]]]:
-    """Yield the documentation of every class and function, with its package and module."""
+    """Yield the docstring of every class and function, with its package and module."""
     library = Path(sysconfig.get_path("stdlib"))
     for package in PACKAGES:
         for file in sorted(library.joinpath(package).rglob("*.py")):
@@ -35,17 +35,17 @@ def docstrings() -> Iterator[tuple[str, list[str]]]:
 def main() -> None:
     texts, tags = zip(*docstrings(), strict=True)
     held_out = range(0, len(texts), 5)
-    rest = [i for i in range(len(texts)) if i % 5]
-    model = TextClassifier(random_state=0).fit([texts[i] for i in rest], [tags[i] for i in rest])
-    print(f"{len(rest):,} texts, {len(model.classes_)} tags")
+    train = [i for i in range(len(texts)) if i % 5]
+    model = TextClassifier(random_state=0).fit([texts[i] for i in train], [tags[i] for i in train])
+    print(f"{len(train):,} texts, {len(model.classes_)} tags")
 
     best = model.predict_topk([texts[i] for i in held_out], k=1)[0][:, 0]
-    right = sum(tag in tags[i] for tag, i in zip(best, held_out, strict=True))
-    print(f"P@1 on {len(held_out)} held-out texts: {right / len(held_out):.2f}")
+    correct = sum(tag in tags[i] for tag, i in zip(best, held_out, strict=True))
+    print(f"P@1 on {len(held_out)} held-out texts: {correct / len(held_out):.2f}")
 
-    for question in ("Parse an address header", "Return the widget's geometry", "Log a message"):
-        answers, _ = model.predict_topk([question], k=2)
-        print(f"{question!r}: {', '.join(answers[0])}")
+    for text in ("Parse an address header", "Return the widget's geometry", "Log a message"):
+        predicted, _ = model.predict_topk([text], k=2)
+        print(f"{text!r}: {', '.join(predicted[0])}")
 
 
 if __name__ == "__main__":
