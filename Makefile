@@ -22,13 +22,14 @@ test: $(VENV)/.ltls $(VENV)/.test
 
 # Also every command of the README, in a fresh clone.
 test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
-	$(BIN)/python -m pytest tests --pyargs ltls -m ''
+	$(BIN)/python -m pytest tests --pyargs ltls -m 'not perf'
 
 lint: $(VENV)/.ltls $(VENV)/.lint
 	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/core/_engine.pyi src/ltls/core/
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --config pyproject.toml
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 format: $(VENV)/.lint

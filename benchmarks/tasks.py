@@ -21,8 +21,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from benchmarks import machine, tables
 from ltls import TextClassifier
+from ltls.cli import demo_model, demo_report
+from ltls.cli.demo import N_HELD_OUT, WIDTH
+
+N_EXAMPLES = 1_000_000
 
 Texts = tuple[list[str], list[str]]
 
@@ -59,8 +65,8 @@ def svm(train: Texts, test: Texts) -> dict[str, float]:
     """Learn one-vs-all on the same features."""
     from sklearn.svm import LinearSVC
 
-    vectoriser = TextClassifier(epochs=1).fit(*train).vectorizer_
-    X, Z = vectoriser.transform(train[0]), vectoriser.transform(test[0])
+    vectorizer = TextClassifier(epochs=1).fit(*train).vectorizer_
+    X, Z = vectorizer.transform(train[0]), vectorizer.transform(test[0])
     start = time.perf_counter()
     model = LinearSVC(random_state=0).fit(X, train[1])
     return {"train_s": time.perf_counter() - start, "precision": model.score(Z, test[1])}
@@ -72,17 +78,13 @@ def check_text(result: dict[str, Any]) -> list[str]:
 
 
 def demo(options: argparse.Namespace) -> dict[str, Any]:
-    from rich.console import Console
-
-    from ltls import demo
-
     start = time.process_time()
-    train, test = demo.corpus(None, demo.N_EXAMPLES, demo.N_HELD_OUT)
+    train, test = demo_model.corpus(None, N_EXAMPLES, N_HELD_OUT)
     models, first = [], None
     with tempfile.TemporaryDirectory() as folder:
-        for width in (demo.WIDTH, *demo.WIDTHS):
+        for width in (WIDTH, *demo_report.WIDTHS):
             began = time.process_time()
-            one = demo.trained(width, train, test, Path(folder, f"{width}.ltls"))
+            one = demo_model.train_and_measure(width, train, test, Path(folder, f"{width}.ltls"))
             first = first or one.model
             models.append(
                 {
@@ -96,8 +98,9 @@ def demo(options: argparse.Namespace) -> dict[str, Any]:
                     "bytes": one.n_bytes,
                 }
             )
-    demo.show_completions(Console(file=io.StringIO()), first)
-    majority, bigrams = demo.majority(train, test), demo.bigrams(train, test)
+    demo_report.show_completions(Console(file=io.StringIO()), first)
+    majority = demo_model.majority(train, test)
+    bigrams = demo_model.bigrams(train, test)
     return {
         "about": machine.description("numpy", "scipy", "scikit-learn"),
         "train_rows": len(train),

@@ -1,7 +1,7 @@
 """Replace the softmax layer of a trained network, and fine-tune.
 
 `TrellisSoftmax.from_linear` builds the codebook from the layer's rows, so that tokens with similar
-rows share edges, and initialises the edge weights with a least-squares fit of the rows.
+rows share edges, and initializes the edge weights with a least-squares fit of the rows.
 
     python examples/replace_softmax.py
 """

@@ -12,7 +12,9 @@ from ltls import Trellis, cli
 from ltls.core import _engine
 
 pytest.register_assert_rewrite("comparison")  # so that its comparisons show their numbers
-settings.register_profile("ltls", deadline=None)
+# The same examples in every run; `--hypothesis-profile=explore` looks for new ones.
+settings.register_profile("ltls", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("ltls")
 
 # A shell that starts us in the background has Ctrl-C ignored, and our children inherit that.

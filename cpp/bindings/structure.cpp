@@ -268,7 +268,7 @@ void decode_scores(const Trellis& trellis, const std::string& loss, InMatrix<flo
 void bind_losses(nb::module_& module) {
     nb::class_<LossInfo>(module, "Loss")
         .def_prop_ro("name", [](const LossInfo& loss) { return std::string(loss.name); })
-        .def_ro("normalises", &LossInfo::normalises)
+        .def_ro("normalizes", &LossInfo::normalizes)
         .def_ro("needs_positives", &LossInfo::needs_positives)
         .def_prop_ro("decodes_h", [](const LossInfo& loss) { return !loss.decode_scores; });
     module.def("losses", [] {

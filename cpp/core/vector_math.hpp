@@ -1,4 +1,4 @@
-// exp and log without branches, tables or calls, so that loops over them vectorise.
+// exp and log without branches, tables or calls, so that loops over them vectorize.
 #pragma once
 
 #include <bit>

@@ -48,7 +48,7 @@ class Decoder {
             for (Index row = 0; row < rows; ++row)
                 decode_row(g + row * length(), labels + row * options_.k,
                            scores + row * options_.k);
-        if (loss_.normalises) subtract_log_partitions(h, rows, scores);
+        if (loss_.normalizes) subtract_log_partitions(h, rows, scores);
         return -1;
     }
 

@@ -10,7 +10,7 @@
 namespace ltls::LTLS_ISA {
 
 LTLS_INLINE float half_to_float(std::uint16_t half) {
-    // The multiplication corrects the exponent bias, and normalises subnormal numbers.
+    // The multiplication corrects the exponent bias, and normalizes subnormal numbers.
     const float magnitude =
         std::bit_cast<float>(static_cast<std::uint32_t>(half & 0x7fff) << 13) * 0x1p112f;
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000) << 16;

@@ -29,7 +29,7 @@ LTLS_INLINE void forward(const Trellis& trellis, const T* h, Semiring& semiring)
 template <int Lanes, class T>
 LTLS_INLINE void trace(const Trellis& trellis, const T* h, const Values<Max, T, Lanes>& values,
                        Index* paths) {
-    using Int = typename Float<T>::Bits;         // as wide as T, so that the loops vectorise
+    using Int = typename Float<T>::Bits;         // as wide as T, so that the loops vectorize
     Int last[Lanes], state[Lanes], from[Lanes];  // exit slice, current and previous state
     Index digits[Lanes];                         // Σ sⱼ·widthʲ so far
     for (int lane = 0; lane < Lanes; ++lane) {

@@ -11,7 +11,7 @@ using LossId = int;
 // See losses.hpp for their meaning.
 struct LossInfo {
     const char* name;
-    bool normalises;
+    bool normalizes;
     bool needs_positives;
     void (*decode_scores)(const Trellis&, const float* h, float* g);  // null: h itself ranks
 };

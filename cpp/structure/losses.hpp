@@ -3,7 +3,7 @@
 //
 // A loss has:
 //   name             what users call it
-//   normalises       whether path score − log-partition is a log-probability
+//   normalizes       whether path score − log-partition is a log-probability
 //   needs_positives  whether rows without labels are skipped
 //   step             writes u and returns the loss
 //   decode_scores    optional: writes the edge scores g whose sums over paths rank the labels, for
@@ -52,7 +52,7 @@ LTLS_INLINE float path_score(const Trellis& trellis, const float* h, Index path)
 class Separation {
   public:
     static constexpr const char* name = "separation";
-    static constexpr bool normalises = false, needs_positives = true;
+    static constexpr bool normalizes = false, needs_positives = true;
 
     explicit Separation(const Trellis& trellis) : trellis_(trellis), best_(trellis, 2) {}
 
@@ -93,7 +93,7 @@ class Separation {
 class Softmax {
   public:
     static constexpr const char* name = "softmax";
-    static constexpr bool normalises = true, needs_positives = true;
+    static constexpr bool normalizes = true, needs_positives = true;
 
     explicit Softmax(const Trellis& trellis)
         : trellis_(trellis), values_(trellis), vertex_(trellis.width) {}
@@ -123,7 +123,7 @@ class Softmax {
 class Logistic {
   public:
     static constexpr const char* name = "logistic";
-    static constexpr bool normalises = false, needs_positives = false;
+    static constexpr bool normalizes = false, needs_positives = false;
 
     explicit Logistic(const Trellis& trellis) : trellis_(trellis) {}
 
@@ -179,7 +179,7 @@ concept HasDecodeScores = requires(const Trellis& trellis, const float* h, float
 
 template <class Loss>
 constexpr LossInfo loss_info() {
-    LossInfo info{Loss::name, Loss::normalises, Loss::needs_positives, nullptr};
+    LossInfo info{Loss::name, Loss::normalizes, Loss::needs_positives, nullptr};
     if constexpr (HasDecodeScores<Loss>) info.decode_scores = Loss::decode_scores;
     return info;
 }

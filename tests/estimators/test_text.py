@@ -121,10 +121,10 @@ def _header(model, path):
 
 def test_a_failed_fit_keeps_the_old_model():
     model = TextClassifier(random_state=0).fit(TEXTS, LABELS)
-    vectoriser = model.vectorizer_
+    vectorizer = model.vectorizer_
     with pytest.raises(ValueError):
         model.fit(["other", "texts"], ["a"])
-    assert model.vectorizer_ is vectoriser
+    assert model.vectorizer_ is vectorizer
     assert model.score(TEXTS, LABELS) == 1
 
 

@@ -21,7 +21,7 @@ def test_python_and_engine_have_the_same_losses():
     assert set(LOSSES) == {loss.name for loss in _engine.losses()}
     assert all(loss.name == name for name, loss in LOSSES.items())
     for loss in _engine.losses():
-        assert LOSSES[loss.name].normalized == loss.normalises
+        assert LOSSES[loss.name].normalized == loss.normalizes
 
 
 def test_properties():

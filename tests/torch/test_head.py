@@ -1,4 +1,4 @@
-"""TrellisSoftmax: a normalised softmax over classes, and an ordinary module."""
+"""TrellisSoftmax: a normalized softmax over classes, and an ordinary module."""
 
 import copy
 import io

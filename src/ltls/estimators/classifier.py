@@ -48,8 +48,8 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
     embedding_dim : int or "auto", default="auto"
         Dimension of an embedding that reranks the best candidates: a vector for every feature and
         every label. 0 is the pure log-space model. The weight of the embedding is chosen on
-        held-out rows, which are trained on last. `partial_fit` drops the embedding, and
-        `fit_stream` trains none.
+        held-out rows; without early stopping, the model is then trained on these rows too.
+        `partial_fit` drops the embedding, and `fit_stream` trains none.
     size_budget : str, int or None, default=None
         A file size such as "5MB", instead of `width` and `n_trellises`: the largest model whose
         weights fit as int8, which `save` then uses.
@@ -81,7 +81,8 @@ default="random"
     fit_intercept : bool, default=True
         Add an intercept to every edge.
     l1 : float, default=0.0
-        Soft threshold of the weights when they score, the paper's λ.
+        Soft threshold (the paper's λ) applied to the weights when they score, from the second
+        epoch on.
     ranking_multiplier : int, default=1
         With assignment="ranking", a new label takes the best free path among the
         ranking_multiplier · ⌈log₂ C⌉ highest-scoring ones.
@@ -96,7 +97,7 @@ default="random"
         Mini-batch size. Above 1, threads can share the work of a single trellis; accuracy stays
         the same up to about 64.
     n_jobs : int or None, default=None
-        Number of threads: None is one, −1 all cores. Prediction parallelises over rows; training
+        Number of threads: None is one, −1 all cores. Prediction parallelizes over rows; training
         over trellises, or over the rows of a mini-batch if there are fewer trellises than
         threads. Results do not depend on it.
     random_state : int, RandomState or None, default=None
@@ -112,7 +113,7 @@ default="random"
         The labels: sorted after `fit` (in order of appearance if they cannot be compared), in
         order of appearance after `partial_fit`. For an indicator matrix, its columns.
     model_ : FittedModel
-        Everything that was learned.
+        The fitted model: labels, codebooks, weights and reranker.
     trellis_ : Trellis
         The graph; all trellises have the same.
     codebooks_ : list of TableCodebook or RandomCodebook
@@ -291,8 +292,8 @@ default="random"
         """Make one pass over a batch, which may have new labels.
 
         A new label takes a free path; if none is left the trellis grows, and the scores of all
-        other labels stay the same. Growing keeps the width, which is smaller than the parameter
-        if `fit` began with fewer classes than that.
+        other labels stay the same. The width stays that of the first trellis, min(width, number
+        of classes at that time).
 
         The embedding that `fit` has trained (see `embedding_dim`) is dropped, since it has no
         vectors for new labels; the trellises alone are a point or two less accurate. Fit models

@@ -197,8 +197,8 @@ class PredictMixin:
         """Return a thread-safe callable with low latency: the k best labels of a row.
 
         It takes ``(indices, values)`` of one row, ``(indptr, indices, values)`` of several, or a
-        CSR matrix. It keeps the present state of the model, whatever is learned later: a copy of
-        the weights, or those of the model file.
+        CSR matrix. It is a snapshot: later training does not change it. It holds a copy of the
+        weights, or maps the model file.
 
         Returns
         -------
@@ -314,8 +314,8 @@ class PredictMixin:
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        With "softmax", and for one label per row, they sum to 1 over `classes_`; several trellises
-        give the mean of theirs. With "logistic" and several labels per row, a label has the
+        They sum to 1 over `classes_` if loss="softmax" or rows have one label. Several trellises
+        are averaged. With "logistic" and several labels per row, a label has the
         product of its edges' probabilities, and the geometric mean over the trellises. With an
         embedding, one label per row has the geometric mean over trellises and embedding; several
         labels per row have the trellises' probabilities.

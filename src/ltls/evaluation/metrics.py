@@ -84,7 +84,7 @@ def recall_at_k(
 def ndcg_at_k(
     y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Return the normalised discounted cumulative gain at k.
+    """Return the normalized discounted cumulative gain at k.
 
     A true label at rank r gains 1 / log2(r + 1); the sum is divided by that of a perfect list.
 

@@ -1,4 +1,4 @@
-"""Pictures: the trellis and paths through it, predictions, codebooks, learning curves.
+"""Figures: the trellis and paths through it, predictions, codebooks, learning curves.
 
 `plot_trellis` draws the graph as in the paper's figures 1 and 2; the others show what a model does
 with it. All of them need matplotlib: ``pip install 'ltls[plot]'``.

@@ -36,11 +36,11 @@ def plot_prediction(
     x : array or CSR matrix of shape (1, n_features)
         The row.
     k : int, default=1
-        How many labels, the best of the whole model.
+        Number of labels to draw: the best ones of the whole model.
     trellis : int, default=0
         Which of several trellises to draw: each gives a label another path.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure whose size suits the trellis.
+        Where to draw; by default a new figure, sized to fit the trellis.
     title : str, optional
         The title, in which ``{label}`` stands for the labels; by default those with their scores.
 
@@ -96,8 +96,8 @@ def plot_codebook(
 ) -> Axes:
     """Draw a codebook as a map: a row for every label, a column for every slice.
 
-    A cell's colour is the state that the label's path takes there; what a short path no longer
-    visits is white. Labels that share colours from the left share edges.
+    A cell's colour is the state that the label's path takes there; cells after the end of a
+    short path are white. Labels that share colours from the left share edges.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def plot_codebook(
         Which label has which path.
     labels : sequence of int, optional
         The labels to show, in this order, such as the most frequent first; by default all of them,
-        evenly thinned out to 2000.
+        or 2,000 evenly spaced ones.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure.
     title : str, optional

@@ -44,7 +44,10 @@ PATH_GAP = 0.16  # between highlighted paths that share an edge
 
 
 def paper_edge_order(trellis: Trellis) -> npt.NDArray[np.int64]:
-    """Give every edge its number in the paper: by tail, the exit to the sink first, then by head.
+    """Return the paper's number of every edge.
+
+    The paper orders edges by tail; for each tail, the exit to the sink comes first, then the others
+    by head.
 
     Returns
     -------
@@ -91,7 +94,7 @@ def plot_trellis(
     vertex_labels : bool
         Whether to name the vertices.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure whose size suits the trellis.
+        Where to draw; by default a new figure, sized to fit the trellis.
     title : str, optional
         The title of the axes.
 

@@ -71,8 +71,8 @@ class _Codebook:
 class RandomCodebook(_Codebook):
     """A random assignment that is computed from a seed and needs no memory.
 
-    A keyed permutation of 0 … n − 1: a Feistel network with cycle walking. This is what keeps the
-    promise of logarithmic space for a billion classes.
+    A keyed permutation of 0 … n − 1: a Feistel network with cycle walking. It takes O(1) memory, so
+    a model of a billion classes still has logarithmic size.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ for _policy in (
 
 
 def exit_ends(trellis: Shape) -> list[int]:
-    """Return, for every exit of a trellis that has paths, one past its last path."""
+    """Return the end of every exit's range of path ids; exits without paths are left out."""
     counts = [digit * trellis.width**i for i, digit in enumerate(trellis.digits)]
     ends = np.cumsum(np.array(counts, object))  # Python integers: up to 2**62
     return [int(end) for end, count in zip(ends, counts, strict=True) if count]

@@ -19,9 +19,9 @@ _MATRIX_CLASSES = 1_000_000
 class Trellis:
     """A graph with one path per class and O(log n_classes) edges.
 
-    The number of classes is written in base `width`; there is a slice of `width` states for every
-    digit but the last, and paths leave the trellis early where a digit says so. Paths are the
-    integers 0 … n_classes − 1, and no table of them is stored.
+    `n_classes` is written in base `width`. There is one slice of `width` states per digit except
+    the most significant one, and digit i is the number of states of slice i with an early exit.
+    Paths are the integers 0 … n_classes − 1, and no table of them is stored.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Trellis:
         return edges
 
     def path_of(self, edges: Iterable[int]) -> int:
-        """Return the path that these edges make, in order from source to sink.
+        """Return the id of the path with these edges, given in order from source to sink.
 
         Examples
         --------
@@ -273,9 +273,10 @@ class Trellis:
         return totals if np.ndim(h) == 2 else totals[0]
 
     def marginals(self, h: npt.ArrayLike, n_jobs: int | None = None) -> npt.NDArray[Any]:
-        """Return the probability that a path drawn by exp(score) uses each edge.
+        """Return the marginal probability of every edge: the gradient of `log_partition`.
 
-        This is the gradient of `log_partition`.
+        It is the probability that a path drawn with probability proportional to exp(score) uses
+        the edge.
 
         Parameters
         ----------
@@ -317,9 +318,10 @@ class Trellis:
         h : array of shape (n_edges,) or (B, n_edges)
             Edge scores; −inf forbids an edge.
         n : int
-            How many for each row, independent of each other.
+            Number of independent samples per row.
         temperature : float, default=1.0
-            Above 0: a low one draws the best paths only, a high one all alike.
+            Positive. Scores are divided by it: low values favour the best paths, high values
+            approach a uniform distribution.
         random_state : int, RandomState or None, default=None
             Seed of the draws; `n_jobs` does not change them.
         n_jobs : int, optional
@@ -385,9 +387,8 @@ class Trellis:
     def grow(self) -> tuple[Trellis, npt.NDArray[np.int64]]:
         """Return a larger trellis that keeps every path, and where the edges went.
 
-        One auxiliary vertex is added, or a slice where all are there. A path of the old trellis is
-        the path of the same number in the new one: it goes through the same states, along the
-        mapped edges, so scores do not change.
+        Adds one auxiliary vertex or, if there are already width − 1, one slice. Every old path
+        keeps its id and states and follows the mapped edges, so scores do not change.
 
         Returns
         -------

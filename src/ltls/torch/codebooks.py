@@ -26,7 +26,7 @@ SUPPORTED_POLICIES = ("frequency", "random", "similarity")
 class LabelPaths(nn.Module):
     """Base class of codebooks.
 
-    Lookups take tensors of any shape and never synchronise with a GPU.
+    Lookups take tensors of any shape and never synchronize with a GPU.
     """
 
     def __init__(self, n_labels: int, n_paths: int) -> None:

@@ -37,7 +37,7 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     Returns
     -------
     head : TrellisSoftmax
-        `head.log_prob` equals `classifier.log_proba`. The gate of several trellises is initialised
+        `head.log_prob` equals `classifier.log_proba`. The gate of several trellises is initialized
         to equal weights and is trainable. The module then ranks labels by their mean probability,
         the classifier by the sum of their log-probabilities, so predictions can differ.
 

@@ -69,7 +69,7 @@ def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
 
 
 def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
-    """Return the log-probabilities of given paths, normalised over all paths.
+    """Return the log-probabilities of given paths, normalized over all paths.
 
     Parameters
     ----------

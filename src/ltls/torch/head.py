@@ -36,7 +36,7 @@ class TrellisSoftmax(nn.Module):
     """A softmax over very many classes, with O(log n_classes) parameters, memory and time.
 
     Every class is a path through a trellis. A linear layer scores the edges, the logit of a class
-    is the sum of its path's edge scores, and dynamic programming normalises exactly over all
+    is the sum of its path's edge scores, and dynamic programming normalizes exactly over all
     classes. The layer replaces `nn.Linear` followed by `nn.CrossEntropyLoss`, or
     `nn.AdaptiveLogSoftmaxWithLoss`.
 
@@ -83,7 +83,7 @@ class TrellisSoftmax(nn.Module):
 
     Notes
     -----
-    A training step does not synchronise with the GPU, so it can be captured in a CUDA graph. For
+    A training step does not synchronize with the GPU, so it can be captured in a CUDA graph. For
     the same reason a target out of range or a non-finite input raises an error on a CPU only; on a
     GPU the loss becomes NaN. Codebook tables are buffers: pass `broadcast_buffers=False` to
     `DistributedDataParallel` to avoid broadcasting them in every forward pass.

@@ -1,7 +1,7 @@
 """The edge numbering of a trellis, and the edges of its paths as tensor operations.
 
 This is the same numbering as the compiled engine's, in Python and torch: it runs on a GPU without
-host synchronisation, and where the engine is not installed.
+host synchronization, and where the engine is not installed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Layout:
     def path_edges(self, paths: Tensor) -> Tensor:
         """Return the edges of paths, from source to sink, on a new last axis, padded with −1.
 
-        A negative path has no edges. Nothing here synchronises with the GPU.
+        A negative path has no edges. Nothing here synchronizes with the GPU.
         """
         last = torch.zeros_like(paths)
         first = torch.zeros_like(paths)

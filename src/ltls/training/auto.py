@@ -5,7 +5,7 @@
 | `width` | up to 10,000 labels / more | 8 / 16 |
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
 | `n_trellises` | as many as train in 2.5 · 10⁹ multiplications | 3 to 12; with width 16, 2 to 12 |
-| `embedding_dim` | 1,000 to 500,000 rows, at least 64 labels, smaller than W | 128, else 0 |
+| `embedding_dim` | 1,000 to 500,000 rows, 64 labels or more, label vectors ≤ W | 128, else 0 |
 | `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
 
 With `size_budget`: the largest model whose weights fit as int8, from one trellis of width 2 to

@@ -55,7 +55,7 @@ def new_model(
 
 
 def label_vectors(X: Any, indptr: Ints, ids: Ints, n_labels: int) -> Any:
-    """Return the normalised mean of every label's rows, shape (n_labels, n_features)."""
+    """Return the normalized mean of every label's rows, shape (n_labels, n_features)."""
     indicator = csr_array(
         (np.ones(len(ids), X.dtype), ids, indptr), shape=(len(indptr) - 1, n_labels)
     )
