@@ -22,7 +22,7 @@ inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; 
 // Why not std::from_chars: libstdc++ 12, which has fast_float inside, takes 7–16 ns per number
 // where this takes 4–18 ns, and a whole text 3–18 % longer; but Apple's libc++ has no float
 // from_chars yet, and a stream takes 210–360 ns. Labels need the digits in any case, since 3.0 and
-// 1e3 are integers. AMD EPYC, GCC 12.2, November 2026, decimal_benchmark.cpp.
+// 1e3 are integers. AMD EPYC, GCC 12.2, November 2026, benchmarks/decimal.cpp.
 struct Decimal {
     std::uint64_t digits = 0;
     std::int64_t exponent = 0;

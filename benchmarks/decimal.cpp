@@ -1,7 +1,7 @@
 // Time per number of Decimal and of what the standard library offers; not part of the build.
 //
-//   g++ -O3 -std=c++20 -I cpp cpp/text/decimal_benchmark.cpp -o decimal_benchmark
-//   ./decimal_benchmark
+//   g++ -O3 -std=c++20 -I cpp benchmarks/decimal.cpp -o build/decimal
+//   build/decimal
 #include <chrono>
 #include <cstdio>
 #include <random>
