@@ -1,3 +1,4 @@
+import importlib.util
 import signal
 import sys
 from contextlib import contextmanager
@@ -19,6 +20,26 @@ settings.load_profile("ltls")
 
 # A shell that starts us in the background has Ctrl-C ignored, and our children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Fail if a test module cannot be imported: `--doctest-ignore-import-errors` would skip it."""
+    report = yield
+    is_test = collector.path.name.startswith("test_")
+    if is_test and report.skipped and "unable to import module" in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = _import_error(collector.path)
+    return report
+
+
+def _import_error(path):
+    spec = importlib.util.spec_from_file_location("not_importable", path)
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except Exception as error:  # noqa: BLE001
+        return f"{path} cannot be imported: {error!r}"
+    return f"{path} cannot be imported"
 
 
 @pytest.fixture(params=_engine.instruction_sets())

@@ -16,7 +16,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from ltls import Trellis, readers
 from ltls.core import _engine
-from ltls.io.row_text import RowText
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 EVERY_PROGRAM = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
@@ -147,19 +146,27 @@ def test_threadpoolctl_sees_and_limits_the_threads():
     assert _engine.threads_for(-1) == all_cores
 
 
+class CountedParser:
+    """The engine's parser, which records the number of threads that it is called with."""
+
+    def __init__(self, parser):
+        self.parser, self.n_threads = parser, []
+
+    def parse(self, *arguments):
+        self.n_threads.append(arguments[-1])
+        return self.parser.parse(*arguments)
+
+    def __getattr__(self, name):
+        return getattr(self.parser, name)
+
+
 def test_a_stream_obeys_the_limits_of_the_thread_that_reads_it(tmp_path, monkeypatch):
     (tmp_path / "rows").write_text("1 1:1\n2 2:1\n" * 100)
-    asked = []
-    parse = RowText.parse
-
-    def noting(text, size):
-        asked.append(text.n_jobs)
-        return parse(text, size)
-
     stream = readers.Stream(tmp_path / "rows", chunk_size=100, n_jobs=2)
-    monkeypatch.setattr(RowText, "parse", noting)
-    with threadpool_limits(1, "openmp"):
-        list(stream)
-    with threadpool_limits(2, "openmp"):
-        list(stream)
-    assert asked == [1, 2]
+    parser = CountedParser(_engine.TextRows)
+    monkeypatch.setattr(_engine, "TextRows", parser)
+    for limit in (1, 2):
+        parser.n_threads.clear()
+        with threadpool_limits(limit, "openmp"):
+            list(stream)
+        assert set(parser.n_threads) == {limit}
