@@ -37,7 +37,7 @@ def _import_error(path):
     spec = importlib.util.spec_from_file_location("not_importable", path)
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return f"{path} cannot be imported: {error!r}"
     return f"{path} cannot be imported"
 
