@@ -65,7 +65,9 @@ def uses_of_X(X):
     yield lambda: single.score(X, labels)
     yield lambda: several.predict(X)
     yield lambda: several.score(X, tags)
-    if X.format == "csr":
+
+def calls_of_predictors(X):
+    if X.format != "coo":  # which a predictor does not take
         yield lambda: single.predictor(2)(X)
 
 def uses_of_y(y):
@@ -75,15 +77,15 @@ def uses_of_y(y):
     yield lambda: several.partial_fit(eye, y)
     yield lambda: several.score(eye, y)
 
-matrix, uses = (eye, uses_of_X) if sys.argv[1] == "X" else (tags, uses_of_y)
+cases = {"X": (eye, uses_of_X), "predictor": (eye, calls_of_predictors), "y": (tags, uses_of_y)}
+matrix, uses = cases[sys.argv[1]]
 for name, spoilt in bad(matrix):
     for number, use in enumerate(uses(spoilt)):
         print(name, number, flush=True)
         try:
             use()
         except ValueError as error:
-            invalid = (f"{sys.argv[1]} is not a valid", "indptr of row", "indices must be between")
-            if not any(message in str(error) for message in invalid):
+            if "is not a valid" not in str(error) and sys.argv[1] != "predictor":
                 raise
         else:
             raise AssertionError(f"{name}: no error")
@@ -91,7 +93,19 @@ print("all are errors")
 """
 
 
-@pytest.mark.parametrize("argument", ["X", "y"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "X",
+        "y",
+        pytest.param(
+            "predictor",
+            marks=pytest.mark.xfail(
+                reason="a predictor converts a CSC matrix before it is checked", strict=True
+            ),
+        ),
+    ],
+)
 def test_malformed_matrices_are_value_errors(argument):
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, argument]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

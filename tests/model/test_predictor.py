@@ -187,7 +187,6 @@ def test_invalid_rows_are_rejected(arguments, message):
         fitted().predictor(2)(*arguments)
 
 
-@pytest.mark.xfail(reason="the arrays of any compressed matrix are read as rows", strict=True)
 def test_a_csc_matrix_is_converted_or_rejected():
     model = fitted()
     X = rows(10, seed=5)
