@@ -479,7 +479,7 @@ def test_a_stopped_stream_is_resumed_to_the_same_file(folder, command, held_out)
 def test_resuming_what_is_not_there(folder, command):
     result = command("train", "rows.csv", *TRAIN, "-o", "m.ltls", "--resume")
     assert result.err == (
-        "ltls: m.ltls.checkpoint: there is no checkpoint to resume from; begin without resume\n"
+        "ltls: m.ltls.checkpoint: there is no checkpoint to resume from; start without resume\n"
     )
 
 

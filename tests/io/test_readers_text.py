@@ -23,8 +23,8 @@ THREADS = [1, 2, 5]
 def parsed(text, first=0, last=2**31 - 2, labels=range(-(10**15), 10**15), blank_rows=0, n_jobs=1):
     """What the engine makes of a text, in the form of the slow parser's answer."""
     rows = _engine.TextRows.parse(text, first, last, labels[0], labels[-1], blank_rows, n_jobs)
-    if rows.fault is not None:
-        return rows.fault[:2]
+    if rows.error is not None:
+        return rows.error[:2]
     features = np.split(rows.features, rows.feature_ends[:-1])
     values = np.split(rows.values, rows.feature_ends[:-1])
     own = np.split(rows.labels, rows.label_ends[:-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -128,13 +128,21 @@ class FittedModel:
             return
         self.counts = counts
 
-    def make_room(self) -> None:
-        """Grow the trellis until every label can have a path; no score of an old label changes."""
+    def add_labels(self, labels: list[Hashable]) -> None:
+        """Add new labels; the trellis grows until each can have a path.
+
+        No score of an old label changes. If the trellis cannot grow, neither does the model.
+        """
         assert self.trainable is not None
-        while self.trellis.n_classes < len(self.labels):
-            self.trellis, edge_map = self.trellis.grow()
-            self.codebooks = [book.grow(self.trellis.n_classes) for book in self.codebooks]
-            self.trainable.grow(self.trellis, edge_map)
+        trellis, growth = self.trellis, []
+        while trellis.n_classes < len(self.labels) + len(labels):
+            trellis, edge_map = trellis.grow()
+            growth.append((trellis, edge_map))
+        self.labels.extend(labels)
+        for trellis, edge_map in growth:
+            self.trellis = trellis
+            self.codebooks = [book.grow(trellis.n_classes) for book in self.codebooks]
+            self.trainable.grow(trellis, edge_map)
 
     # Predicting
 

@@ -212,6 +212,11 @@ class Labels:
                 self._ids[label] = len(self._values)
                 self._values.append(label)
 
+    def unseen(self, targets: Targets, classes: Iterable[Hashable] = ()) -> list[Hashable]:
+        """Return the labels of `classes` and of targets that are new, in order of appearance."""
+        found = dict.fromkeys([*classes, *_distinct(targets)])
+        return [label for label in found if label not in self._ids]
+
     def ids(self, targets: Targets) -> Ints:
         """Return the ids of all labels of targets, −1 for an unknown one."""
         labels = targets.labels

@@ -79,7 +79,7 @@ class Predictor:
                 "a predictor takes (indices, values), (indptr, indices, values) or a CSR matrix, "
                 f"got {', '.join(type(each).__name__ for each in row) or 'nothing'}"
             )
-        X = row[0]
+        X = row[0] if row[0].format == "csr" else row[0].tocsr()
         if X.shape[-1] != self._n_features:
             raise ValueError(f"X has {X.shape[-1]} features, expected {self._n_features}")
         return X.indptr, X.indices, X.data

@@ -32,11 +32,11 @@ class BatchSource(Protocol):
     def in_order(self) -> Iterator[Batch]:
         """Yield all training rows in their own order."""
 
-    def evaluation_rows(self) -> Batch | None:
-        """Return the held-out rows, or a sample of the training rows if there are none.
+    def validation_rows(self) -> Batch | None:
+        """Return the held-out rows for early stopping; None if there are none."""
 
-        None before the first epoch of a stream.
-        """
+    def evaluation_rows(self) -> Batch | None:
+        """Return the validation rows, or else training rows; None if no row was read yet."""
 
 
 class InMemory:
@@ -75,16 +75,22 @@ class InMemory:
         """Yield all training rows as one batch, in their own order."""
         yield self.examples, self.rows
 
+    def validation_rows(self) -> Batch | None:
+        """Return the held-out rows, if they are for validation."""
+        if not self._validate or not len(self.held_out):
+            return None
+        return self.examples, self.held_out
+
     def evaluation_rows(self) -> Batch:
-        """Return the held-out rows, or all training rows if there are none."""
-        return self.examples, self.held_out if self._validate else self.rows
+        """Return the validation rows, or else all training rows."""
+        return self.validation_rows() or (self.examples, self.rows)
 
 
 class Streamed:
     """Batches that are iterated again in every epoch.
 
-    The first pass keeps the rows for evaluation: those held out, or else a sample that is spread
-    evenly over all batches.
+    The first pass keeps the rows for evaluation: those held out, and a sample that is spread evenly
+    over all batches.
 
     Parameters
     ----------
@@ -113,7 +119,8 @@ class Streamed:
         self._n_all, self._counts = n_rows, counts
         self.held_out = np.sort(sample_without_replacement(n_rows, n_held_out, random_state=rng))
         self._step = -(-n_rows // THRESHOLD_ROWS)
-        self._kept: list[Examples] = []
+        self._validation: list[Examples] = []
+        self._sample: list[Examples] = []
         self._is_first = True
 
     @property
@@ -136,8 +143,8 @@ class Streamed:
             begin, end = np.searchsorted(self.held_out, (number, number + len(rows)))
             held_out = keep.select(examples, self.held_out[begin:end] - number)
             if first:
-                sample = rows[-number % self._step :: self._step]
-                self._kept.append(examples.take(held_out if len(self.held_out) else sample))
+                self._validation.append(examples.take(held_out))
+                self._sample.append(examples.take(rows[-number % self._step :: self._step]))
             number += len(rows)
             yield examples, np.delete(rows, held_out)
 
@@ -146,12 +153,21 @@ class Streamed:
         for _ in self.in_order():
             pass
 
+    def validation_rows(self) -> Batch | None:
+        """Return the held-out rows that the first pass has kept."""
+        return _concatenated(self._validation)
+
     def evaluation_rows(self) -> Batch | None:
-        """Return the rows that the first pass has kept."""
-        if not self._kept:
-            return None
-        self._kept = [Examples.concatenate(self._kept)]
-        return self._kept[0], np.arange(len(self._kept[0]))
+        """Return the validation rows, or else the sample."""
+        return self.validation_rows() or _concatenated(self._sample)
+
+
+def _concatenated(parts: list[Examples]) -> Batch | None:
+    """Concatenate parts in place and return all of their rows; None if there are none."""
+    if not any(map(len, parts)):
+        return None
+    parts[:] = [Examples.concatenate(parts)]
+    return parts[0], np.arange(len(parts[0]))
 
 
 class RowsToHoldOut:

@@ -55,9 +55,7 @@ def fit(
         checkpoint.add_rows(X, examples.indptr, examples.labels, examples.weights)
         if checkpoint.resume:
             state, held_out, rng = checkpoint.restore(model)
-    source = InMemory(
-        examples, held_out, plan.early_stopping and len(held_out) > 0, config.shuffle, rng
-    )
+    source = InMemory(examples, held_out, plan.early_stopping, config.shuffle, rng)
     trainer = Trainer(model, config)
 
     def after_epoch() -> None:
@@ -65,7 +63,7 @@ def fit(
             checkpoint.save(model, state, held_out, rng)
 
     trainer.fit(source, plan, state, after_epoch)
-    if plan.embedding_dim and not trainer.guard.interrupted:
+    if plan.embedding_dim and len(held_out) and not trainer.guard.interrupted:
         train_embedding(trainer, source, plan)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
@@ -95,9 +93,7 @@ def partial_fit(
     else:
         check_same_kind(model, targets)
         make_trainable(model, config)
-        model.labels.extend(classes)
-        model.labels.add(targets)
-        model.make_room()
+        model.add_labels(model.labels.unseen(targets, classes))
     examples = _examples(model, config, X, targets, sample_weight)
     trainer = Trainer(model, config)
     rows = np.arange(len(examples))

@@ -128,7 +128,7 @@ class Trainer:
         if batch is None:
             return 0.0
         examples, rows = batch
-        rows = rows[:: max(1, -(-len(rows) // THRESHOLD_ROWS))]
+        rows = rows[:: -(-len(rows) // THRESHOLD_ROWS)]
         limits = (len(rows), _FEW_THRESHOLD_ROWS)
         for limit in limits[self.guard.interrupted :]:
             with self.guard():
@@ -204,8 +204,8 @@ class Trainer:
         return result
 
     def _compare_with_best(self, source: BatchSource, state: TrainerState) -> None:
-        batch = source.evaluation_rows()
-        if batch is None or not len(batch[1]):
+        batch = source.validation_rows()
+        if batch is None:
             return
         weights = self.trainable.for_prediction(self.config.l1)
         precision = self.model.precision(*batch, self.config.n_jobs, weights)
