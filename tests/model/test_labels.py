@@ -194,3 +194,20 @@ def test_the_array_follows_new_labels():
     assert labels.array.tolist() == ["a"]
     labels.extend(["a long name that must not be cut"])
     assert labels.array.tolist() == ["a", "a long name that must not be cut"]
+
+
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(["int8", "uint8", "int16", "uint32", "int64", "uint64", "float64"]),
+)
+def test_ids_of_numbers_of_any_type_and_range(data, dtype):
+    limits = np.iinfo(dtype) if dtype != "float64" else np.iinfo("int32")
+    bounds = data.draw(st.sampled_from([(0, 9), (limits.min, limits.max), (limits.max - 9, None)]))
+    numbers = data.draw(st.lists(st.integers(bounds[0], bounds[1] or limits.max), min_size=1))
+    targets = as_targets(np.array(numbers, dtype))
+    labels = Labels.sorted(targets)
+    assert labels.values == sorted(set(numbers))
+    assert labels.ids(targets).tolist() == [labels.values.index(number) for number in numbers]
+    arrived = Labels()
+    arrived.add(targets)
+    assert arrived.values == list(dict.fromkeys(numbers))

@@ -16,6 +16,8 @@ from ..features.rows import check_sparse
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
+_SMALL_RANGE = 1 << 16  # of integer labels, for which a table of all values is small
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -221,9 +223,9 @@ class Labels:
         """Return the ids of all labels of targets, −1 for an unknown one."""
         labels = targets.labels
         if isinstance(labels, np.ndarray) and labels.dtype != object:
-            distinct, inverse = np.unique(labels, return_inverse=True)
+            distinct, inverse = _factorize(labels)
             ids = np.array([self._ids.get(label, -1) for label in distinct.tolist()], np.int64)
-            return ids[inverse.reshape(-1)] if len(ids) else np.empty(0, np.int64)
+            return ids[inverse] if len(ids) else np.empty(0, np.int64)
         return np.fromiter((self._ids.get(label, -1) for label in labels), np.int64, len(labels))
 
     @classmethod
@@ -242,13 +244,32 @@ def _distinct(targets: Targets) -> Iterable[Hashable]:
         return range(targets.n_columns)
     labels = targets.labels
     if isinstance(labels, np.ndarray) and labels.dtype != object:
-        distinct, first = np.unique(labels, return_index=True)
+        distinct, inverse = _factorize(labels)
+        first = np.full(len(distinct), len(labels))
+        np.minimum.at(first, inverse, np.arange(len(labels)))
         ordered: list[Hashable] = distinct[np.argsort(first)].tolist()
         return ordered
     try:
         return dict.fromkeys(labels)
     except TypeError as error:
         raise TypeError(f"labels must be hashable: {error}") from None
+
+
+def _factorize(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
+    """Return the distinct values, sorted, and the index of each value among them.
+
+    Like `np.unique`, but without sorting all values if they are integers of a limited range.
+    """
+    if len(values) and values.dtype.kind in "iu":
+        lowest, highest = int(values.min()), int(values.max())
+        if highest - lowest <= max(4 * len(values), _SMALL_RANGE) and highest < 2**63:
+            offsets = values.astype(np.int64) - lowest
+            occurs = np.bincount(offsets) > 0
+            index = np.cumsum(occurs) - 1
+            distinct = np.flatnonzero(occurs) + lowest
+            return distinct.astype(values.dtype), index[offsets]
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return distinct, inverse.reshape(-1)
 
 
 def _as_array(values: list[Any]) -> npt.NDArray[Any]:
