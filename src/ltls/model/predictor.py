@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from ..core.arrays import as_int64
-from ..features.rows import SparseRows
+from ..features.rows import SparseRows, check_sparse
 from .topk import TopK
 
 
@@ -79,7 +79,10 @@ class Predictor:
                 "a predictor takes (indices, values), (indptr, indices, values) or a CSR matrix, "
                 f"got {', '.join(type(each).__name__ for each in row) or 'nothing'}"
             )
-        X = row[0] if row[0].format == "csr" else row[0].tocsr()
+        X = row[0]
+        if X.format != "csr":
+            check_sparse(X, "X")
+            X = X.tocsr()
         if X.shape[-1] != self._n_features:
             raise ValueError(f"X has {X.shape[-1]} features, expected {self._n_features}")
         return X.indptr, X.indices, X.data

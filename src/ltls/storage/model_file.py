@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..linear.weights import Weights
+from ..linear.weights import Weights, padded
 from ..model.embedding import Embedding
 from ..model.fitted import FittedModel
 from ..model.labels import Labels
@@ -32,7 +32,7 @@ from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .compatibility import current_parameters
-from .tensor_file import DTYPES, Kind, TensorFile, damage_reported, write
+from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
 # Version 2 added rows of unit length, the embedding, and models that take strings.
@@ -211,6 +211,7 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
         description["intercept"],
         description.get("unit_length", False),  # version 1 had none
     )
+    _check_shape(weights)
     state = dict(description["state"])
     loss = LOSSES[state.pop("loss")]
     known = {_STATE[name]: value for name, value in state.items()}
@@ -221,6 +222,19 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
     if "counts" in file.tensors:
         model.counts = np.array(file.tensor("counts"))
     return model
+
+
+def _check_shape(weights: Weights) -> None:
+    """Raise an error if weights do not have a block for every trellis."""
+    values, n_trellises = weights.values, weights.n_trellises
+    fits = values.ndim == 2 and values.shape[1] == n_trellises * padded(weights.n_edges)
+    if not fits or not n_trellises or len(values) < weights.intercept:
+        raise ModelFileError(
+            f"weights of shape {values.shape} do not fit {n_trellises} trellises of "
+            f"{weights.n_edges} edges"
+        )
+    if weights.scales is not None and weights.scales.shape != (len(values),):
+        raise ModelFileError(f"{len(values)} rows of weights have {len(weights.scales)} scales")
 
 
 def _decode_embedding(description: dict[str, Any], file: TensorFile, mmap: bool) -> Embedding:

@@ -66,6 +66,11 @@ class DatasetStats:
             self._sample.append(sample)
             self._room -= int(getattr(sample.X, "nnz", sample.X.size))
 
+    @property
+    def n_labels(self) -> int:
+        """The number of different labels."""
+        return len(self._seen)
+
     def labels(self) -> tuple[Labels, LabelStats]:
         """Return all labels, sorted if they can be, and what is known about them."""
         labels = Labels.sorted(self._targets(self._seen.values))

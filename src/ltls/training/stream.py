@@ -33,9 +33,9 @@ def fit_stream(
         stats.add(X, targets)
         if checkpoint is not None:
             checkpoint.add_rows(X, targets.indptr)
+    if stats.n_labels < 2:
+        raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
     labels, label_stats = stats.labels()
-    if len(labels) < 2:
-        raise ValueError(f"training needs at least 2 different labels, got {len(labels)}")
     size = DatasetSize(stats.n_rows, stats.n_features, stats.nnz, len(labels))
     plan = plan_for(config, size, in_memory=False)
     model = new_model(
