@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all lint format sanitize bench bench-peers bench-quick docs wheel-test clean
+.PHONY: demo test test-all perf lint format sanitize bench bench-peers bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -48,6 +48,10 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
 	  $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
 
+# Tests with a time limit, for a quiet machine.
+perf: $(VENV)/.ltls $(VENV)/.test
+	$(BIN)/python -m pytest tests -m perf
+
 # What shows in minutes that speed has not rotted: instruction counts, growth, the demo.
 bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.micro instructions
@@ -55,11 +59,12 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' 'settings codebooks' 'settings rounding' 'settings threads' 'settings tuning' paper
+BENCH_DATA := 'tasks text' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs
 	$(BIN)/python -m benchmarks.micro growth
+	$(BIN)/python -m benchmarks.micro rows
 	$(BIN)/python -m benchmarks.micro readers
 	$(BIN)/python -m benchmarks.tasks demo
 	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))

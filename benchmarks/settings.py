@@ -1,6 +1,7 @@
 """What settings of LTLSClassifier do, on real data sets.
 
     python -m benchmarks.settings codebooks   random, similarity and learned, by width and trellises
+    python -m benchmarks.settings density     accuracy and size of pruned models
     python -m benchmarks.settings rounding    accuracy and file size of float32, float16 and int8
     python -m benchmarks.settings threads     speed-up of a second thread
     python -m benchmarks.settings tuning      the defaults beside what a minute of tuning finds
@@ -107,8 +108,8 @@ def a_million_labels(n_labels: int = 10**6, n_values: int = 10**7) -> list[float
 
 def rounding(options: argparse.Namespace) -> dict[str, Any]:
     models: dict[str, dict[str, Any]] = {
-        "defaults": {},
-        "width 2": {"width": 2, "n_trellises": 1, "embedding_dim": 0},
+        "defaults": {"density": 1.0},
+        "width 2": {"width": 2, "n_trellises": 1, "embedding_dim": 0, "density": 1.0},
     }
     result: dict[str, Any] = {"about": machine.description("numpy"), "sets": {}}
     for name in options.sets:
@@ -131,6 +132,38 @@ def stored(model: LTLSClassifier, X: Any, y: Any) -> dict[str, Any]:
             best = load(path, mmap=False).predict_topk(X, 1)[0]
             found[dtype] = {"p1": precision_at_k(y, best), "bytes": path.stat().st_size}
     return found
+
+
+# Density: one model, pruned more and more; and what the defaults choose
+
+DENSITIES = (0.3, 0.1, 0.03)
+
+
+def density(options: argparse.Namespace) -> dict[str, Any]:
+    result: dict[str, Any] = {"about": machine.description("numpy"), "sets": {}}
+    for name in options.sets:
+        train, test = datasets.train_and_test(name)
+        y, y_test = (datasets.targets(part, train.single_label) for part in (train, test))
+        model, _ = fitted(train.X, y, density=1.0)
+        found = {"1": pruned(model, test.X, y_test, "float32")}
+        whole = model.model_.weights
+        for fraction in DENSITIES:
+            model.model_.frozen = whole.prune(whole.magnitude_at(fraction))
+            found[str(fraction)] = pruned(model, test.X, y_test, "int8")
+        found["auto"] = pruned(fitted(train.X, y)[0], test.X, y_test, None)
+        result["sets"][name] = found
+        machine.say(f"{name} {found}")
+    return result
+
+
+def pruned(model: LTLSClassifier, X: Any, y: Any, dtype: str | None) -> dict[str, Any]:
+    """Return P@1, P@5 and bytes of a model."""
+    best = model.predict_topk(X, 5)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.ltls")
+        model.save(path, dtype)
+        size = path.stat().st_size
+    return {"p1": precision_at_k(y, best, 1), "p5": precision_at_k(y, best, 5), "bytes": size}
 
 
 # Threads: one trellis in training, so that threads can only share its mini-batches
@@ -264,6 +297,17 @@ def compare(options: argparse.Namespace) -> None:
 SETS = {
     codebooks: ("bibtex", "stackex_cs", "debtags", "banking77", "icd10cm"),
     rounding: ("bibtex", "stackex_cs", "debtags", "banking77", "icd10cm", "debsrc"),
+    density: (
+        "bibtex",
+        "rcv1sub1",
+        "makupalat",
+        "debtags",
+        "banking77",
+        "icd10cm",
+        "wordnet_hyper",
+        "debsrc",
+        "amazon_video_next",
+    ),
     threads: ("debtags", "icd10cm", "debfiles"),
     tuning: ("bibtex", "stackex_cs", "banking77", "icd10cm"),
     compare: ("bibtex", "stackex_cs", "banking77"),

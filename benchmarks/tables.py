@@ -160,6 +160,18 @@ def rounding(result: Result) -> list[str]:
     return captioned(table(["data set", "model", *dtypes], rows, 2), result)
 
 
+def density(result: Result) -> list[str]:
+    heads = ["data set", "all weights", "0.3", "0.1", "0.03", "auto"]
+    rows = [
+        [
+            name,
+            *(f"{f['p1']:.4f}, {f['p5']:.4f}, {f['bytes'] / 1e6:.1f} MB" for f in found.values()),
+        ]
+        for name, found in result["sets"].items()
+    ]
+    return captioned(table(heads, rows), result)
+
+
 def codebooks(result: Result) -> list[str]:
     policies = ("random", "similarity", "learned")
     found = {
@@ -372,6 +384,7 @@ TABLES: dict[str, Callable[[Result], list[str]]] = {
         rows,
         codebooks,
         rounding,
+        density,
         threads,
         tuning,
         text,

@@ -71,6 +71,16 @@ struct FeatureArrays {
     AnyArray values, indices, indptr;
 };
 
+// Weights for prediction that keep their arrays alive.
+struct WeightArrays {
+    Weights view;
+    Index n_rows;
+    AnyArray values;
+    std::optional<In<float>> scales;
+    std::optional<In<Index>> row_ptr;
+    std::optional<In<std::uint16_t>> columns;
+};
+
 // Checks that a matrix has one row per feature with room for the edges.
 template <class Matrix>
 void check_weights(const char* name, const Matrix& matrix, const Features& x, Index edges) {
@@ -91,7 +101,6 @@ inline void check_embedding(Index rank, Index stride) {
 }
 
 LossId loss_of(const std::string& name);
-Weights weights_of(const AnyArray& weights, const std::optional<In<float>>& scales);
 std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codebooks);
 void check_decoding(const Trellis& trellis, Index n_labels, Index n_paths, Index k);
 [[noreturn]] void throw_not_finite();

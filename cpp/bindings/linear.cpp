@@ -12,24 +12,45 @@ using namespace nb::literals;
 
 namespace ltls {
 
-Weights weights_of(const AnyArray& weights, const std::optional<In<float>>& scales) {
+namespace {
+
+WeightArrays dense_weights(AnyArray values, std::optional<In<float>> scales) {
+    if (values.ndim() != 2) throw std::invalid_argument("values must have two dimensions");
     Weights w{};
-    if (weights.dtype() == nb::dtype<float>())
+    if (values.dtype() == nb::dtype<float>())
         w.kind = Weights::f32;
-    else if (weights.dtype() == nb::dtype<std::uint16_t>())
+    else if (values.dtype() == nb::dtype<std::uint16_t>())
         w.kind = Weights::f16;
-    else if (weights.dtype() == nb::dtype<std::int8_t>())
+    else if (values.dtype() == nb::dtype<std::int8_t>())
         w.kind = Weights::i8;
     else
-        throw std::invalid_argument("weights must be float32, float16 (as uint16) or int8");
-    if (scales) check_size("scales", scales->size(), size(weights.shape(0)));
-    w.rows = weights.data();
+        throw std::invalid_argument("values must be float32, float16 (as uint16) or int8");
+    const Index n_rows = size(values.shape(0));
+    if (scales) check_size("scales", scales->size(), n_rows);
+    w.rows = values.data();
     w.scales = scales ? scales->data() : nullptr;
-    w.stride = size(weights.shape(1));
-    return w;
+    w.stride = size(values.shape(1));
+    return {w, n_rows, values, scales, {}, {}};
 }
 
-namespace {
+WeightArrays pruned_weights(In<Index> row_ptr, In<std::uint16_t> columns, In<std::int8_t> values,
+                            In<float> scales, Index stride) {
+    if (row_ptr.size() < 1) throw std::invalid_argument("row_ptr must not be empty");
+    const Index n_rows = size(row_ptr.size()) - 1, count = size(values.size());
+    check_size("columns", columns.size(), count);
+    check_size("scales", scales.size(), n_rows);
+    const Index* const ptr = row_ptr.data();
+    for (Index row = 0; row < n_rows; ++row)
+        if (ptr[row] < 0 || ptr[row] > ptr[row + 1] || ptr[row + 1] > count)
+            throw std::invalid_argument("row_ptr of row " + std::to_string(row) +
+                                        " points outside values");
+    for (Index i = 0; i < count; ++i)
+        if (columns.data()[i] >= stride)
+            throw std::invalid_argument("columns must be below " + std::to_string(stride) +
+                                        ", got " + std::to_string(columns.data()[i]));
+    const Weights w{Weights::pruned_i8, values.data(), scales.data(), stride, ptr, columns.data()};
+    return {w, n_rows, AnyArray(values), scales, row_ptr, columns};
+}
 
 template <class Int>
 void check_csr(const Features& x, Index n_values) {
@@ -103,17 +124,23 @@ FeatureArrays dense(AnyArray values, bool intercept, bool unit_length) {
     return {x, values, {}, {}};
 }
 
-void edge_scores(const FeatureArrays& x, AnyArray weights, std::optional<In<float>> scales,
-                 OutMatrix<float> h, Index first, int n_jobs) {
+void edge_scores(const FeatureArrays& x, const WeightArrays& weights, OutMatrix<float> h,
+                 Index first, int n_jobs) {
     const Index edges = size(h.shape(1)), rows = size(h.shape(0));
-    check_weights("weights", weights, x.view, edges);
+    const Index n_rows = x.view.n_features + x.view.intercept;
+    const bool fits = weights.view.kind == Weights::pruned_i8 ? weights.view.stride == edges
+                                                              : weights.view.stride >= edges;
+    if (weights.n_rows != n_rows || !fits)
+        throw std::invalid_argument("weights must have " + std::to_string(n_rows) + " rows of " +
+                                    std::to_string(edges) + " numbers, got " +
+                                    std::to_string(weights.n_rows) + " of " +
+                                    std::to_string(weights.view.stride));
     if (first < 0 || first + rows > x.view.n_rows)
         throw std::invalid_argument("h has more rows than X has from row " + std::to_string(first));
-    const Weights w = weights_of(weights, scales);
     const int threads = threads_for(n_jobs);
     const GilRelease release(rows * (x.view.longest_row + 1) * edges);
     in_parallel(rows, threads, [&](Index begin, Index end) {
-        kernels().edge_scores(x.view, w, edges, first + begin, first + end,
+        kernels().edge_scores(x.view, weights.view, edges, first + begin, first + end,
                               h.data() + begin * edges);
     });
 }
@@ -145,8 +172,12 @@ void bind_linear(nb::module_& module) {
                     "unit_length"_a)
         .def_static("dense", &dense, "values"_a, "intercept"_a, "unit_length"_a)
         .def_prop_ro("n_rows", [](const FeatureArrays& x) { return x.view.n_rows; })
-        .def("edge_scores", &edge_scores, "weights"_a, "scales"_a.none(), "h"_a, "first"_a,
-             "n_jobs"_a);
+        .def("edge_scores", &edge_scores, "weights"_a, "h"_a, "first"_a, "n_jobs"_a);
+    nb::class_<WeightArrays>(module, "Weights")
+        .def_static("dense", &dense_weights, "values"_a, "scales"_a.none())
+        .def_static("pruned", &pruned_weights, "row_ptr"_a, "columns"_a, "values"_a, "scales"_a,
+                    "stride"_a)
+        .def_ro("n_rows", &WeightArrays::n_rows);
     module.def("rerank", &rerank, "row_vectors"_a, "label_vectors"_a, "rank"_a, "weight"_a,
                "labels"_a, "scores"_a, "n_jobs"_a);
 }

@@ -90,23 +90,22 @@ bool check_entries(const Features& x, Index count) {
 // A model for prediction, with a pool of RowPredictors: as many as were ever in use at once.
 class ModelPredictor {
   public:
-    ModelPredictor(const Trellis& trellis, nb::list codebooks, AnyArray weights,
-                   std::optional<In<float>> scales, bool intercept, bool unit_length,
-                   const std::string& loss, Index n_labels, Index n_paths, Index k)
+    ModelPredictor(const Trellis& trellis, nb::list codebooks, const WeightArrays& weights,
+                   bool intercept, bool unit_length, const std::string& loss, Index n_labels,
+                   Index n_paths, Index k)
         : trellis_(trellis),
           codebooks_(codebooks),
           maps_(label_maps(trellis, codebooks)),
-          weight_array_(weights),
-          scale_array_(scales),
-          weights_(weights_of(weights, scales)),
+          weight_arrays_(weights),
+          weights_(weights.view),
           intercept_(intercept),
           unit_length_(unit_length) {
         const Index n_trellises = size(maps_.size());
-        if (weights.ndim() != 2 || n_trellises < 1 || weights_.stride % n_trellises != 0 ||
-            weights_.stride / n_trellises < trellis.n_edges || size(weights.shape(0)) < intercept)
+        if (n_trellises < 1 || weights_.stride % n_trellises != 0 ||
+            weights_.stride / n_trellises < trellis.n_edges || weights.n_rows < intercept)
             throw std::invalid_argument("weights must hold a block of edges per codebook");
         check_decoding(trellis, n_labels, n_paths, k);
-        n_features_ = size(weights.shape(0)) - intercept;
+        n_features_ = weights.n_rows - intercept;
         options_ = {loss_of(loss),
                     weights_.stride / n_trellises,
                     maps_.data(),
@@ -218,8 +217,7 @@ class ModelPredictor {
     const Trellis trellis_;
     const nb::list codebooks_;  // keeps them alive, as the arrays below
     const std::vector<const LabelMap*> maps_;
-    const AnyArray weight_array_;
-    const std::optional<In<float>> scale_array_;
+    const WeightArrays weight_arrays_;
     const Weights weights_;
     const bool intercept_, unit_length_;
     Index n_features_;
@@ -232,10 +230,10 @@ class ModelPredictor {
 
 void bind_predictor(nb::module_& module) {
     nb::class_<ModelPredictor>(module, "Predictor")
-        .def(nb::init<const Trellis&, nb::list, AnyArray, std::optional<In<float>>, bool, bool,
-                      const std::string&, Index, Index, Index>(),
-             "trellis"_a, "codebooks"_a, "weights"_a, "scales"_a.none(), "intercept"_a,
-             "unit_length"_a, "loss"_a, "n_labels"_a, "n_paths"_a, "k"_a)
+        .def(nb::init<const Trellis&, nb::list, const WeightArrays&, bool, bool, const std::string&,
+                      Index, Index, Index>(),
+             "trellis"_a, "codebooks"_a, "weights"_a, "intercept"_a, "unit_length"_a, "loss"_a,
+             "n_labels"_a, "n_paths"_a, "k"_a)
         .def("predict", &ModelPredictor::predict, "x"_a, "first"_a, "labels"_a, "scores"_a,
              "n_jobs"_a)
         .def("predict_csr", &ModelPredictor::predict_csr, "indptr"_a.none(), "indices"_a,

@@ -84,6 +84,22 @@ LTLS_INLINE void edge_scores(const Rows& x, Index rows, const Weight* weights, c
     }
 }
 
+// The same for pruned rows.
+LTLS_INLINE void pruned_edge_scores(const Rows& x, Index rows, const Weights& weights, Index edges,
+                                    float* h) {
+    const std::int8_t* const kept = static_cast<const std::int8_t*>(weights.rows);
+    for (Index i = 0; i < rows; ++i, h += edges) {
+        for (Index e = 0; e < edges; ++e) h[e] = 0;
+        for (Index entry = x.begin(i); entry < x.end(i); ++entry) {
+            const Index feature = x.feature(entry);
+            const float value = x.value(entry) * weights.scales[feature];
+            const Index last = weights.row_ptr[feature + 1];
+            for (Index j = weights.row_ptr[feature]; j < last; ++j)
+                h[weights.columns[j]] += value * weight(kept[j]);
+        }
+    }
+}
+
 // h = x·soft_threshold(W, limit)
 LTLS_INLINE void thresholded_edge_scores(const Rows& x, const float* weights, float limit,
                                          Index stride, Index edges, float* h) {
@@ -120,6 +136,8 @@ class EdgeScorer {
                 return score(static_cast<const std::uint16_t*>(weights_.rows));
             case Weights::i8:
                 return score(static_cast<const std::int8_t*>(weights_.rows));
+            case Weights::pruned_i8:
+                return pruned_edge_scores(rows_, last - first, weights_, edges_, h);
         }
     }
 

@@ -1,6 +1,8 @@
 // Non-owning views of the feature matrix and the weights.
 #pragma once
 
+#include <cstdint>
+
 #include "core/index.hpp"
 
 namespace ltls {
@@ -17,13 +19,15 @@ struct Features {
     bool unit_length;   // scales rows to length 1, before the intercept is added
 };
 
-// Weights for prediction: one row of `stride` numbers per feature. A row
-// has one block of edges per trellis.
+// Weights for prediction: one row of `stride` numbers per feature. A row has one block of edges per
+// trellis. Pruned rows list only the weights that are kept, with their places in the row.
 struct Weights {
-    enum Kind { f32, f16, i8 } kind;
+    enum Kind { f32, f16, i8, pruned_i8 } kind;
     const void* rows;
     const float* scales;  // one factor per row, or null
     Index stride;
+    const Index* row_ptr;          // pruned only: row i is entries row_ptr[i] … row_ptr[i + 1]−1
+    const std::uint16_t* columns;  // pruned only
 };
 
 // Label vectors of an embedding: rows of `stride` numbers, the first `rank` of which are the vector

@@ -98,7 +98,7 @@ def test_sparse_rows_select_rows_as_scipy_does():
 
 def edge_scores(features, weights):
     h = np.empty((N_ROWS, weights.shape[1]), np.float32)
-    features.edge_scores(weights, None, h, 0, 1)
+    features.edge_scores(_engine.Weights.dense(weights, None), h, 0, 1)
     return h
 
 

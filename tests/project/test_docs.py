@@ -10,12 +10,12 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from tickets import TICKETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUNNABLE = [page for page in PAGES if page.name != "tuning.md"]  # whose search takes a minute
 SHELL = [ROOT / "README.md", ROOT / "docs" / "terminal.md"]  # what other pages repeat
-TICKETS = "text,category\n" + 10 * "lost my card,card\nmy visa card is lost,card\nwhat fee,fee\n"
 
 
 def blocks(language, pages=PAGES):

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_docs import TICKETS
+from tickets import TICKETS
 
 ROOT = Path(__file__).parents[2]
 # Fenced blocks, and commands within sentences, in the order in which they are read.

@@ -42,19 +42,10 @@ def errors_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         error.filename = str(path)
-        full = _full_disk(error)
-        if full is None:
+        if error.errno not in (errno.ENOSPC, errno.EFBIG):
             raise
-        reason = f"{os.strerror(full)}; free some space, or write elsewhere"
-        raise type(error)(full, reason, str(path)) from error
-
-
-def _full_disk(error: OSError) -> int | None:
-    """Return ENOSPC or EFBIG if that is the error, also where safetensors wrapped it in text."""
-    for number in (errno.ENOSPC, errno.EFBIG):
-        if error.errno == number or f"os error {number}" in str(error.strerror):
-            return number
-    return None
+        reason = f"{os.strerror(error.errno)}; free some space, or write elsewhere"
+        raise type(error)(error.errno, reason, str(path)) from error
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -50,9 +49,10 @@ def _message(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}"
     if isinstance(error, (ValueError, OSError, OverflowError)):
-        # scikit-learn's message of an invalid parameter; a parameter is an option here.
-        parameter = re.match(r"The '(\w+)' parameter of \w+ (.*)", str(error))
-        return f"--{parameter[1].replace('_', '-')} {parameter[2]}" if parameter else str(error)
+        parameter = getattr(error, "parameter", None)  # of a `ParameterError`: an option here
+        if parameter is not None:
+            return f"--{parameter.replace('_', '-')} {getattr(error, 'reason', error)}"
+        return str(error)
     raise error
 
 

@@ -68,6 +68,9 @@ def train(
     embedding_dim: Annotated[
         int | None, option("auto", "Dimension of the embedding reranker; 0 for none.", min=0)
     ] = None,
+    density: Annotated[
+        float | None, option("auto", "Fraction of the weights to keep.", min=0, max=1)
+    ] = None,
     size_budget: Annotated[
         str | None, option("none", "Maximum model size, as 5MB; sets width and trellises.")
     ] = None,

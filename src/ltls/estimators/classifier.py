@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..io.dataset import Dataset
+from ..linear.weights import PrunedWeights
 from ..model.fitted import FittedModel
 from ..model.labels import Targets, as_targets
 from ..storage.model_file import SavedModel, save_model
@@ -27,7 +28,13 @@ from ..training.config import TrainConfig
 from ..training.fit import fit, partial_fit
 from ..training.stream import fit_stream
 from .predict import PredictMixin
-from .validation import check_class_weight, check_features, check_sample_weight, known_classes
+from .validation import (
+    check_class_weight,
+    check_features,
+    check_parameters,
+    check_sample_weight,
+    known_classes,
+)
 
 Self = TypeVar("Self", bound="LTLSClassifier")
 
@@ -50,6 +57,10 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
         every label. 0 is the pure log-space model. The weight of the embedding is chosen on
         held-out rows; without early stopping, the model is then trained on these rows too.
         `partial_fit` drops the embedding, and `fit_stream` trains none.
+    density : float or "auto", default="auto"
+        Fraction of the weights that a fitted model predicts with; smaller ones are dropped, and
+        the others are rounded to 8 bits. 1 keeps all weights as they are. "auto" is the smallest
+        fraction that is as accurate on held-out rows. `partial_fit` continues with all weights.
     size_budget : str, int or None, default=None
         A file size such as "5MB", instead of `width` and `n_trellises`: the largest model whose
         weights fit as int8, which `save` then uses.
@@ -121,7 +132,7 @@ default="random"
     codebook_ : TableCodebook or RandomCodebook
         The first of them.
     coef_ : array of shape (n_trellises · n_edges, n_features)
-        The weights.
+        The weights to predict with, 0 where they were dropped.
     intercept_ : array of shape (n_trellises · n_edges,)
     n_features_in_ : int
     n_iter_ : int
@@ -155,9 +166,10 @@ default="random"
         "width": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "n_trellises": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "embedding_dim": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
+        "density": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "size_budget": [str, Integral, None],
         "loss": [StrOptions({"auto", *LOSSES})],
-        "assignment": [str, TableCodebook, RandomCodebook, list],
+        "assignment": [str, TableCodebook, RandomCodebook, list],  # see check_parameters
         "epochs": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [StrOptions({"adagrad", "sgd"})],
@@ -186,6 +198,7 @@ default="random"
         width: int | str = "auto",
         n_trellises: int | str = "auto",
         embedding_dim: int | str = "auto",
+        density: float | str = "auto",
         size_budget: str | int | None = None,
         loss: str = "auto",
         assignment: str | Codebook | list[Codebook] = "random",
@@ -210,6 +223,7 @@ default="random"
         self.width = width
         self.n_trellises = n_trellises
         self.embedding_dim = embedding_dim
+        self.density = density
         self.size_budget = size_budget
         self.loss = loss
         self.assignment = assignment
@@ -390,12 +404,11 @@ default="random"
 
     def check_parameters(self) -> None:
         """Raise an error if a parameter is invalid, before any data is read."""
-        self._validate_params()
-        if isinstance(self.assignment, str) and self.assignment not in POLICIES:
-            raise ValueError(
-                f"The 'assignment' parameter of {type(self).__name__} must be one of "
-                f"{sorted(POLICIES)} or a codebook. Got {self.assignment!r} instead."
-            )
+        constraints = {
+            **self._parameter_constraints,
+            "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
+        }
+        check_parameters(type(self).__name__, constraints, self.get_params(deep=False))
         check_class_weight(self.class_weight)
 
     @classmethod
@@ -414,8 +427,9 @@ default="random"
         path : path-like
             Replaced atomically.
         dtype : {"float32", "float16", "int8"}, optional
-            How weights are stored; int8 has one scale per feature. The default is float32, or int8
-            under a `size_budget`.
+            How weights are stored; int8 has one scale per feature. The default is int8 for a
+            pruned model (see `density`) and under a `size_budget`, else float32. float32 and
+            float16 store all weights of a model that was trained in this process, pruned or not.
 
         Examples
         --------
@@ -432,8 +446,9 @@ default="random"
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         check_is_fitted(self)
-        saved = self._saved_model()
-        save_model(saved, path, dtype or ("float32" if self.size_budget is None else "int8"))
+        pruned = isinstance(self.model_.weights, PrunedWeights)
+        small = pruned or self.size_budget is not None
+        save_model(self._saved_model(), path, dtype or ("int8" if small else "float32"))
 
     def _saved_model(self) -> SavedModel:
         names: list[str] = list(getattr(self, "feature_names_in_", ()))

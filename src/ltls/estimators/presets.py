@@ -31,6 +31,7 @@ def paper(**changes: Any) -> LTLSClassifier:
         "width": 2,
         "n_trellises": 1,
         "embedding_dim": 0,
+        "density": 1.0,
         "epochs": 5,
         "loss": "separation",
         "assignment": "ranking",

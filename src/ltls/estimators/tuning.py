@@ -17,6 +17,7 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterSampler, train_test_split
 from sklearn.utils import check_random_state
 
+from ..features.rows import check_sparse
 from ..linear.weights import padded
 from ..model.examples import Examples
 from ..model.labels import Labels, as_targets
@@ -165,6 +166,8 @@ def tune(
     if unknown := set(space) - set(estimator.get_params()):
         raise ValueError(f"space must name parameters of the estimator, got {sorted(unknown)}")
     X = X if hasattr(X, "shape") else np.asarray(X)
+    if hasattr(X, "tocsr"):
+        check_sparse(X, "X")
     targets = as_targets(y)
     if targets.n_rows < 2:
         raise ValueError(f"y must have at least 2 rows, one to hold out, got {targets.n_rows}")

@@ -7,11 +7,34 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils._param_validation import InvalidParameterError, validate_parameter_constraints
 from sklearn.utils.validation import check_array, validate_data
 
 from ..features.rows import check_sparse
 
 _LARGEST_VALUE = 1e15  # of a feature
+
+
+class ParameterError(InvalidParameterError):  # type: ignore[misc]
+    """A parameter of an estimator is invalid.
+
+    `parameter` is its name, and `reason` says what it must be and what was given.
+    """
+
+    def __init__(self, estimator: str, parameter: str, reason: str) -> None:
+        super().__init__(f"The {parameter!r} parameter of {estimator} {reason}")
+        self.parameter, self.reason = parameter, reason
+
+
+def check_parameters(estimator: str, constraints: dict[str, Any], values: dict[str, Any]) -> None:
+    """Raise a `ParameterError` for the first parameter that violates its constraints."""
+    for name, value in values.items():
+        own = {name: constraints.get(name, "no_validation")}
+        try:
+            validate_parameter_constraints(own, {name: value}, estimator)
+        except InvalidParameterError as error:
+            prefix = f"The {name!r} parameter of {estimator} "
+            raise ParameterError(estimator, name, str(error).removeprefix(prefix)) from None
 
 
 def check_features(estimator: Any, X: Any, reset: bool) -> Any:

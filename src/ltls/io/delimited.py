@@ -66,10 +66,11 @@ def _records(reader: Any, lines: TextLines, header: list[str]) -> Iterator[tuple
         try:
             cells = next(reader)
         except StopIteration:
-            # The parser does not say so if the file ends within quotes, unless it is strict.
             return
         except csv.Error as error:
-            yield line, RowError("syntax", _reason(error))
+            # Strict parsers raise an error if the file ends within quotes.
+            reason = "a quote is never closed" if lines.exhausted else str(error)
+            yield line, RowError("syntax", reason)
             continue
         if not cells:
             continue
@@ -79,11 +80,6 @@ def _records(reader: Any, lines: TextLines, header: list[str]) -> Iterator[tuple
             yield line, RowError("fields", f"{len(cells)} fields, the header has {len(header)}")
         else:
             yield line, dict(zip(header, cells, strict=True))
-
-
-def _reason(error: csv.Error) -> str:
-    # The words of the standard library; only the message depends on them.
-    return "a quote is never closed" if "unexpected end" in str(error) else str(error)
 
 
 class Csv(Delimited):

@@ -22,6 +22,7 @@ from ..core import _engine
 from ..core.arrays import as_integer, threads
 from ..core.prefetch import prefetch
 from ..core.streams import open_input, open_output
+from ..features.rows import check_sparse
 from ..model.indicators import label_matrix
 from . import formats
 from .dataset import Dataset
@@ -243,6 +244,8 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
     1 1:1
     """
     file_format = _sparse_format(format)
+    if hasattr(X, "tocsr"):
+        check_sparse(X, "X")
     with np.errstate(over="ignore"):  # too large numbers are refused below
         X, Y = sp.csr_matrix(X, dtype=np.float32, copy=True), label_matrix(Y, "Y")
     X.sum_duplicates()

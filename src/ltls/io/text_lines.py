@@ -12,20 +12,25 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # that Windows puts before UTF-8
 class TextLines:
     """An iterator over decoded lines.
 
-    A line that is not UTF-8 is returned with replacement characters, and `take_error` returns
-    what was wrong in the lines since it was last called.
+    `exhausted` tells whether all lines were read. A line that is not UTF-8 is returned with
+    replacement characters, and `take_error` returns what was wrong in the lines since it was last
+    called.
     """
 
     def __init__(self, stream: Iterable[bytes]) -> None:
         self._stream = iter(stream)
         self._first = True
         self._error: RowError | None = None
+        self.exhausted = False
 
     def __iter__(self) -> TextLines:
         return self
 
     def __next__(self) -> str:
-        line = next(self._stream)
+        line = next(self._stream, None)
+        if line is None:
+            self.exhausted = True
+            raise StopIteration
         if self._first:
             line = line.removeprefix(_BYTE_ORDER_MARK)
             self._first = False

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..structure.trellis import Trellis
-from .weights import Weights, aligned, aligned_zeros, padded
+from .weights import AnyWeights, Weights, aligned, aligned_zeros, padded
 
 # Initial value of AdaGrad's accumulators. With 0, the first step of every weight would have full
 # size, however small its gradient, and rare features would count too much.
@@ -85,9 +85,9 @@ class TrainableWeights:
         self.n_edges = trellis.n_edges
         self._cached = None
 
-    def load(self, weights: Weights, l1: float) -> None:
+    def load(self, weights: AnyWeights, l1: float) -> None:
         """Continue from given weights, as they were before soft-thresholding; averages restart."""
-        values = weights.astype("float32").values
+        values = weights.to_float32()
         if values.shape != self.values.shape:
             raise ValueError(
                 f"the model has weights of shape {values.shape}, its parameters ask for "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,11 @@ import numpy.typing as npt
 from ..core import _engine
 from ..core.arrays import threads
 
+Floats: TypeAlias = npt.NDArray[np.float32]
+
 PADDING = 16  # a trellis' block of a row of W is padded to this many numbers: 64 bytes of float32
 DTYPES = ("float32", "float16", "int8")
+MAX_PRUNED_STRIDE = 1 << 16  # places of kept weights in their row are 16-bit integers
 
 
 def padded(n_edges: int) -> int:
@@ -35,8 +39,56 @@ def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return copy
 
 
+class _Weights:
+    """What all weights share: blocks of edges for every trellis, and scoring by the engine."""
+
+    n_edges: int
+    n_trellises: int
+    intercept: bool
+    unit_length: bool
+
+    @property
+    def stride(self) -> int:
+        """The length of a row, with the padding of every block."""
+        raise NotImplementedError
+
+    @cached_property
+    def engine(self) -> _engine.Weights:
+        """The weights as the engine takes them, validated once."""
+        raise NotImplementedError
+
+    @property
+    def n_features(self) -> int:
+        """The number of features."""
+        return self.engine.n_rows - self.intercept
+
+    def edge_scores(
+        self, features: _engine.Features, first: int, count: int, n_jobs: int | None
+    ) -> Floats:
+        """Return h = xW for `count` rows from `first` on, padded as W is."""
+        h = np.empty((count, self.stride), np.float32)
+        features.edge_scores(self.engine, h, first, threads(n_jobs))
+        return h
+
+    def without_padding(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return rows of W or h without the padding, shape (n_rows, n_trellises · n_edges)."""
+        blocks = rows.reshape(len(rows), self.n_trellises, -1)
+        return blocks[:, :, : self.n_edges].reshape(len(rows), -1)
+
+    def dense(self) -> Floats:
+        """Return W as float32 without padding, shape (n_rows, n_trellises · n_edges)."""
+        return self.without_padding(self.to_float32())
+
+    def to_float32(self) -> Floats:
+        """Return W as float32, padded."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "engine"}
+
+
 @dataclass(frozen=True)
-class Weights:
+class Weights(_Weights):
     """The matrix W of a linear model: one row per feature, plus one for the intercept if any.
 
     Parameters
@@ -54,57 +106,152 @@ class Weights:
     """
 
     values: npt.NDArray[Any]
-    scales: npt.NDArray[np.float32] | None
+    scales: Floats | None
     n_edges: int
     n_trellises: int
     intercept: bool
     unit_length: bool
 
     @property
-    def n_features(self) -> int:
-        """The number of features."""
-        return len(self.values) - self.intercept
+    def stride(self) -> int:
+        """The length of a row, with the padding of every block."""
+        return int(self.values.shape[1])
 
-    @property
-    def engine_values(self) -> npt.NDArray[Any]:
-        """The values as the engine takes them: float16 as uint16."""
-        return self.values.view(np.uint16) if self.values.dtype == np.float16 else self.values
-
-    def edge_scores(
-        self, features: _engine.Features, first: int, count: int, n_jobs: int | None
-    ) -> npt.NDArray[np.float32]:
-        """Return h = xW for `count` rows from `first` on, padded as W is."""
-        h = np.empty((count, self.values.shape[1]), np.float32)
-        features.edge_scores(self.engine_values, self.scales, h, first, threads(n_jobs))
-        return h
-
-    def without_padding(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return rows of W or h without the padding, shape (n_rows, n_trellises · n_edges)."""
-        blocks = rows.reshape(len(rows), self.n_trellises, -1)
-        return blocks[:, :, : self.n_edges].reshape(len(rows), -1)
+    @cached_property
+    def engine(self) -> _engine.Weights:
+        """The weights as the engine takes them: float16 as uint16."""
+        half = self.values.dtype == np.float16
+        return _engine.Weights.dense(
+            self.values.view(np.uint16) if half else self.values, self.scales
+        )
 
     def copy(self) -> Weights:
         """Return weights that do not change when training goes on."""
         return replace(self, values=aligned(self.values))
 
-    def dense(self) -> npt.NDArray[np.float32]:
-        """Return W as float32 without padding, shape (n_rows, n_trellises · n_edges)."""
-        return self.without_padding(self._as_float32())
+    def to_float32(self) -> Floats:
+        """Return W as float32, padded."""
+        values: Floats = self.values.astype(np.float32)
+        return values if self.scales is None else values * self.scales[:, None]
 
     def astype(self, dtype: str) -> Weights:
         """Return the weights rounded to float32, float16 or int8."""
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32', 'float16' or 'int8', got {dtype!r}")
-        values = self._as_float32()
+        values = self.to_float32()
         largest = np.abs(values).max(axis=1, initial=0)
         if dtype == "int8":
-            scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+            scales = _int8_scales(largest)
             rows = np.rint(values / scales[:, None]).astype(np.int8)
             return replace(self, values=aligned(rows), scales=scales)
         if dtype == "float16" and largest.max(initial=0) > np.finfo(np.float16).max:
             raise ValueError("weights are too large for float16; use dtype='float32' or 'int8'")
         return replace(self, values=values.astype(dtype), scales=None)
 
-    def _as_float32(self) -> npt.NDArray[np.float32]:
-        values: npt.NDArray[np.float32] = self.values.astype(np.float32)
-        return values if self.scales is None else values * self.scales[:, None]
+    def prune(self, threshold: float) -> PrunedWeights:
+        """Return the weights whose magnitude reaches a threshold, as int8."""
+        ends, columns, values, scales = [0], [], [], []
+        for first in range(0, len(self.values), _ROWS_PER_BLOCK):
+            some = slice(first, first + _ROWS_PER_BLOCK)
+            part = replace(self, values=self.values[some], scales=_part(self.scales, some))
+            block = part.to_float32()
+            row, column = np.nonzero(np.abs(block) >= threshold)
+            kept = block[row, column]
+            largest = np.zeros(len(block), np.float32)
+            np.maximum.at(largest, row, np.abs(kept))
+            scales.append(_int8_scales(largest))
+            values.append(np.rint(kept / scales[-1][row]).astype(np.int8))
+            columns.append(column.astype(np.uint16))
+            ends.extend((ends[-1] + np.cumsum(np.bincount(row, minlength=len(block)))).tolist())
+        return PrunedWeights(
+            np.array(ends, np.int64),
+            np.concatenate(columns),
+            np.concatenate(values),
+            np.concatenate(scales),
+            self.n_edges,
+            self.n_trellises,
+            self.intercept,
+            self.unit_length,
+        )
+
+    def magnitude_at(self, density: float) -> float:
+        """Return the magnitude that a fraction `density` of the weights reaches, estimated."""
+        every = max(1, self.values.size // _SAMPLED_WEIGHTS // self.stride)
+        part = replace(
+            self, values=self.values[::every], scales=_part(self.scales, slice(None, None, every))
+        )
+        magnitudes = np.abs(part.dense())
+        smallest = float(np.finfo(np.float32).tiny)  # zeros are never kept
+        return max(float(np.quantile(magnitudes, 1 - density)), smallest)
+
+
+@dataclass(frozen=True)
+class PrunedWeights(_Weights):
+    """W with small weights dropped: only those that are kept, as int8 with one scale per row.
+
+    Parameters
+    ----------
+    row_ptr : int64 array of shape (n_rows + 1,)
+        Row i has entries row_ptr[i] … row_ptr[i + 1] − 1 of `columns` and `values`.
+    columns : uint16 array
+        The place of every kept weight in its row, which is padded as in `Weights`.
+    values : int8 array
+    scales : float32 array of shape (n_rows,)
+        What the values of a row are multiplied by.
+    n_edges, n_trellises, intercept, unit_length
+        As of `Weights`.
+    """
+
+    row_ptr: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.uint16]
+    values: npt.NDArray[np.int8]
+    scales: Floats
+    n_edges: int
+    n_trellises: int
+    intercept: bool
+    unit_length: bool
+
+    @property
+    def stride(self) -> int:
+        """The length of a row, with the padding of every block."""
+        return self.n_trellises * padded(self.n_edges)
+
+    @cached_property
+    def engine(self) -> _engine.Weights:
+        """The weights as the engine takes them."""
+        return _engine.Weights.pruned(
+            self.row_ptr, self.columns, self.values, self.scales, self.stride
+        )
+
+    def copy(self) -> PrunedWeights:
+        """Return the weights themselves: training does not change them."""
+        return self
+
+    def to_float32(self) -> Floats:
+        """Return W as float32, padded, with zeros for the weights that were dropped."""
+        n_rows = len(self.row_ptr) - 1
+        W = aligned_zeros((n_rows, self.stride), np.float32)
+        row = np.repeat(np.arange(n_rows), np.diff(self.row_ptr))
+        W[row, self.columns] = self.values * self.scales[row]
+        return W
+
+    def astype(self, dtype: str) -> Weights | PrunedWeights:
+        """Return the weights themselves for int8; otherwise a dense matrix."""
+        if dtype == "int8":
+            return self
+        shape = (self.n_edges, self.n_trellises, self.intercept, self.unit_length)
+        return Weights(self.to_float32(), None, *shape).astype(dtype)
+
+
+AnyWeights: TypeAlias = Weights | PrunedWeights
+
+_ROWS_PER_BLOCK = 4096
+_SAMPLED_WEIGHTS = 1 << 22
+
+
+def _int8_scales(largest: Floats) -> Floats:
+    return np.where(largest > 0, largest / 127, 1).astype(np.float32)
+
+
+def _part(scales: Floats | None, some: slice) -> Floats | None:
+    return None if scales is None else scales[some]

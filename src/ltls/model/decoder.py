@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..core import _engine
 from ..core.arrays import threads
-from ..linear.weights import Weights
+from ..linear.weights import AnyWeights
 from ..structure.codebook import Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
@@ -59,7 +59,7 @@ class Decoder:
         several = len(self.codebooks) > 1
         return several and k > _MIN_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
 
-    def predictor(self, weights: Weights, k: int) -> _engine.Predictor:
+    def predictor(self, weights: AnyWeights, k: int) -> _engine.Predictor:
         """Return the engine's predictor, from features to the k best labels.
 
         It searches once. A row with too few labels among its best paths ends with −1 and needs
@@ -68,8 +68,7 @@ class Decoder:
         return _engine.Predictor(
             self.trellis.engine,
             [book.decoding_engine for book in self.codebooks],
-            weights.engine_values,
-            weights.scales,
+            weights.engine,
             weights.intercept,
             weights.unit_length,
             self.loss.name,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..features.rows import engine_features
 from ..linear.trainable import TrainableWeights
-from ..linear.weights import Weights
+from ..linear.weights import AnyWeights
 from ..structure.codebook import Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
@@ -53,7 +53,7 @@ class FittedModel:
         The 99th percentile of the number of labels per training row.
     trainable : TrainableWeights or None
         The state to continue training from; None for a model from a file.
-    frozen : Weights or None
+    frozen : Weights, PrunedWeights or None
         Weights to predict with, if not those of `trainable`.
     embedding : Embedding or None
         The reranker.
@@ -82,7 +82,7 @@ class FittedModel:
     target_format: str
     typical_labels: int = 1
     trainable: TrainableWeights | None = None
-    frozen: Weights | None = None
+    frozen: AnyWeights | None = None
     embedding: Embedding | None = None
     threshold: float | None = None
     loss_curve: list[float] = field(default_factory=list)
@@ -100,7 +100,7 @@ class FittedModel:
             )
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> AnyWeights:
         """The weights to predict with."""
         if self.frozen is not None:
             return self.frozen
@@ -147,7 +147,7 @@ class FittedModel:
     # Predicting
 
     def edge_scores(
-        self, X: Any, n_jobs: int | None, weights: Weights | None = None
+        self, X: Any, n_jobs: int | None, weights: AnyWeights | None = None
     ) -> Iterator[tuple[slice, Floats]]:
         """Yield the edge scores of the rows of X, a block of rows at a time."""
         weights = self.weights if weights is None else weights
@@ -157,7 +157,7 @@ class FittedModel:
             yield rows, weights.edge_scores(features, first, rows.stop - first, n_jobs)
 
     def topk(
-        self, X: Any, k: int, n_jobs: int | None, weights: Weights | None = None
+        self, X: Any, k: int, n_jobs: int | None, weights: AnyWeights | None = None
     ) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, reranked."""
         return self._search(k, n_jobs, self.embedding, weights)(X, n_jobs)
@@ -189,7 +189,7 @@ class FittedModel:
         return Predictor(self.labels.array, TopK(weights, decoder, self.embedding, k))
 
     def precision(
-        self, examples: Examples, rows: Ints, n_jobs: int | None, weights: Weights
+        self, examples: Examples, rows: Ints, n_jobs: int | None, weights: AnyWeights
     ) -> float:
         """Return P@1 on some rows."""
         ids, _ = self.topk(examples.X[rows], 1, n_jobs, weights)
@@ -255,7 +255,7 @@ class FittedModel:
         k: int,
         n_jobs: int | None,
         embedding: Embedding | None,
-        weights: Weights | None = None,
+        weights: AnyWeights | None = None,
     ) -> TopK:
         weights = self.weights if weights is None else weights
         return TopK(weights, self.decoder(n_jobs), embedding, k)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..features.rows import check_sparse
+
 
 def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
     """Convert the labels of some rows, in any of the accepted forms, to a boolean CSR matrix.
@@ -38,6 +40,8 @@ def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
             raise ValueError(f"{forms}, got rows of different lengths") from None
         if y.dtype.kind not in "biuf":
             raise ValueError(f"{forms}, got values of type {y.dtype}")
+    else:
+        check_sparse(y, name)
     if y.ndim not in (1, 2):
         raise ValueError(f"{forms}, got {y.ndim} dimensions")
     if y.shape[0] == 0:

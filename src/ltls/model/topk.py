@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..core.arrays import threads
 from ..features.rows import engine_features
-from ..linear.weights import Weights
+from ..linear.weights import AnyWeights
 from .decoder import Decoder
 from .embedding import MIN_CANDIDATES, Embedding
 
@@ -24,7 +24,7 @@ class TopK:
 
     Parameters
     ----------
-    weights : Weights
+    weights : Weights or PrunedWeights
     decoder : Decoder
     embedding : Embedding or None
         The reranker.
@@ -33,7 +33,7 @@ class TopK:
     """
 
     def __init__(
-        self, weights: Weights, decoder: Decoder, embedding: Embedding | None, k: int
+        self, weights: AnyWeights, decoder: Decoder, embedding: Embedding | None, k: int
     ) -> None:
         self.weights, self.decoder, self.embedding = weights, decoder, embedding
         self.k = min(k, decoder.n_labels)

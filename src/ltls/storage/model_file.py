@@ -3,6 +3,8 @@
 Beside a JSON description of the model, a file (see `ltls.storage.tensor_file`) has these tensors:
 
     weights      (features, edges of all trellises) float32, float16 or int8, padded as in memory
+    weights.…    instead of it, of a pruned model: row_ptr (features + 1,) int64, and columns uint16
+                 and values int8 of the weights that are kept
     scales       (features,) float32, for int8
     paths.0 …    (labels,) int64, for each table codebook
     embedding.…  the reranker, if there is one: features, their scales, and labels
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..linear.weights import Weights, padded
+from ..linear.weights import AnyWeights, PrunedWeights, Weights, padded
 from ..model.embedding import Embedding
 from ..model.fitted import FittedModel
 from ..model.labels import Labels
@@ -35,9 +37,13 @@ from .compatibility import current_parameters
 from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
-# Version 2 added rows of unit length, the embedding, and models that take strings.
-MODEL = Kind("model file", "ltls", version=2)
-_MAPPED = ("weights", "embedding.features")  # verified only on request
+# Version 2 added rows of unit length, the embedding, and models that take strings; version 3 pruned
+# weights. A file has the oldest version that can read it.
+MODEL = Kind("model file", "ltls", version=3)
+_DENSE_VERSION, _PRUNED_VERSION = 2, 3
+_PRUNED = ("row_ptr", "columns", "values")
+# Verified only on request.
+_MAPPED = ("weights", "embedding.features", *(f"weights.{name}" for name in _PRUNED))
 # Attributes of a model by their names in the file.
 _STATE = {
     "l1": "l1",
@@ -76,9 +82,16 @@ class SavedModel:
 def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> None:
     """Write a model with its weights as `dtype`; the file appears complete or not at all."""
     model = saved.model
-    weights = model.weights.astype(dtype)
+    weights = model.weights
+    if dtype != "int8" and model.trainable is not None:  # all weights, pruned or not
+        weights = model.trainable.for_prediction(model.l1)
+    weights = weights.astype(dtype)
     codebooks, tensors = encode_codebooks(model.codebooks)
-    tensors["weights"] = weights.values
+    pruned = isinstance(weights, PrunedWeights)
+    if pruned:
+        tensors |= {f"weights.{name}": getattr(weights, name) for name in _PRUNED}
+    else:
+        tensors["weights"] = weights.values
     if weights.scales is not None:
         tensors["scales"] = weights.scales
     embedding = None if model.embedding is None else model.embedding.astype(dtype)
@@ -106,7 +119,7 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
     if saved.text is not None:
         description["text"], parts = saved.text
         tensors.update({f"text.{name}": tensor for name, tensor in parts.items()})
-    write(path, MODEL, description, tensors)
+    write(path, MODEL, description, tensors, _PRUNED_VERSION if pruned else _DENSE_VERSION)
 
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
@@ -146,13 +159,16 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
     file.verify([name for name in file.tensors if verify])
     with damage_reported(file.path):
         model = file.description
-        weights = file.tensors["weights"]
         trellis = Trellis(**model["trellis"])
+        pruned = "weights" not in file.tensors
+        kept = file.tensors["weights.values" if pruned else "weights"]
+        n_rows = file.tensors["scales" if pruned else "weights"]["shape"][0]
+        n_weights = n_rows * trellis.n_edges * len(model["codebooks"])
         return {
             "format_version": int(file.metadata["format_version"]),
             "ltls_version": file.metadata["ltls_version"],
             "classes": model["labels"]["n"],
-            "features": weights["shape"][0] - model["intercept"],
+            "features": n_rows - model["intercept"],
             "edges": trellis.n_edges,
             "width": trellis.width,
             "paths": trellis.n_classes,
@@ -161,7 +177,8 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "multilabel": model["state"]["multilabel"],
             "embedding_dim": (model.get("embedding") or {"rank": 0})["rank"],
             "codebook": model["codebooks"][0]["kind"],
-            "dtype": np.dtype(DTYPES[weights["dtype"]]).name,
+            "dtype": np.dtype(DTYPES[kept["dtype"]]).name,
+            "density": round(kept["shape"][0] / max(n_weights, 1), 4) if pruned else 1.0,
             "bytes": file.size,
             "verified": verify,
             **({"text": model["text"]} if "text" in model else {}),
@@ -202,16 +219,7 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
     labels = Labels(decode_labels(description["labels"]["kind"], file.tensor("labels")))
     trellis = Trellis(**description["trellis"])
     codebooks = decode_codebooks(description["codebooks"], trellis.n_classes, file)
-    values = file.tensor("weights")
-    weights = Weights(
-        values if mmap else np.array(values),
-        np.array(file.tensor("scales")) if "scales" in file.tensors else None,
-        trellis.n_edges,
-        len(codebooks),
-        description["intercept"],
-        description.get("unit_length", False),  # version 1 had none
-    )
-    _check_shape(weights)
+    weights = _decode_weights(description, file, mmap, trellis.n_edges, len(codebooks))
     state = dict(description["state"])
     loss = LOSSES[state.pop("loss")]
     known = {_STATE[name]: value for name, value in state.items()}
@@ -224,17 +232,32 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
     return model
 
 
-def _check_shape(weights: Weights) -> None:
-    """Raise an error if weights do not have a block for every trellis."""
-    values, n_trellises = weights.values, weights.n_trellises
-    fits = values.ndim == 2 and values.shape[1] == n_trellises * padded(weights.n_edges)
-    if not fits or not n_trellises or len(values) < weights.intercept:
+def _decode_weights(
+    description: dict[str, Any], file: TensorFile, mmap: bool, n_edges: int, n_trellises: int
+) -> AnyWeights:
+    def tensor(name: str) -> Any:
+        return file.tensor(name) if mmap else np.array(file.tensor(name))
+
+    scales = np.array(file.tensor("scales")) if "scales" in file.tensors else None
+    # Version 1 had no rows of unit length.
+    unit_length = description.get("unit_length", False)
+    shape = n_edges, n_trellises, description["intercept"], unit_length
+    weights: AnyWeights
+    if "weights" in file.tensors:
+        weights = Weights(tensor("weights"), scales, *shape)
+        n_rows, stride = weights.values.shape
+    else:
+        row_ptr, columns, values = (tensor(f"weights.{name}") for name in _PRUNED)
+        scales = np.array(file.tensor("scales"))
+        weights = PrunedWeights(row_ptr, columns, values, scales, *shape)
+        stride, n_rows = weights.stride, len(scales)
+    if not n_trellises or stride != n_trellises * padded(n_edges) or n_rows < weights.intercept:
         raise ModelFileError(
-            f"weights of shape {values.shape} do not fit {n_trellises} trellises of "
-            f"{weights.n_edges} edges"
+            f"{n_rows} rows of {stride} weights do not fit {n_trellises} trellises of {n_edges} "
+            "edges"
         )
-    if weights.scales is not None and weights.scales.shape != (len(values),):
-        raise ModelFileError(f"{len(values)} rows of weights have {len(weights.scales)} scales")
+    weights.engine  # noqa: B018 - checks the arrays against each other
+    return weights
 
 
 def _decode_embedding(description: dict[str, Any], file: TensorFile, mmap: bool) -> Embedding:

@@ -6,7 +6,6 @@ header, which is verified whenever a file is opened. Model files and checkpoints
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -18,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from ..core.atomic import replacing
 from ..core.version import __version__
@@ -30,6 +28,7 @@ DTYPES: dict[str, npt.DTypeLike] = {
     "F16": np.float16,
     "I64": np.int64,
     "I8": np.int8,
+    "U16": np.uint16,
     "U8": np.uint8,
 }
 _NO_CHECKSUM = "0" * 64
@@ -79,15 +78,11 @@ def write(
         "sha256": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
         "header_sha256": _NO_CHECKSUM,
     }
-    with replacing(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        try:
-            save_file(tensors, temporary, metadata)
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(errno.EIO, str(error), str(path)) from error
-        temporary.chmod(mode)  # safetensors writes for the owner alone
-        _seal(temporary)
+    content = _sealed(save(tensors, metadata))
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @contextmanager
@@ -157,18 +152,15 @@ class TensorFile:
                     raise ModelFileError(f"{self.path} is damaged: tensor {name!r} was changed")
 
 
-def _seal(path: Path) -> None:
-    """Sort the header and add its checksum."""
-    with path.open("r+b") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        header = _in_order(stream.read(length))
-        data = path.stat().st_size - 8 - length
-        before, after = _around_checksum(header)
-        sealed = before + _header_checksum(header, data).encode() + after
-        stream.seek(8)
-        stream.write(sealed)
-        stream.flush()
-        os.fsync(stream.fileno())
+def _sealed(content: bytes) -> memoryview:
+    """Sort the header of a file and add its checksum."""
+    whole = bytearray(content)
+    length = int.from_bytes(whole[:8], "little")
+    header = _in_order(bytes(whole[8 : 8 + length]))
+    before, after = _around_checksum(header)
+    checksum = _header_checksum(header, len(whole) - 8 - length)
+    whole[8 : 8 + length] = before + checksum.encode() + after
+    return memoryview(whole)
 
 
 def _in_order(header: bytes) -> bytes:

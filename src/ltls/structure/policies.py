@@ -80,12 +80,18 @@ class CodebookPolicy(ABC):
     name: ClassVar[str]
     needs_sample: ClassVar[bool] = False
     """Whether `initial` needs `LabelStats.vectors`, which are computed from a sample of rows."""
+    needs_training: ClassVar[bool] = False
+    """Whether labels get or change their paths during training, which only classifiers do."""
 
     @abstractmethod
     def initial(
         self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
     ) -> list[Assignment]:
         """Return an assignment for each trellis before the first epoch."""
+
+    def by_frequency(self) -> CodebookPolicy:
+        """Return the variant of the policy that also gives frequent labels short paths, if any."""
+        return self
 
     def between_epochs(
         self,
@@ -126,6 +132,7 @@ class RankingPolicy(CodebookPolicy):
     """The paper's online assignment: a label takes its best free path when it is first seen."""
 
     name = "ranking"
+    needs_training = True
 
     def initial(  # noqa: D102
         self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
@@ -163,6 +170,9 @@ class SimilarityPolicy(CodebookPolicy):
     needs_sample = True
     within_exits: bool = False
 
+    def by_frequency(self) -> CodebookPolicy:  # noqa: D102
+        return SimilarityPolicy(within_exits=True)
+
     def initial(  # noqa: D102
         self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
     ) -> list[Assignment]:
@@ -181,6 +191,7 @@ class LearnedPolicy(SimilarityPolicy):
     """Starts as `similarity`; between epochs labels move to paths that the model scores higher."""
 
     name = "learned"
+    needs_training = True
 
     def between_epochs(  # noqa: D102
         self,

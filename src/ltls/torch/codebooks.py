@@ -15,12 +15,9 @@ from ..structure.policies import (
     Identity,
     KeyedPermutation,
     LabelStats,
-    SimilarityPolicy,
 )
 from .layout import make_layout
 from .ops import custom
-
-SUPPORTED_POLICIES = ("frequency", "random", "similarity")
 
 
 class LabelPaths(nn.Module):
@@ -142,16 +139,18 @@ def make_codebooks(
     """Return one codebook per trellis; the arguments are those of `TrellisSoftmax`."""
     if not isinstance(assignment, str):
         return _given(assignment, n_classes, n_trellises)
-    if assignment not in SUPPORTED_POLICIES:
+    policy = POLICIES.get(assignment)
+    if policy is None or policy.needs_training:
+        names = sorted(name for name, each in POLICIES.items() if not each.needs_training)
         raise ValueError(
-            f"assignment must be one of {SUPPORTED_POLICIES} or a codebook, got {assignment!r}"
-            + (", which needs the fit of a classifier" if assignment in POLICIES else "")
+            f"assignment must be one of {names} or a codebook, got {assignment!r}"
+            + (", which needs the fit of a classifier" if policy else "")
         )
-    if (label_features is not None) != (assignment == "similarity"):
-        raise ValueError("label_features must be given with assignment='similarity' and only then")
-    policy = POLICIES[assignment]
-    if assignment == "similarity" and counts is not None:
-        policy = SimilarityPolicy(within_exits=True)
+    if (label_features is not None) != policy.needs_sample:
+        needs = "needs" if policy.needs_sample else "does not take"
+        raise ValueError(f"assignment={assignment!r} {needs} label_features")
+    if counts is not None:
+        policy = policy.by_frequency()
     stats = LabelStats(
         n_classes, _label_counts(counts, n_classes), _label_vectors(label_features, n_classes)
     )

@@ -56,7 +56,7 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     """
     check_is_fitted(classifier, "model_")
     model: FittedModel = classifier.model_
-    if model.loss.name != "softmax":
+    if not model.loss.normalized:
         raise ValueError(f"classifier must have loss='softmax', got {model.loss.name!r}")
     if model.embedding is not None:
         raise ValueError(

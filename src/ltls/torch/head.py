@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arrays import as_integer
+from ..structure.policies import POLICIES
 from . import decoding, functional
 from .codebooks import make_codebooks
 from .fitting import fit_edges
@@ -340,7 +341,8 @@ class TrellisSoftmax(nn.Module):
         1000
         """
         options = {"assignment": "similarity", "bias": linear.bias is not None, **options}
-        if options["assignment"] == "similarity":
+        policy = options["assignment"]
+        if isinstance(policy, str) and policy in POLICIES and POLICIES[policy].needs_sample:
             options.setdefault("label_features", linear.weight)
         where = {"device": linear.weight.device, "dtype": linear.weight.dtype}
         head = cls(linear.in_features, linear.out_features, width, **{**where, **options})

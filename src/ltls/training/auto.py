@@ -6,6 +6,7 @@
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
 | `n_trellises` | as many as train in 2.5 · 10⁹ multiplications | 3 to 12; with width 16, 2 to 12 |
 | `embedding_dim` | 1,000 to 500,000 rows, 64 labels or more, label vectors ≤ W | 128, else 0 |
+| `density` | 1,000 rows and 2²⁰ weights or more | chosen on held-out rows; else 1 |
 | `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
 
 With `size_budget`: the largest model whose weights fit as int8, from one trellis of width 2 to
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..linear.weights import padded
+from ..linear.weights import MAX_PRUNED_STRIDE, padded
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .config import TrainConfig
@@ -30,7 +31,9 @@ _EMBEDDING_DIM = 128
 _MULTIPLICATIONS = 2.5e9
 _MIN_TRELLISES, _MAX_TRELLISES = 3, 12
 _MANY_LABELS, _WIDE = 10_000, 16  # two wide trellises train as fast as three and learn more
-_MAX_CALIBRATION_ROWS = 1000  # for choosing the weight of an embedding
+_MIN_ROWS = 1000  # for what is chosen on held-out rows
+_MIN_PRUNED = 1 << 20  # weights of a model that is worth pruning
+_MAX_CALIBRATION_ROWS = 1000  # for choosing the weight of an embedding, and the density
 # Width and number of trellises from small to large. Several narrow ones come before few wide ones.
 LADDER = (
     *((2, n) for n in (1, 2, 3)),
@@ -78,8 +81,14 @@ class DatasetSize:
         """Return the dimension of the embedding reranker, 0 for none."""
         n_edges = Trellis(self.n_labels, width).n_edges
         smaller = self.n_labels * _EMBEDDING_DIM <= self.n_features * n_edges * n_trellises
-        worth_it = 1000 <= self.n_rows <= 500_000 and self.n_labels >= 64
+        worth_it = _MIN_ROWS <= self.n_rows <= 500_000 and self.n_labels >= 64
         return _EMBEDDING_DIM if smaller and worth_it else 0
+
+    def is_worth_pruning(self, width: int, n_trellises: int) -> bool:
+        """Return whether a model is so large that weights should be dropped."""
+        stride = n_trellises * padded(Trellis(self.n_labels, width).n_edges)
+        n_weights = self.n_features * stride
+        return self.n_rows >= _MIN_ROWS and n_weights >= _MIN_PRUNED and stride <= MAX_PRUNED_STRIDE
 
     @property
     def n_validation(self) -> int:
@@ -109,13 +118,14 @@ class Plan:
     """What will be trained: every "auto" as a number.
 
     `n_held_out` rows are held out: for early stopping if `early_stopping` is set, otherwise only
-    to choose the weight of the embedding.
+    to choose the weight of the embedding and the density. A density of None is to be chosen.
     """
 
     width: int
     n_trellises: int
     epochs: int = 1
     embedding_dim: int = 0
+    density: float | None = 1.0
     n_held_out: int = 0
     early_stopping: bool = False
 
@@ -146,14 +156,21 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
     else:
         n_held_out = math.ceil(config.validation_fraction * size.n_rows)
     early_stopping = n_held_out > 0
-    if dim and not early_stopping:
+    density = None if isinstance(config.density, str) else float(config.density)
+    if density is None and not (
+        automatic
+        and size.is_worth_pruning(width, n_trellises)
+        and (in_memory or early_stopping)  # a stream has no other rows to choose on
+    ):
+        density = 1.0
+    if (dim or density is None) and not early_stopping:
         n_held_out = min(max(size.n_rows // 10, 1), _MAX_CALIBRATION_ROWS)
     if n_held_out >= size.n_rows:
         raise ValueError(
             f"validation_fraction={config.validation_fraction} leaves none of the "
             f"{size.n_rows} rows to train on"
         )
-    return Plan(width, n_trellises, epochs, dim, n_held_out, early_stopping)
+    return Plan(width, n_trellises, epochs, dim, density, n_held_out, early_stopping)
 
 
 def plan_for_first_batch(config: TrainConfig) -> Plan:

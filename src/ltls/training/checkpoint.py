@@ -23,7 +23,7 @@ from ..storage.compatibility import current_parameters
 from ..storage.model_file import decode_codebooks, encode_codebooks
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
 from ..storage.values import encode_parameters
-from .trainer import TrainerState
+from .state import TrainerState
 
 _CHECKPOINT = Kind("checkpoint", "ltls-checkpoint", version=1)
 _FREE = {"epochs", "n_jobs", "verbose"}  # parameters that may differ when training is resumed

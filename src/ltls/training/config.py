@@ -26,6 +26,7 @@ class TrainConfig:
     width: int | str = "auto"
     n_trellises: int | str = "auto"
     embedding_dim: int | str = "auto"
+    density: float | str = "auto"
     size_budget: str | int | None = None
     loss: str = "auto"
     assignment: str | Codebook | list[Codebook] = "random"

@@ -21,10 +21,8 @@ from ..linear.weights import Weights, aligned, aligned_zeros, padded
 from ..model.embedding import Embedding
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
-from .auto import Plan
 from .batches import InMemory
 from .interrupt import check_time
-from .trainer import Trainer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -36,46 +34,6 @@ _INITIAL_SQUARES = np.float32(1e-3)
 _LEARNING_RATES = {False: 0.1, True: 0.05}  # for one label per row, for several
 _STEPS, _MIN_EPOCHS, _MAX_EPOCHS = 230_000, 2, 8
 _ROWS_PER_CALL = 4096
-
-
-def train_embedding(trainer: Trainer, source: InMemory, plan: Plan) -> None:
-    """Train an embedding on a model whose trellises are trained, and add it if it helps.
-
-    The held-out rows determine the weight of the embedding. If they are not for early stopping,
-    the trellises and the embedding are then trained on them too.
-    """
-    model, n_jobs = trainer.model, trainer.config.n_jobs
-    examples, held_out, rng = source.examples, source.held_out, source.rng
-    with trainer.guard():
-        weights = model.weights
-        learner = EmbeddingTrainer(
-            weights.n_features,
-            len(model.labels),
-            plan.embedding_dim,
-            weights.unit_length,
-            rng,
-            n_jobs,
-        )
-        ids, scores = model.candidates(examples.X, 2 * _HARD_NEGATIVES, n_jobs)
-        negatives = np.ascontiguousarray(ids[:, :_HARD_NEGATIVES])
-        sampler = NegativeSampler(model)
-        epochs = min(max(_STEPS // source.n_rows, _MIN_EPOCHS), _MAX_EPOCHS)
-        for _ in range(epochs):
-            learner.run_epoch(examples, rng.permutation(source.rows), negatives, sampler, rng)
-        embedding = with_chosen_weight(
-            learner.embedding(),
-            examples,
-            held_out,
-            ids[held_out],
-            scores[held_out],
-            len(model.codebooks),
-        )
-        if not plan.early_stopping:
-            for _ in range(plan.epochs):
-                trainer.run_epoch([(examples, rng.permutation(held_out))], [0.0])
-            learner.run_epoch(examples, held_out, negatives, sampler, rng)
-        if embedding.weight > 0:
-            model.embedding = embedding
 
 
 class NegativeSampler:
@@ -97,48 +55,57 @@ class NegativeSampler:
 
 
 class EmbeddingTrainer:
-    """The vectors of an embedding and the state of AdaGrad."""
+    """Trains an embedding that reranks the candidates of a model whose trellises are trained.
 
-    def __init__(
-        self,
-        n_features: int,
-        n_labels: int,
-        dim: int,
-        unit_length: bool,
-        rng: Any,
-        n_jobs: int | None,
-    ) -> None:
-        stride = padded(dim + 1)
-        self.dim = dim
-        self.n_jobs = n_jobs
-        self.unit_length = unit_length
-        self.features = aligned_zeros((n_features, stride), np.float32)
-        self.features[:, :dim] = rng.standard_normal((n_features, dim)) / np.sqrt(dim)
-        self.labels = aligned_zeros((n_labels, stride), np.float32)
+    Parameters
+    ----------
+    model : FittedModel
+        Gets the embedding, if that helps.
+    dim : int
+    rng : RandomState
+    n_jobs : int or None
+    """
+
+    def __init__(self, model: FittedModel, dim: int, rng: Any, n_jobs: int | None) -> None:
+        stride, weights = padded(dim + 1), model.weights
+        self.model, self.dim, self.rng, self.n_jobs = model, dim, rng, n_jobs
+        self.unit_length = weights.unit_length
+        self.features = aligned_zeros((weights.n_features, stride), np.float32)
+        self.features[:, :dim] = rng.standard_normal((weights.n_features, dim)) / np.sqrt(dim)
+        self.labels = aligned_zeros((len(model.labels), stride), np.float32)
         self.feature_squares = np.full_like(self.features, _INITIAL_SQUARES)
         self.label_squares = np.full_like(self.labels, _INITIAL_SQUARES)
 
-    def run_epoch(
-        self,
-        examples: Examples,
-        order: Ints,
-        hard_negatives: Ints,
-        sampler: NegativeSampler,
-        rng: Any,
-    ) -> None:
-        """Train on rows in this order, some at a time, so that Ctrl-C is handled.
+    def fit(self, source: InMemory) -> None:
+        """Train for some epochs, and choose the weight of the embedding on the held-out rows."""
+        model, examples, held_out = self.model, source.examples, source.held_out
+        ids, scores = model.candidates(examples.X, 2 * _HARD_NEGATIVES, self.n_jobs)
+        self._hard_negatives = np.ascontiguousarray(ids[:, :_HARD_NEGATIVES])
+        self._sampler = NegativeSampler(model)
+        for _ in range(min(max(_STEPS // source.n_rows, _MIN_EPOCHS), _MAX_EPOCHS)):
+            self.run_epoch(examples, self.rng.permutation(source.rows))
+        embedding = with_chosen_weight(
+            self.embedding(),
+            examples,
+            held_out,
+            ids[held_out],
+            scores[held_out],
+            len(model.codebooks),
+        )
+        if embedding.weight > 0:
+            model.embedding = embedding
 
-        `hard_negatives` has a row for every example.
-        """
+    def run_epoch(self, examples: Examples, order: Ints) -> None:
+        """Train on rows in this order, some at a time, so that Ctrl-C is handled."""
         task = _engine.EmbeddingTask(
             engine_features(examples.X, False, self.unit_length),
             examples.indptr,
             examples.labels,
-            hard_negatives,
+            self._hard_negatives,
             examples.weights,
             n_labels=len(self.labels),
         )
-        draws = sampler.draw(examples.X, order, rng)
+        draws = self._sampler.draw(examples.X, order, self.rng)
         several = _engine.threads_for(threads(self.n_jobs)) > 1
         for rows, samples, log_importance in prefetch(draws) if several else draws:
             check_time()

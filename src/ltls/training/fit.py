@@ -16,9 +16,11 @@ from .batches import InMemory, RowsToHoldOut
 from .build import check_same_kind, label_vectors, make_trainable, new_model, warm_started
 from .checkpoint import Checkpoint
 from .config import TrainConfig
-from .embedding import train_embedding
+from .embedding import EmbeddingTrainer
 from .examples import make_examples
-from .trainer import Trainer, TrainerState
+from .pruning import choose_density, prune
+from .state import TrainerState
+from .trainer import Trainer
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -57,18 +59,37 @@ def fit(
             state, held_out, rng = checkpoint.restore(model)
     source = InMemory(examples, held_out, plan.early_stopping, config.shuffle, rng)
     trainer = Trainer(model, config)
-
-    def after_epoch() -> None:
-        if checkpoint is not None:
-            checkpoint.save(model, state, held_out, rng)
-
-    trainer.fit(source, plan, state, after_epoch)
-    if plan.embedding_dim and len(held_out) and not trainer.guard.interrupted:
-        train_embedding(trainer, source, plan)
+    trainer.fit(source, plan, state, checkpoint)
+    _use_held_out_rows(trainer, source, plan)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     state.completed = not trainer.guard.interrupted
     return model
+
+
+def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
+    """Train the embedding and choose the density, then train on the held-out rows too.
+
+    They stay held out if they are for early stopping.
+    """
+    model, config = trainer.model, trainer.config
+    batch = source.examples, source.held_out
+    density, embedding = plan.density, None
+    with trainer.guard():
+        if len(source.held_out) and not trainer.guard.interrupted:
+            if plan.embedding_dim:
+                embedding = EmbeddingTrainer(model, plan.embedding_dim, source.rng, config.n_jobs)
+                embedding.fit(source)
+            if density is None:
+                density = choose_density(model, batch, config.n_jobs)
+            if not plan.early_stopping:
+                for _ in range(plan.epochs):
+                    order = source.rng.permutation(source.held_out)
+                    trainer.run_epoch([(source.examples, order)], [0.0])
+                if embedding is not None:
+                    embedding.run_epoch(source.examples, source.held_out)
+    if density is not None and density < 1:
+        prune(model, density)
 
 
 def partial_fit(

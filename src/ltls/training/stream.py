@@ -15,8 +15,10 @@ from .build import new_model
 from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .examples import balanced_weights, make_examples
+from .pruning import choose_density, prune
+from .state import TrainerState
 from .stats import DatasetStats
-from .trainer import Trainer, TrainerState
+from .trainer import Trainer
 
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
@@ -75,12 +77,12 @@ def fit_stream(
             state, source.held_out, source.rng = checkpoint.restore(model)
             source.keep_evaluation_rows()
     trainer = Trainer(model, config)
-
-    def after_epoch() -> None:
-        if checkpoint is not None:
-            checkpoint.save(model, state, source.held_out, source.rng)
-
-    trainer.fit(source, plan, state, after_epoch)
+    trainer.fit(source, plan, state, checkpoint)
+    density, validation = plan.density, source.validation_rows()
+    if density is None and validation is not None:
+        density = choose_density(model, validation, config.n_jobs)
+    if density is not None and density < 1:
+        prune(model, density)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     state.completed = not trainer.guard.interrupted

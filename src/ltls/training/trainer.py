@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -15,50 +14,23 @@ from ..core import _engine
 from ..core.arrays import threads
 from ..features.rows import engine_features
 from ..linear.trainable import TrainableWeights
-from ..linear.weights import Weights
 from ..model.examples import Batch, Examples
 from ..model.fitted import FittedModel
 from ..model.threshold import best_threshold
 from ..structure.codebook import TableCodebook
 from .auto import Plan
 from .batches import THRESHOLD_ROWS, BatchSource
+from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .interrupt import InterruptGuard, check_time
 from .label_scores import label_score_sums
 from .progress import EpochStats, progress_bar
+from .state import TrainerState
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C and time limits, and updates of the progress bar
 _FEW_THRESHOLD_ROWS = 100  # after an interruption
-
-
-@dataclass
-class TrainerState:
-    """Where training stands between two epochs, besides the model itself.
-
-    Parameters
-    ----------
-    losses : list of float
-        The mean loss of every epoch so far.
-    best_precision : float
-        The highest P@1 on the validation rows so far.
-    n_no_change : int
-        Epochs since then.
-    best_weights : Weights or None
-        The weights at that time.
-    best_paths : array of shape (n_trellises, n_labels), or None
-        The paths of all labels at that time, if codebooks are tables.
-    completed : bool
-        Whether training ran to its end without being interrupted.
-    """
-
-    losses: list[float] = field(default_factory=list)
-    best_precision: float = -1.0
-    n_no_change: int = 0
-    best_weights: Weights | None = None
-    best_paths: Ints | None = None
-    completed: bool = False
 
 
 class Trainer:
@@ -83,7 +55,7 @@ class Trainer:
         source: BatchSource,
         plan: Plan,
         state: TrainerState,
-        after_epoch: Callable[[], None] = lambda: None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """Train for all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
 
@@ -93,8 +65,8 @@ class Trainer:
         plan : Plan
         state : TrainerState
             Where to continue; updated after every epoch.
-        after_epoch : callable
-            Called after every epoch.
+        checkpoint : Checkpoint or None
+            Where to save the state after every epoch.
         """
         model, config = self.model, self.config
         done, validate = len(state.losses), plan.early_stopping
@@ -111,7 +83,8 @@ class Trainer:
                 self.run_epoch(source.epoch(), state.losses, partial(show, epoch + 1))
                 if validate:
                     self._compare_with_best(source, state)
-                after_epoch()
+                if checkpoint is not None:
+                    checkpoint.save(model, state, source.held_out, source.rng)
         if state.best_paths is not None:
             self._restore_paths(state.best_paths)
         if state.best_weights is not None:
