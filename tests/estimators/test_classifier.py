@@ -195,7 +195,7 @@ def test_probabilities_of_free_paths_are_those_of_labels_not_seen_yet(digits):
 def test_an_unseen_label_has_no_log_probability(digits):
     X, y = digits
     model = LTLSClassifier(random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="77 was never seen"):
+    with pytest.raises(ValueError, match="labels of classes_, got 77"):
         model.log_proba(X[:2], [1, 77])
 
 
@@ -291,8 +291,12 @@ def test_warm_start_continues_training(digits):
     model.fit(X, y).fit(X, y)
     twice = LTLSClassifier(epochs=2, shuffle=False, random_state=0).fit(X, y)
     np.testing.assert_array_equal(model.coef_, twice.coef_)
-    with pytest.raises(ValueError, match="partial_fit"):
+    with pytest.raises(ValueError, match=r"classes of the last fit, got 10, .* partial_fit"):
         model.fit(X, y + 1)
+    with pytest.raises(ValueError, match=r"got no row of 9; use partial_fit"):
+        model.fit(X[y < 9], y[y < 9])
+    with pytest.raises(ValueError, match="X must have 64 features, as in the last fit, got 63"):
+        model.fit(X[:, 1:], y)
     model.learning_rate = 1e38
     with pytest.raises(ValueError, match="became infinite"):
         model.fit(X, y)

@@ -23,7 +23,7 @@ METRICS = [precision_at_k, recall_at_k, ndcg_at_k]
 
 @st.composite
 def problems(draw):
-    """Truth as a list of sets, answers as lists padded with -1, one weight a row, and k."""
+    """Truth as a list of sets, answers as lists padded with -1, one weight per row, and k."""
     n_labels = draw(st.integers(1, 8))
     width = draw(st.integers(1, n_labels + 2))
     label = st.integers(0, n_labels - 1)
@@ -173,8 +173,8 @@ def test_many_rows_and_labels_need_no_dense_matrix():
         ([[0.0, np.nan]], [[0]], {}, "y_true must hold 0 and 1.*NaN"),
         ([], [[0]], {}, "y_true must have at least one row|y_true must"),
         ([0, 1], [[0], [1]], {"sample_weight": [1]}, r"sample_weight must have shape \(2,\)"),
-        ([0, 1], [[0], [1]], {"sample_weight": [1, -1]}, "sample_weight must hold"),
-        ([0, 1], [[0], [1]], {"sample_weight": [0, 0]}, "sample_weight must hold"),
+        ([0, 1], [[0], [1]], {"sample_weight": [1, -1]}, r"at least 0, got -1.0 in row=1"),
+        ([0, 1], [[0], [1]], {"sample_weight": [0, 0]}, "sample_weight must have"),
     ],
 )
 def test_bad_arguments_are_named(y_true, topk, keywords, message):
@@ -186,7 +186,7 @@ def test_bad_arguments_are_named(y_true, topk, keywords, message):
 def test_bad_propensities_are_named():
     with pytest.raises(ValueError, match="propensity must have one value for every label"):
         psp_at_k([0, 2], [[0], [1]], [0.5, 0.5])
-    with pytest.raises(ValueError, match="propensity must be a 1-d array of positive"):
+    with pytest.raises(ValueError, match="propensity must be positive and finite, got 0.0 for label=1"):
         psp_at_k([0, 1], [[0], [1]], [0.5, 0.0])
     with pytest.raises(ValueError, match="n_labels must be at least the 3 of y_train, got 2"):
         propensities([0, 2], n_labels=2)

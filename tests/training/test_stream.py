@@ -150,9 +150,7 @@ def test_invalid_batches_are_rejected(rows):
     with pytest.raises(ValueError, match="39 features"):
         model.fit_stream([(X, y), (X[:, 1:], y)])
     changing = Changing([(X, y)], [(X, y + 1)])
-    with pytest.raises(
-        ValueError, match="batches must be the same in every epoch, got a new label"
-    ):
+    with pytest.raises(ValueError, match=r"the same in every epoch, got the new label \d+$"):
         model.fit_stream(changing)
     assert not hasattr(model, "classes_")
 

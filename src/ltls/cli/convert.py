@@ -124,7 +124,7 @@ def _convert_texts(source: Source, output: Path, target: TableFormat) -> None:
         raise ValueError(f"{target.name} files have no labels; use --to csv or jsonl")
     columns = source.columns()
     if not columns.text:
-        raise ValueError("name the text column with --text")
+        raise ValueError(f"name the text column of {source.name} with --text")
     written = replace(columns, separator=source.separator)
     with progress("converting") as advance, binary_output(output) as stream:
         rows = _rows(table_batches(source, columns, columns.label is not None), advance)

@@ -184,7 +184,7 @@ def _check_columns_known(source: Source, columns: Columns, texts: bool, labelled
             "give a table, and its columns with --text and --label"
         )
     if labelled and not columns.label:
-        raise ValueError("name the label column with --label")
+        raise ValueError(f"name the label column of {source.name} with --label")
 
 
 def _sparse_batches(

@@ -270,7 +270,10 @@ class PredictMixin:
         X = self._checked(X)
         targets = as_targets(y)
         if targets.n_rows != X.shape[0]:
-            raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X")
+            raise ValueError(
+                f"y must have one entry for each of the {X.shape[0]} rows of X, got "
+                f"{targets.n_rows}"
+            )
         check_same_kind(self.model_, targets)
         ids = self.model_.labels.ids(targets)
         if targets.n_columns == len(self.model_.labels):  # the columns of `predict`
@@ -376,11 +379,14 @@ class PredictMixin:
         X = self._checked(X)
         model, targets = self.model_, as_targets(y)
         if targets.multilabel or targets.n_rows != X.shape[0]:
-            raise ValueError(f"y must hold one label for each of the {X.shape[0]} rows of X")
+            given = "several labels per row" if targets.multilabel else f"{targets.n_rows} labels"
+            raise ValueError(
+                f"y must have one label for each of the {X.shape[0]} rows of X, got {given}"
+            )
         ids = model.labels.ids(targets)
         if (ids < 0).any():
-            unknown = np.asarray(targets.labels, object)[int(np.argmax(ids < 0))]
-            raise ValueError(f"y must hold labels of classes_, {unknown!r} was never seen")
+            unknown = model.labels.first_unknown(targets)
+            raise ValueError(f"y must have labels of classes_, got {unknown!r}")
         return model.log_proba(X, ids, self.n_jobs)
 
     def _check_dense_result(self, X: Any, name: str) -> None:

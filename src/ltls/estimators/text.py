@@ -156,7 +156,7 @@ def _checked_range(name: str, given: Any) -> tuple[int, int] | None:
         return None
     if len(given) != 2 or not all(isinstance(n, Integral) for n in given):
         raise ValueError(f"{name} must be two integers or None, got {given!r}")
-    least, most = map(int, given)
-    if not 1 <= least <= most:
-        raise ValueError(f"{name} must be (least, most) with 1 ≤ least ≤ most, got {given!r}")
-    return least, most
+    low, high = map(int, given)
+    if not 1 <= low <= high:
+        raise ValueError(f"{name} must be (min, max) with 1 ≤ min ≤ max, got {given!r}")
+    return low, high

@@ -150,8 +150,14 @@ def psp_at_k(
     """
     truth, hits = _hits(y_true, topk, k)
     p = np.asarray(propensity, dtype=np.float64)
-    if p.ndim != 1 or not (p > 0).all() or not np.isfinite(p).all():
-        raise ValueError("propensity must be a 1-d array of positive numbers; see propensities()")
+    if p.ndim != 1:
+        raise ValueError(f"propensity must have one dimension, got shape {p.shape}")
+    if not (np.isfinite(p) & (p > 0)).all():
+        label = int(np.argmin(np.isfinite(p) & (p > 0)))
+        raise ValueError(
+            f"propensity must be positive and finite, got {p[label]} for {label=}; "
+            "see propensities()"
+        )
     if truth.nnz and truth.indices.max() >= p.size:
         raise ValueError(
             f"propensity must have one value for every label, got {p.size} values and label "
@@ -160,7 +166,7 @@ def psp_at_k(
     ids = np.asarray(topk)[:, : hits.shape[1]]
     gained = np.zeros(hits.shape)
     gained[hits] = 1.0 / p[ids[hits]]
-    # The best list of a row: its true labels by falling weight, the first k of them.
+    # The best list of a row: its true labels by decreasing weight, the first k of them.
     rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
     weight = 1.0 / p[truth.indices]
     weight = weight[np.lexsort((-weight, rows))]
@@ -184,7 +190,7 @@ def propensities(
         The constants A and B of Jain et al.; the repository has 0.5 and 0.4 for its Wikipedia
         sets, 0.6 and 2.6 for its Amazon sets, and the defaults for all others.
     n_labels : int, optional
-        The number of labels, if the training rows lack the last ones.
+        The number of labels, if the last labels have no training row.
 
     Returns
     -------
@@ -264,7 +270,7 @@ def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, N
         raise ValueError(f"topk must name a label at most once in a row, got {ids[row]} in {row=}")
     predicted = ids >= 0
     if np.ndim(y_true) == 1:
-        predicted &= ids < truth.shape[1]  # label ids do not say how many labels there are
+        predicted &= ids < truth.shape[1]  # the number of labels cannot be inferred from label ids
     elif ids.max() >= truth.shape[1]:
         most = truth.shape[1]
         raise ValueError(f"topk must hold ids below {most}, y_true's columns, got {ids.max()}")
@@ -281,8 +287,14 @@ def _mean(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != values.shape:
         raise ValueError(
-            f"sample_weight must have shape {values.shape}, one weight a row, got {weight.shape}"
+            f"sample_weight must have shape {values.shape}, one weight per row, got {weight.shape}"
         )
-    if not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() <= 0:
-        raise ValueError("sample_weight must hold finite numbers of at least 0, not all 0")
+    wrong = ~np.isfinite(weight) | (weight < 0)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"sample_weight must be finite and at least 0, got {weight[row]} in {row=}"
+        )
+    if not weight.any():
+        raise ValueError("sample_weight must have a weight above 0, got only 0")
     return float(np.average(values, weights=weight))

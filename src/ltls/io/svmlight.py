@@ -186,8 +186,12 @@ class Svmlight(SparseFormat):
 
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
         """Write rows; features start at 1."""
-        if ((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0)).any():
-            raise ValueError("X and Y have a row with no features and no labels; use format='xmc'")
+        empty = np.flatnonzero((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0))
+        if len(empty):
+            raise ValueError(
+                "svmlight rows must have a feature or a label, got no features and no labels in "
+                f"row {empty[0]}; use format='xmc'"
+            )
         _write_lines(stream, X, Y, zero_based=False)
 
 

@@ -30,7 +30,7 @@ class Targets:
         All labels, row by row. For an indicator matrix they are column indices.
     multilabel : bool
     format : {"single", "lists", "sparse", "dense"}
-        What was given, and so what `predict` returns.
+        Input format of y; `predict` returns the same format.
     n_columns : int, optional
         The number of columns of an indicator matrix.
     """
@@ -135,8 +135,12 @@ def _are_indicator_rows(y: Any) -> bool:
 
 def _indicator_rows(y: Any) -> Targets:
     array = np.asarray(y)
-    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
-        raise ValueError("y with two dimensions must be an indicator matrix of 0 and 1")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            "y with two dimensions must be an indicator matrix of 0 and 1, got dtype "
+            f"{array.dtype}"
+        )
+    _check_indicator_values(array)
     return _indicator(csr_array(array), "dense")
 
 
@@ -157,9 +161,16 @@ def _label_lists(y: Any) -> Targets:
     return Targets(indptr, labels, True, "lists")
 
 
+def _check_indicator_values(values: npt.NDArray[Any]) -> None:
+    others = values[~np.isin(values, (0, 1))]
+    if others.size:
+        raise ValueError(
+            f"y with two dimensions must be an indicator matrix of 0 and 1, got {others[0]}"
+        )
+
+
 def _indicator(matrix: Any, format_: str) -> Targets:
-    if matrix.nnz and not np.isin(matrix.data, (0, 1)).all():
-        raise ValueError("y as a matrix must be an indicator of 0 and 1")
+    _check_indicator_values(matrix.data)
     if not matrix.has_canonical_format or (matrix.nnz and not matrix.data.all()):
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -227,6 +238,12 @@ class Labels:
             ids = np.array([self._ids.get(label, -1) for label in distinct.tolist()], np.int64)
             return ids[inverse] if len(ids) else np.empty(0, np.int64)
         return np.fromiter((self._ids.get(label, -1) for label in labels), np.int64, len(labels))
+
+    def first_unknown(self, targets: Targets) -> Hashable | None:
+        """Return the first label of targets that has no id, None if all have one."""
+        unknown = np.flatnonzero(self.ids(targets) < 0)
+        label: Hashable = targets.labels[unknown[0]] if len(unknown) else None
+        return label.item() if isinstance(label, np.generic) else label
 
     @classmethod
     def sorted(cls, targets: Targets) -> Labels:

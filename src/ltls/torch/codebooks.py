@@ -109,12 +109,16 @@ class TablePaths(LabelPaths):
         super().__init__(len(paths), n_paths)
         dtype = torch.int32 if n_paths < 2**31 - 1 else torch.int64
         labels = torch.full((n_paths + 1,), -1, dtype=dtype)  # the last entry is that of path −1
-        in_range = (paths >= 0) & (paths < n_paths)
-        if in_range.all():
-            labels[paths] = torch.arange(len(paths), dtype=dtype)
-        if not in_range.all() or (labels >= 0).sum() != len(paths):
+        ids = torch.arange(len(paths), dtype=dtype)
+        wrong = (paths < 0) | (paths >= n_paths)
+        if not wrong.any():
+            labels[paths] = ids
+            wrong = labels[paths] != ids
+        if wrong.any():
+            label = int(wrong.int().argmax())
             raise ValueError(
-                f"a codebook must give every label a distinct path from 0 to {n_paths - 1}"
+                f"assignment must give every label a distinct path from 0 to {n_paths - 1}, got "
+                f"path {int(paths[label])} for label {label}"
             )
         self.register_buffer("paths", paths.to(dtype))
         self.register_buffer("labels", labels)

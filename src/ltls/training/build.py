@@ -38,7 +38,7 @@ def new_model(
 ) -> FittedModel:
     """Return a model with weights of 0.
 
-    `min_paths` asks for more paths than labels, for labels to come.
+    `min_paths` is the minimum number of paths, to leave free ones for new labels.
     """
     if config.policy is not None:
         trellis = Trellis(max(len(labels), min_paths), plan.width)
@@ -67,17 +67,31 @@ def warm_started(
 ) -> FittedModel:
     """Return a copy of a fitted model, to train further on rows of the same classes."""
     check_same_kind(model, targets)
-    if set(labels.values) != set(model.labels.values):
-        raise ValueError(
-            "warm_start needs the classes of the last fit, and y has others; "
-            "use partial_fit for new labels, or warm_start=False"
-        )
+    _check_same_classes(model.labels, labels)
     if n_features != model.weights.n_features:
-        raise ValueError("warm_start needs X with the features of the last fit")
+        raise ValueError(
+            f"X must have {model.weights.n_features} features, as in the last fit, got "
+            f"{n_features}; use warm_start=False for others"
+        )
     model = deepcopy(model)  # the estimator keeps the old one if training fails
     model.n_rows, model.counts = 0, np.zeros(0, np.int64)
     make_trainable(model, config)
     return model
+
+
+def _check_same_classes(before: Labels, now: Labels) -> None:
+    for label in now.values:
+        if label not in before:
+            raise ValueError(
+                f"y must have the classes of the last fit, got {label!r}, which is new; use "
+                "partial_fit for new labels, or warm_start=False"
+            )
+    for label in before.values:
+        if label not in now:
+            raise ValueError(
+                f"y must have the classes of the last fit, got no row of {label!r}; use "
+                "partial_fit for some of the labels, or warm_start=False"
+            )
 
 
 def make_trainable(model: FittedModel, config: TrainConfig) -> None:
@@ -92,7 +106,7 @@ def make_trainable(model: FittedModel, config: TrainConfig) -> None:
         if getattr(config, name) != value:
             raise ValueError(
                 f"{name} must stay {value!r} while a model is trained further, got "
-                f"{getattr(config, name)!r}; fit without warm_start starts anew"
+                f"{getattr(config, name)!r}; fit without warm_start starts from scratch"
             )
 
 

@@ -163,12 +163,12 @@ class Checkpoint:
             if parameters.get(name) != value:
                 raise CheckpointMismatchError(
                     f"{self.path} is a checkpoint of {name}={parameters.get(name)!r}, got "
-                    f"{value!r}: resume with the same parameters, or start anew"
+                    f"{value!r}: resume with the same parameters, or start from scratch"
                 )
         if saved["rows"] != self._digest.hexdigest():
             raise CheckpointMismatchError(
                 f"{self.path} is a checkpoint of other rows or labels: resume with the same data, "
-                "or start anew"
+                "or start from scratch"
             )
 
 

@@ -72,7 +72,7 @@ class DatasetStats:
         return len(self._seen)
 
     def labels(self) -> tuple[Labels, LabelStats]:
-        """Return all labels, sorted if they can be, and what is known about them."""
+        """Return all labels, sorted if they can be, and their statistics."""
         labels = Labels.sorted(self._targets(self._seen.values))
         order = self._seen.ids(self._targets(labels.values))
         vectors = None

@@ -65,7 +65,10 @@ def fit_stream(
             same = replace(targets, multilabel=stats.multilabel, format=stats.target_format)
             part = make_examples(labels, X, same, None, class_weight)
             if part.labels.min(initial=0) < 0:
-                raise ValueError("batches must be the same in every epoch, got a new label")
+                raise ValueError(
+                    "batches must be the same in every epoch, got the new label "
+                    f"{labels.first_unknown(same)!r}"
+                )
             yield part
 
     n_held_out = min(plan.n_held_out, _MAX_HELD_OUT)
