@@ -137,8 +137,7 @@ def _indicator_rows(y: Any) -> Targets:
     array = np.asarray(y)
     if array.dtype.kind not in "biuf":
         raise ValueError(
-            "y with two dimensions must be an indicator matrix of 0 and 1, got dtype "
-            f"{array.dtype}"
+            f"y with two dimensions must be an indicator matrix of 0 and 1, got dtype {array.dtype}"
         )
     _check_indicator_values(array)
     return _indicator(csr_array(array), "dense")
