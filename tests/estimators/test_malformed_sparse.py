@@ -13,7 +13,7 @@ PROGRAM = """
 import faulthandler, sys
 import numpy as np
 import scipy.sparse as sp
-from ltls import LTLSClassifier, TextClassifier
+from ltls import LTLSClassifier, metrics, readers, tuning
 faulthandler.enable()
 
 def spoiled(X, name, change):
@@ -65,6 +65,8 @@ def uses_of_X(X):
     yield lambda: single.score(X, labels)
     yield lambda: several.predict(X)
     yield lambda: several.score(X, tags)
+    yield lambda: tuning.tune(X, labels, seconds=1, verbose=0)
+    yield lambda: readers.write(path, X, tags, "svmlight")
 
 def calls_of_predictors(X):
     if X.format != "coo":  # which a predictor does not take
@@ -76,9 +78,14 @@ def uses_of_y(y):
     yield lambda: LTLSClassifier().partial_fit(eye, y)
     yield lambda: several.partial_fit(eye, y)
     yield lambda: several.score(eye, y)
+    yield lambda: tuning.tune(eye, y, seconds=1, verbose=0)
+    yield lambda: readers.write(path, eye, y, "svmlight")
+    yield lambda: metrics.precision_at_k(y, np.zeros((6, 1), int))
+    yield lambda: metrics.propensities(y)
 
 cases = {"X": (eye, uses_of_X), "predictor": (eye, calls_of_predictors), "y": (tags, uses_of_y)}
 matrix, uses = cases[sys.argv[1]]
+path = sys.argv[2]
 for name, spoilt in bad(matrix):
     for number, use in enumerate(uses(spoilt)):
         print(name, number, flush=True)
@@ -94,8 +101,10 @@ print("all are errors")
 
 
 @pytest.mark.parametrize("argument", ["X", "y", "predictor"])
-def test_malformed_matrices_are_value_errors(argument):
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, argument]
+def test_malformed_matrices_are_value_errors(tmp_path, argument):
+    path = tmp_path / "rows.svm"
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, argument, path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
     assert done.stdout.endswith("all are errors\n")
+    assert not path.exists()

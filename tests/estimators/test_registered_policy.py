@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from ltls import LTLSClassifier, load
+from ltls import LTLSClassifier, load, readers
 from ltls.structure.policies import POLICIES, CodebookPolicy, PathTable, register_policy
 
 
@@ -110,6 +110,27 @@ def test_a_saved_model_predicts_without_the_policy(digits, toy, tmp_path):
             loaded.fit(X, y)
     finally:
         POLICIES["toy"] = toy
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["in memory", "stream"])
+def test_the_terminal_trains_with_it(digits, toy, tmp_path, command, stream):
+    X, y = digits
+    data, file = tmp_path / "digits.svm", tmp_path / "model.ltls"
+    readers.write(data, X, y, "svmlight")
+    options = ["--assignment", "toy", "--width", 4, "--n-trellises", 2, "--epochs", 3]
+    mode = "--stream" if stream else "--no-stream"
+    result = command("train", data, "-o", file, "--quiet", mode, "--random-state", 0, *options)
+    assert (result.code, result.err) == (0, "")
+    assert [what for what, *_ in toy.seen] == ["initial", "between epochs", "between epochs"]
+    for book in load(file).codebooks_:
+        np.testing.assert_array_equal(book.paths, np.roll(np.arange(10)[::-1], 2))
+
+
+def test_the_terminal_lists_it_among_the_choices(tmp_path, toy, command):
+    result = command("train", "none.svm", "-o", tmp_path / "model.ltls", "--assignment", "unknown")
+    assert result.code == 2
+    assert "'unknown' is not one of" in result.err
+    assert "toy" in result.err
 
 
 def test_searches_try_it_beside_the_others(digits, toy):

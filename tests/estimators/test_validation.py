@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.utils._param_validation import InvalidParameterError
 
-from ltls import LTLSClassifier, RandomCodebook
+from ltls import LTLSClassifier, RandomCodebook, TextClassifier
+from ltls.estimators.validation import ParameterError, check_parameters
 
 BAD = {
     "rows differ": (lambda X, y: (X, y[:-1]), "1797 rows, y 1796"),
@@ -145,6 +147,47 @@ def test_classes_of_partial_fit_may_be_any_iterable(digits):
 def test_an_invalid_parameter_is_named(digits, parameter, value):
     with pytest.raises(ValueError, match=parameter):
         LTLSClassifier(**{parameter: value}).fit(*digits)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "reason"),
+    [
+        ("width", 1, "in the range [2, inf) or a str among {'auto'}. Got 1 instead."),
+        ("density", 2.0, "Got 2.0 instead."),
+        ("assignment", "best", "Got 'best' instead."),
+        ("epochs", 0, "Got 0 instead."),
+    ],
+)
+def test_a_parameter_error_has_the_parameter_and_the_reason(digits, parameter, value, reason):
+    with pytest.raises(ParameterError) as raised:
+        LTLSClassifier(**{parameter: value}).fit(*digits)
+    error = raised.value
+    assert isinstance(error, InvalidParameterError)  # as the estimators of scikit-learn raise
+    assert isinstance(error, ValueError)
+    assert error.parameter == parameter
+    assert error.reason.startswith("must be ")
+    assert error.reason.endswith(reason)
+    assert str(error) == f"The {parameter!r} parameter of LTLSClassifier {error.reason}"
+
+
+def test_a_parameter_error_names_the_estimator():
+    with pytest.raises(ParameterError, match="The 'width' parameter of TextClassifier must be"):
+        TextClassifier(width=1).fit(["a text", "another"], ["a", "b"])
+    constraints = {"depth": [int], "size": [int]}
+    with pytest.raises(ParameterError) as raised:
+        check_parameters("Model", constraints, {"depth": 3, "size": "x"})
+    assert raised.value.parameter == "size"
+    check_parameters("Model", constraints, {"depth": 3, "size": 4, "other": object()})
+
+
+def test_the_terminal_names_the_option_of_an_invalid_parameter(tmp_path, command):
+    data = tmp_path / "data.svm"
+    data.write_text("0 1:1\n1 2:1\n")
+    result = command("train", data, "-o", tmp_path / "model.ltls", "--learning-rate", 0)
+    assert (result.code, result.out) == (2, "")
+    with pytest.raises(ParameterError) as raised:
+        LTLSClassifier(learning_rate=0.0).fit(np.eye(2), [0, 1])
+    assert result.err == f"ltls: --learning-rate {raised.value.reason}\n"
 
 
 def test_too_few_paths_in_a_codebook_are_an_error(digits):

@@ -186,7 +186,7 @@ def test_bad_arguments_are_named(y_true, topk, keywords, message):
 def test_bad_propensities_are_named():
     with pytest.raises(ValueError, match="propensity must have one value for every label"):
         psp_at_k([0, 2], [[0], [1]], [0.5, 0.5])
-    with pytest.raises(ValueError, match="propensity must be positive and finite, got 0.0 for label=1"):
+    with pytest.raises(ValueError, match=r"propensity must be positive .* got 0.0 for label=1"):
         psp_at_k([0, 1], [[0], [1]], [0.5, 0.0])
     with pytest.raises(ValueError, match="n_labels must be at least the 3 of y_train, got 2"):
         propensities([0, 2], n_labels=2)
