@@ -15,7 +15,7 @@ class LabelMap {
     ~LabelMap() = default;
 };
 
-// Assigns paths to labels as training meets them for the first time.
+// Assigns paths to labels when they first occur in training.
 class PathAssigner {
   public:
     virtual Index path_of(Index label) const = 0;  // −1 if it has none yet

@@ -90,7 +90,7 @@ class TrainableWeights:
         values = weights.to_float32()
         if values.shape != self.values.shape:
             raise ValueError(
-                f"the model has weights of shape {values.shape}, its parameters ask for "
+                f"the model has weights of shape {values.shape}, its parameters expect "
                 f"{self.values.shape}"
             )
         self.values[:] = values + np.float32(l1) * np.sign(values)
@@ -102,7 +102,7 @@ class TrainableWeights:
     def for_prediction(self, l1: float) -> Weights:
         """Return the weights to predict with: averaged, and soft-thresholded under L1.
 
-        Without either they are a view, which changes as training goes on.
+        Without either they are a view, that training modifies in place.
         """
         if self._cached is None or self._cached[:2] != (self.step, l1):
             self._cached = self.step, l1, self._make_weights(l1)

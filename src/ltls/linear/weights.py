@@ -126,7 +126,7 @@ class Weights(_Weights):
         )
 
     def copy(self) -> Weights:
-        """Return weights that do not change when training goes on."""
+        """Return weights that do not change during further training."""
         return replace(self, values=aligned(self.values))
 
     def to_float32(self) -> Floats:

@@ -26,7 +26,7 @@ from .topk import ROWS_PER_CALL, TopK
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_MAX_CELLS = 1 << 22  # rows × labels scored at a time, where only some are wanted
+_MAX_CELLS = 1 << 22  # rows × labels scored at a time, when only a few labels are needed
 _MANY_LABELS = 10_000  # above it, the probabilities of a few labels are computed one by one
 
 
@@ -48,7 +48,7 @@ class FittedModel:
         Soft threshold of the weights when they score.
     multilabel : bool
     target_format : str
-        What multi-label predictions are returned as, see `labels.Targets.format`.
+        Format of multi-label predictions, see `labels.Targets.format`.
     typical_labels : int
         The 99th percentile of the number of labels per training row.
     trainable : TrainableWeights or None
@@ -109,7 +109,7 @@ class FittedModel:
 
     @property
     def n_candidates(self) -> int:
-        """How many labels a row is expected to have at most."""
+        """Number of candidates for multi-label prediction."""
         return min(len(self.labels), 2 * self.typical_labels + 1)
 
     def decoder(self, n_jobs: int | None = None) -> Decoder:

@@ -1,4 +1,4 @@
-"""Top-k search: the engine's search, wider where it fell short, then reranking."""
+"""Top-k search: the engine's search, widened for rows with too few labels, then reranking."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TopK:
         return ids, scores
 
     def complete(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
-        """Search wider for rows that lack labels and rerank all rows, in place."""
+        """Search wider for rows with fewer than k labels and rerank all rows, in place."""
         lacking = np.flatnonzero(ids[:, -1] < 0)
         if len(lacking):
             self._widen(X, lacking, ids, scores, n_jobs)

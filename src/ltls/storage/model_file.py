@@ -139,7 +139,7 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
 
 
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
-    """Return facts about a model file, and verify its tensors unless told not to.
+    """Return facts about a model file, and verify its tensors unless verify=False.
 
     Examples
     --------

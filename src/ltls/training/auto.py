@@ -56,7 +56,7 @@ class DatasetSize:
 
     @classmethod
     def of(cls, X: Any, n_labels: int) -> DatasetSize:
-        """Return the size of a feature matrix with so many labels."""
+        """Return the size of a feature matrix with `n_labels` labels."""
         nnz = X.nnz if hasattr(X, "indptr") else X.size
         return cls(X.shape[0], X.shape[1], int(nnz), n_labels)
 

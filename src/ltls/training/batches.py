@@ -125,7 +125,7 @@ class Streamed:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows to train on, as far as it is known before the first epoch."""
+        """The number of rows to train on, estimated before the first epoch."""
         return self._n_all - len(self.held_out)
 
     def epoch(self) -> Iterator[Batch]:

@@ -137,7 +137,7 @@ class Trainer:
                     if time.perf_counter() - start < _CHUNK_SECONDS / 2:
                         size *= 2
         finally:
-            # The last digits of the sum depend on the sizes of the chunks, and so on the clock.
+            # The last digits of the sum depend on the sizes of the chunks, which depend on timing.
             losses[-1] = float(f"{stats.mean_loss:.8g}")
             trainable.epochs += 1
             self._assign_remaining_labels()
@@ -195,7 +195,7 @@ class Trainer:
         return [book for book in self.model.codebooks if isinstance(book, TableCodebook)]
 
     def _paths(self, labels: Ints) -> Ints:
-        """Return the paths of labels, a row per trellis; −1 if assigned when first seen."""
+        """Return paths, shape (n_trellises, n_labels); −1 for labels without a path yet."""
         paths = np.full((len(self.model.codebooks), len(labels)), -1, np.int64)
         for row, codebook in zip(paths, self.model.codebooks, strict=True):
             known = labels < codebook.n_labels
