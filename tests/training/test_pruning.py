@@ -111,8 +111,9 @@ def test_auto_prunes_only_large_models_with_enough_rows():
 
 def test_auto_keeps_a_tenth_or_less_where_that_is_as_good(rows):
     X, y = rows
-    wide = sp.hstack([X, sp.csr_array((1200, 9000), dtype=np.float32)]).tocsr()
-    model = LTLSClassifier(width=8, n_trellises=3, embedding_dim=0, random_state=0)
+    noise = sp.random(1200, 6000, 0.004, "csr", np.float32, np.random.default_rng(1))
+    wide = sp.hstack([X, noise]).tocsr()
+    model = LTLSClassifier(width=8, n_trellises=4, embedding_dim=0, random_state=0)
     model.fit(wide[:1000], y[:1000])
     weights = model.model_.weights
     assert isinstance(weights, PrunedWeights)

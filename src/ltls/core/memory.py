@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -34,8 +35,19 @@ def memory_limit() -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
+def available_memory() -> int | None:
+    """Return the number of bytes that this process can still allocate, None if it is unknown."""
+    limits = [limit] if (limit := memory_limit()) is not None else []
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        text = ""
+    limits += [1024 * int(found[1]) for found in re.finditer(r"MemAvailable:\s+(\d+) kB", text)]
+    return min(limits, default=None)
+
+
 def fits_in_memory(path: str | os.PathLike[str]) -> bool:
-    """Return whether the rows of a file take at most half of the memory, as far as is known."""
+    """Return whether the rows of a file take at most half of the memory, if the limit is known."""
     limit = memory_limit()
     if limit is None or not os.path.isfile(path):
         return True

@@ -132,7 +132,8 @@ default="random"
     codebook_ : TableCodebook or RandomCodebook
         The first of them.
     coef_ : array of shape (n_trellises · n_edges, n_features)
-        The weights to predict with, 0 where they were dropped.
+        The weights to predict with, 0 where they were dropped. A sparse array if few of the
+        features occur in training.
     intercept_ : array of shape (n_trellises · n_edges,)
     n_features_in_ : int
     n_iter_ : int
@@ -416,7 +417,7 @@ default="random"
         """Return an estimator with a model that was fitted elsewhere."""
         estimator = cls(**parameters)
         estimator.model_ = model
-        estimator.n_features_in_ = model.weights.n_features
+        estimator.n_features_in_ = model.n_features
         return estimator
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:

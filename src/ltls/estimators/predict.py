@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -85,10 +85,19 @@ class PredictMixin:
         return self._fitted().codebooks[0]
 
     @property
-    def coef_(self) -> npt.NDArray[np.float32]:
-        """The weights, shape (n_trellises · n_edges, n_features)."""
-        weights = self._fitted().weights
-        return weights.dense()[: weights.n_features].T
+    def coef_(self) -> Any:
+        """The weights, shape (n_trellises · n_edges, n_features).
+
+        A sparse array if few of the features occur in training.
+        """
+        model = self._fitted()
+        coef = model.weights.dense()[: model.weights.n_features].T
+        if model.feature_map is None:
+            return coef
+        found = coo_array(coef[:, :-1])
+        columns = model.feature_map.used[found.col]
+        shape = (len(coef), model.n_features)
+        return csr_array((found.data, (found.row, columns)), shape=shape)
 
     @property
     def intercept_(self) -> npt.NDArray[np.float32]:
@@ -131,7 +140,7 @@ class PredictMixin:
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
-        return check_features(self, X, reset=False)
+        return self.model_.compact(check_features(self, X, reset=False))
 
     def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the scores of all edges, shape (n_rows, n_trellises · n_edges).

@@ -85,6 +85,25 @@ class TrainableWeights:
         self.n_edges = trellis.n_edges
         self._cached = None
 
+    def add_features(self, n: int) -> None:
+        """Add rows of 0 for new features, before the intercept."""
+        if n == 0:
+            return
+        last = len(self.values) - self.intercept
+
+        def extended(old: Any) -> Any:
+            if old is None:
+                return None
+            new = aligned_zeros((len(old) + n, old.shape[1]), old.dtype)
+            if old is self.squares:
+                new += INITIAL_SQUARES
+            new[:last], new[last + n :] = old[:last], old[last:]
+            return new
+
+        arrays = (self.values, self.squares, self.sums)
+        self.values, self.squares, self.sums = map(extended, arrays)
+        self._cached = None
+
     def load(self, weights: AnyWeights, l1: float) -> None:
         """Continue from given weights, as they were before soft-thresholding; averages restart."""
         values = weights.to_float32()

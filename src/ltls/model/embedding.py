@@ -37,7 +37,7 @@ class Embedding:
     dim : int
         The length of the vectors.
     weight : float
-        What its scores are multiplied by before they are added to the trellises'.
+        Weight of its scores in the sum with the trellises' scores.
     """
 
     features: Weights

@@ -27,7 +27,8 @@ class Examples:
 
     def contains(self, rows: Ints, ids: Ints) -> npt.NDArray[np.bool_]:
         """Return which of the candidate `ids` of some rows are true labels, an array like `ids`."""
-        # Encode each pair of a place in `rows` and a label as one integer: one `isin` answers all.
+        # Encode each pair of a place in `rows` and a label as one integer, so that a single `isin`
+        # suffices.
         counts, at = self._labels_of(rows)
         own = self.labels[at]
         known = own >= 0

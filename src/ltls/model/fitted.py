@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..features.mapping import FeatureMap, used_features
 from ..features.rows import engine_features
 from ..linear.trainable import TrainableWeights
 from ..linear.weights import AnyWeights
@@ -71,6 +72,9 @@ class FittedModel:
         Whether the svmlight file it was trained on numbers features from 0, if known.
     columns : dict or None
         The columns of the table it was trained on, by their role.
+    feature_map : FeatureMap or None
+        The features that occur in training, if they are few of all. Rows are passed to the model
+        as `compact` returns them.
     """
 
     labels: Labels
@@ -91,6 +95,7 @@ class FittedModel:
     counts: Ints | None = None
     zero_based: bool | None = None
     columns: dict[str, Any] | None = None
+    feature_map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
         if self.trellis.n_classes < len(self.labels):
@@ -106,6 +111,19 @@ class FittedModel:
             return self.frozen
         assert self.trainable is not None
         return self.trainable.for_prediction(self.l1)
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, whether they occur in training or not."""
+        return self.weights.n_features if self.feature_map is None else self.feature_map.n_features
+
+    def compact(self, X: Any) -> Any:
+        """Return rows with the features that the model has weights for."""
+        return X if self.feature_map is None else self.feature_map.compact(X)
+
+    def expand(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return one row per feature, given a row for each that the model has weights for."""
+        return rows if self.feature_map is None else self.feature_map.expand(rows[:-1])
 
     @property
     def n_candidates(self) -> int:
@@ -143,6 +161,15 @@ class FittedModel:
             self.trellis = trellis
             self.codebooks = [book.grow(trellis.n_classes) for book in self.codebooks]
             self.trainable.grow(trellis, edge_map)
+
+    def add_features(self, X: Any) -> None:
+        """Add the features of rows that did not occur before, with weights of 0."""
+        assert self.trainable is not None
+        used = used_features(X)
+        if self.feature_map is not None and used is not None:
+            before = self.feature_map.n_columns
+            self.feature_map = self.feature_map.extend(used)
+            self.trainable.add_features(self.feature_map.n_columns - before)
 
     # Predicting
 
@@ -186,7 +213,8 @@ class FittedModel:
         weights = self.weights if self.frozen is not None else self.weights.copy()
         books = [copy(book) for book in self.codebooks]
         decoder = replace(self.decoder(), codebooks=books)
-        return Predictor(self.labels.array, TopK(weights, decoder, self.embedding, k))
+        topk = TopK(weights, decoder, self.embedding, k)
+        return Predictor(self.labels.array, topk, self.feature_map)
 
     def precision(
         self, examples: Examples, rows: Ints, n_jobs: int | None, weights: AnyWeights

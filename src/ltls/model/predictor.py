@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from ..core.arrays import as_int64
+from ..features.mapping import FeatureMap
 from ..features.rows import SparseRows, check_sparse
 from .topk import TopK
 
@@ -40,17 +41,22 @@ class Predictor:
     ('cat', (2,))
     """
 
-    def __init__(self, labels: npt.NDArray[Any], topk: TopK) -> None:
+    def __init__(
+        self, labels: npt.NDArray[Any], topk: TopK, feature_map: FeatureMap | None = None
+    ) -> None:
         self.k = topk.k
         self._labels = labels
         self._topk = topk
-        self._n_features = topk.weights.n_features
+        self._map = feature_map
+        self._n_features = (feature_map or topk.weights).n_features
 
     def __repr__(self) -> str:
         return f"<Predictor of the {self.k} best of {len(self._labels)} labels>"
 
     def __call__(self, *row: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return the best labels and their scores."""
+        if self._map is not None:
+            return self._predict_mapped(self._map, row)
         n, engine = self._topk.n_candidates, self._topk.engine
         if len(row) == 2:
             indptr, (indices, values) = None, row
@@ -72,6 +78,21 @@ class Predictor:
             self._topk.complete(X, ids.reshape(-1, n), scores.reshape(-1, n), None)
             ids, scores = ids[..., : self.k], scores[..., : self.k]
         return self._labels[ids], scores
+
+    def _predict_mapped(
+        self, feature_map: FeatureMap, row: tuple[Any, ...]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Predict with a model that has weights for some of the features only."""
+        one_row = len(row) == 2
+        given = (None, *row) if one_row else row if len(row) == 3 else self._arrays_of(*row)
+        indptr, indices, values = self._as_arrays(*given)
+        ends = np.array([0, len(indices)]) if one_row else indptr
+        shape = (len(ends) - 1, self._n_features)
+        X = csr_array((values, indices, ends), shape=shape, copy=True)
+        check_sparse(X, "X")
+        X.sum_duplicates()
+        ids, scores = self._topk(feature_map.compact(X), None)
+        return (self._labels[ids[0]], scores[0]) if one_row else (self._labels[ids], scores)
 
     def _arrays_of(self, *row: Any) -> tuple[Any, Any, Any]:
         if len(row) != 1 or not hasattr(row[0], "indptr"):

@@ -1,4 +1,4 @@
-"""What older files call things: every file that was ever written stays readable."""
+"""Names used by older files: every file that was ever written stays readable."""
 
 from __future__ import annotations
 

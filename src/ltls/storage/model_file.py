@@ -10,6 +10,8 @@ Beside a JSON description of the model, a file (see `ltls.storage.tensor_file`) 
     embedding.…  the reranker, if there is one: features, their scales, and labels
     labels       numbers, or for other labels their UTF-8 text as JSON
     counts       (labels,) int64, training rows per label
+    features     (features − 1,) int64, the features that have weights, if few of all have; the
+                 last row of the weights, before that of the intercept, is for all others
     text.…       of a model that takes strings: its vectorizer, see `ltls.features.vectorizer`
 
 All tensors but the weights are read, and so verified, whenever a model is loaded; ``verify=True``
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..features.mapping import FeatureMap
 from ..linear.weights import AnyWeights, PrunedWeights, Weights, padded
 from ..model.embedding import Embedding
 from ..model.fitted import FittedModel
@@ -38,9 +41,9 @@ from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_report
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
 # Version 2 added rows of unit length, the embedding, and models that take strings; version 3 pruned
-# weights. A file has the oldest version that can read it.
+# weights and weights for some of the features. A file has the oldest version that can read it.
 MODEL = Kind("model file", "ltls", version=3)
-_DENSE_VERSION, _PRUNED_VERSION = 2, 3
+_DENSE_VERSION = 2
 _PRUNED = ("row_ptr", "columns", "values")
 # Verified only on request.
 _MAPPED = ("weights", "embedding.features", *(f"weights.{name}" for name in _PRUNED))
@@ -102,6 +105,8 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
             tensors["embedding.scales"] = embedding.features.scales
     if model.counts is not None:
         tensors["counts"] = model.counts
+    if model.feature_map is not None:
+        tensors["features"] = model.feature_map.used
     kind, tensors["labels"] = encode_labels(model.labels.values)
     state = {name: getattr(model, attribute) for name, attribute in _STATE.items()}
     description = {
@@ -110,6 +115,7 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
         "labels": {"kind": kind, "n": len(model.labels)},
         "intercept": weights.intercept,
         "unit_length": weights.unit_length,
+        "n_features": model.n_features,
         "embedding": embedding and {"rank": embedding.dim, "weight": embedding.weight},
         "state": {"loss": model.loss.name, **state},
         "trained_on": {name: getattr(model, name) for name in _TRAINED_ON},
@@ -119,7 +125,8 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
     if saved.text is not None:
         description["text"], parts = saved.text
         tensors.update({f"text.{name}": tensor for name, tensor in parts.items()})
-    write(path, MODEL, description, tensors, _PRUNED_VERSION if pruned else _DENSE_VERSION)
+    new = pruned or model.feature_map is not None
+    write(path, MODEL, description, tensors, MODEL.version if new else _DENSE_VERSION)
 
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
@@ -168,7 +175,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "format_version": int(file.metadata["format_version"]),
             "ltls_version": file.metadata["ltls_version"],
             "classes": model["labels"]["n"],
-            "features": n_rows - model["intercept"],
+            "features": model.get("n_features", n_rows - model["intercept"]),
             "edges": trellis.n_edges,
             "width": trellis.width,
             "paths": trellis.n_classes,
@@ -227,6 +234,13 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
     model = FittedModel(labels, trellis, codebooks, loss, frozen=weights, **known)
     if description.get("embedding"):
         model.embedding = _decode_embedding(description, file, mmap)
+    if "features" in file.tensors:
+        used = np.array(file.tensor("features"))
+        model.feature_map = FeatureMap(description["n_features"], used)
+        if model.feature_map.n_columns != weights.n_features:
+            raise ModelFileError(f"{len(used)} features have {weights.n_features} rows of weights")
+        if len(used) and not 0 <= used.min() <= used.max() < description["n_features"]:
+            raise ModelFileError("the features that have weights are out of range")
     if "counts" in file.tensors:
         model.counts = np.array(file.tensor("counts"))
     return model

@@ -65,7 +65,7 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
         )
     weights = model.weights
     head = TrellisSoftmax(
-        weights.n_features,
+        model.n_features,
         len(model.labels),
         model.trellis.width,
         len(model.codebooks),
@@ -74,11 +74,11 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
         unit_length=weights.unit_length,
         **options,
     )
-    rows = torch.from_numpy(weights.dense())
     with torch.no_grad():
-        head.edges.weight.copy_(rows[: weights.n_features].T)
+        rows = weights.dense()
+        head.edges.weight.copy_(torch.from_numpy(model.expand(rows[: weights.n_features])).T)
         if head.edges.bias is not None:
-            head.edges.bias.copy_(rows[-1])
+            head.edges.bias.copy_(torch.from_numpy(rows[-1]))
         if head.gate is not None:
             head.gate.weight.zero_()
             head.gate.bias.zero_()

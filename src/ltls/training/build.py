@@ -10,7 +10,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.preprocessing import normalize
 
+from ..core.memory import available_memory
+from ..features.mapping import FeatureMap
 from ..linear.trainable import TrainableWeights
+from ..linear.weights import padded
 from ..model.fitted import FittedModel
 from ..model.labels import Labels, Targets
 from ..structure.codebook import copy_codebooks, make_codebook
@@ -30,6 +33,7 @@ def new_model(
     stats: LabelStats,
     *,
     n_features: int,
+    feature_map: FeatureMap | None = None,
     sparse: bool,
     multilabel: bool,
     target_format: str,
@@ -50,6 +54,7 @@ def new_model(
         trellis = Trellis(codebooks[0].n_paths, plan.width)
     loss = resolve_loss(config.loss, multilabel)
     model = FittedModel(labels, trellis, codebooks, loss, config.l1, multilabel, target_format)
+    model.feature_map = feature_map
     model.trainable = _new_weights(config, model, n_features, config.use_unit_length(sparse))
     return model
 
@@ -68,9 +73,9 @@ def warm_started(
     """Return a copy of a fitted model, to train further on rows of the same classes."""
     check_same_kind(model, targets)
     _check_same_classes(model.labels, labels)
-    if n_features != model.weights.n_features:
+    if n_features != model.n_features:
         raise ValueError(
-            f"X must have {model.weights.n_features} features, as in the last fit, got "
+            f"X must have {model.n_features} features, as in the last fit, got "
             f"{n_features}; use warm_start=False for others"
         )
     model = deepcopy(model)  # the estimator keeps the old one if training fails
@@ -122,6 +127,7 @@ def check_same_kind(model: FittedModel, targets: Targets) -> None:
 def _new_weights(
     config: TrainConfig, model: FittedModel, n_features: int, unit_length: bool
 ) -> TrainableWeights:
+    _check_memory(config, model, n_features)
     return TrainableWeights(
         model.trellis,
         len(model.codebooks),
@@ -131,4 +137,22 @@ def _new_weights(
         adagrad=config.optimizer == "adagrad",
         average=config.average,
         settings=config.fixed,
+    )
+
+
+def _check_memory(config: TrainConfig, model: FittedModel, n_features: int) -> None:
+    """Raise an error before weights are allocated that do not fit into memory."""
+    available = available_memory()
+    per_weight = 4 + 4 * (config.optimizer == "adagrad") + 8 * config.average
+    n_trellises, block = len(model.codebooks), padded(model.trellis.n_edges)
+    per_trellis = (n_features + config.fit_intercept) * block * per_weight
+    if available is None or n_trellises * per_trellis <= available:
+        return
+    fits = available // per_trellis
+    hint = f"n_trellises={fits} would fit" if fits else "use a smaller width or fewer features"
+    needed = n_trellises * per_trellis
+    raise MemoryError(
+        f"training needs {needed / 1e9:.1f} GB for the weights of {n_features:,} features, "
+        f"{n_trellises} trellises and {model.trellis.n_edges:,} edges, and "
+        f"{available / 1e9:.1f} GB are available; {hint}"
     )

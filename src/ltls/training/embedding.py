@@ -72,6 +72,8 @@ class EmbeddingTrainer:
         self.unit_length = weights.unit_length
         self.features = aligned_zeros((weights.n_features, stride), np.float32)
         self.features[:, :dim] = rng.standard_normal((weights.n_features, dim)) / np.sqrt(dim)
+        if model.feature_map is not None:
+            self.features[-1] = 0  # features that do not occur say nothing
         self.labels = aligned_zeros((len(model.labels), stride), np.float32)
         self.feature_squares = np.full_like(self.features, _INITIAL_SQUARES)
         self.label_squares = np.full_like(self.labels, _INITIAL_SQUARES)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..features.mapping import FeatureMap, used_features
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Labels, Targets
@@ -40,21 +41,27 @@ def fit(
 ) -> FittedModel:
     """Train a model on all rows; with `previous`, continue from that model's weights."""
     labels = Labels.sorted(targets)
-    plan = plan_for(config, DatasetSize.of(X, len(labels)))
+    feature_map = None
+    if previous is None and (used := used_features(X)) is not None:
+        feature_map = FeatureMap.of(X.shape[1], used)
+    compact = X if feature_map is None else feature_map.compact(X)
+    plan = plan_for(config, DatasetSize.of(compact, len(labels)))
     if previous is not None:
         model = warm_started(previous, config, labels, targets, X.shape[1])
+        model.add_features(X)
+        compact = model.compact(X)
     elif len(labels) < 2:
         raise ValueError(
             f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
             "partial_fit can begin with one"
         )
     else:
-        model = _new_model(config, plan, labels, X, targets, rng)
-    examples = _examples(model, config, X, targets, sample_weight)
+        model = _new_model(config, plan, labels, compact, targets, rng, feature_map)
+    examples = _examples(model, config, compact, targets, sample_weight)
     state = TrainerState()
     held_out = _held_out_rows(plan, examples, rng)
     if checkpoint is not None:
-        checkpoint.add_rows(X, examples.indptr, examples.labels, examples.weights)
+        checkpoint.add_rows(compact, examples.indptr, examples.labels, examples.weights)
         if checkpoint.resume:
             state, held_out, rng = checkpoint.restore(model)
     source = InMemory(examples, held_out, plan.early_stopping, config.shuffle, rng)
@@ -115,6 +122,8 @@ def partial_fit(
         check_same_kind(model, targets)
         make_trainable(model, config)
         model.add_labels(model.labels.unseen(targets, classes))
+        model.add_features(X)
+        X = model.compact(X)
     examples = _examples(model, config, X, targets, sample_weight)
     trainer = Trainer(model, config)
     rows = np.arange(len(examples))
@@ -138,6 +147,7 @@ def _new_model(
     X: Any,
     targets: Targets,
     rng: Any,
+    feature_map: FeatureMap | None = None,
     min_paths: int = 0,
 ) -> FittedModel:
     ids = labels.ids(targets)
@@ -151,6 +161,7 @@ def _new_model(
         labels,
         stats,
         n_features=X.shape[1],
+        feature_map=feature_map,
         sparse=hasattr(X, "indptr"),
         multilabel=targets.multilabel,
         target_format=targets.format,

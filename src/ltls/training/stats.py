@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..features.mapping import used_features
 from ..model.examples import Examples
 from ..model.labels import Labels, Targets
 from ..structure.policies import LabelStats
@@ -33,6 +34,7 @@ class DatasetStats:
         self.target_format = "single"
         self.n_columns: int | None = None
         self.sparse = False
+        self.used: Ints | None = None  # the features that occur, if rows are sparse
         self._seen = Labels()  # in order of appearance
         self._counts: Ints = np.zeros(0, np.int64)
         self._rows_by_labels: Ints = np.zeros(1, np.int64)  # rows with 0, 1, 2, … labels
@@ -51,6 +53,9 @@ class DatasetStats:
         self.nnz += int(X.nnz if hasattr(X, "indptr") else X.size)
         self.n_features, self.n_columns = X.shape[1], targets.n_columns
         self.sparse = hasattr(X, "indptr")
+        used = used_features(X)
+        if used is not None:
+            self.used = used if self.used is None else np.union1d(self.used, used)
         if targets.multilabel and not self.multilabel:
             self.multilabel, self.target_format = True, targets.format
         self._seen.add(targets)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ..features.mapping import FeatureMap
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Targets
@@ -38,14 +39,19 @@ def fit_stream(
     if stats.n_labels < 2:
         raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
     labels, label_stats = stats.labels()
-    size = DatasetSize(stats.n_rows, stats.n_features, stats.nnz, len(labels))
+    feature_map = None
+    if stats.used is not None:
+        feature_map = FeatureMap.of(stats.n_features, stats.used)
+    n_features = stats.n_features if feature_map is None else feature_map.n_columns
+    size = DatasetSize(stats.n_rows, n_features, stats.nnz, len(labels))
     plan = plan_for(config, size, in_memory=False)
     model = new_model(
         config,
         plan,
         labels,
         label_stats,
-        n_features=stats.n_features,
+        n_features=n_features,
+        feature_map=feature_map,
         sparse=stats.sparse,
         multilabel=stats.multilabel,
         target_format=stats.target_format,
@@ -63,7 +69,7 @@ def fit_stream(
     def examples() -> Iterator[Examples]:
         for X, targets in batches(False):
             same = replace(targets, multilabel=stats.multilabel, format=stats.target_format)
-            part = make_examples(labels, X, same, None, class_weight)
+            part = make_examples(labels, model.compact(X), same, None, class_weight)
             if part.labels.min(initial=0) < 0:
                 raise ValueError(
                     "batches must be the same in every epoch, got the new label "
