@@ -4,6 +4,7 @@
     python -m benchmarks.micro programs       dynamic programs to 10¹² classes, and torch-struct
     python -m benchmarks.micro growth         time and memory against classes, rows and non-zeros
     python -m benchmarks.micro rows           training rate through `fit`, to ten million rows
+    python -m benchmarks.micro hashed         peak memory behind 2²⁰ hashed columns
     python -m benchmarks.micro instructions   instructions per row; fails where they grew by a tenth
 
 `growth --quick` measures fewer points and stores nothing. `instructions` counts under callgrind,
@@ -18,6 +19,7 @@ import lzma
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -332,6 +334,28 @@ def rows(options: argparse.Namespace) -> dict[str, Any]:
     return {"about": machine.description("numpy", "scipy"), "fits": found}
 
 
+# Memory of hashed features, most of which never occur
+
+
+def hashed_peak() -> float:
+    """Return the peak memory in bytes of training behind 2**20 hashed columns."""
+    rng = np.random.default_rng(0)
+    n_rows, non_zeros, n_used = 63_620, 40, 38_962
+    used = np.sort(rng.choice(2**20, n_used, replace=False))
+    y = rng.integers(58, size=n_rows)
+    indices = used[(n_used * rng.random((n_rows, non_zeros)) ** 3).astype(int)]
+    indptr = np.arange(0, indices.size + 1, non_zeros)
+    X = sp.csr_matrix((np.ones(indices.size, np.float32), indices.ravel(), indptr), (n_rows, 2**20))
+    X.sum_duplicates()
+    LTLSClassifier(random_state=0).fit(X, y)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def hashed(options: argparse.Namespace) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(f"peak memory {pool.apply(hashed_peak) / 1e9:.2f} GB")
+
+
 # Instructions of the hot paths. Kernels compiled for AVX2 with the flags of CMakeLists.txt; counts
 # depend on the compiler, so that there is a baseline for each that was used.
 
@@ -390,7 +414,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="name", required=True)
-    for command in (readers, programs, growth, rows, instructions):
+    for command in (readers, programs, growth, rows, hashed, instructions):
         commands.add_parser(command.__name__).set_defaults(run=command)
     commands.choices["growth"].add_argument("--quick", action="store_true")
     commands.choices["instructions"].add_argument("--update", action="store_true")
