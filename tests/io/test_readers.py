@@ -92,7 +92,7 @@ def test_rows_with_several_labels_and_with_none(put):
     assert data.X.toarray().tolist() == [[0, 1, 0, 0, 0], [2, 0, 0, 0, 0], [0] * 5]
     assert data.labels_per_row.tolist() == [2, 0, 0]
     assert [row.tolist() for row in data.labels()] == [[0, 2], [], []]
-    with pytest.raises(ValueError, match="y needs one label in every row, row 0 has 2"):
+    with pytest.raises(ValueError, match="y must have one label per row, got 2 in row 0; use Y"):
         _ = data.y
     data = read(put("9,7 1:1\n2:2\n7,7 1:1\n"))
     assert [row.tolist() for row in data.labels()] == [[7, 9], [], [7]]

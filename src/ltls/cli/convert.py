@@ -98,7 +98,7 @@ def _target(output: Path, to: str | None) -> Format:
     try:
         return formats.by_suffix(output)
     except DataError as error:
-        raise ValueError(f"{error}; give it with --to") from None
+        raise ValueError(f"{error}; or name the format with --to") from None
 
 
 def _convert_model(path: Path, output: Path, dtype: str | None) -> None:

@@ -28,8 +28,8 @@ def warn(message: str) -> None:
     print_line(f"warning: {message}")
 
 
-def progress_wanted() -> bool:
-    """Return whether progress bars are wanted."""
+def progress_enabled() -> bool:
+    """Return whether progress bars are enabled."""
     return _verbosity["progress"]
 
 

@@ -34,7 +34,7 @@ class TrainingRows:
     columns: dict[str, Any] | None = None
 
     def record_in(self, estimator: LTLSClassifier) -> None:
-        """Record in a fitted model how its file was read, so that other files are read alike."""
+        """Record in a fitted model how its file was read: prediction reads files the same way."""
         estimator.verbose = 0  # of the estimator that is loaded later
         estimator.model_.zero_based = self.zero_based
         estimator.model_.columns = self.columns

@@ -13,12 +13,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from .messages import progress_wanted
+from .messages import progress_enabled
 
 
 def console() -> Console:
     """Return the console of progress bars: standard error, if it is a terminal."""
-    return Console(stderr=True, quiet=not (sys.stderr.isatty() and progress_wanted()))
+    return Console(stderr=True, quiet=not (sys.stderr.isatty() and progress_enabled()))
 
 
 @contextmanager

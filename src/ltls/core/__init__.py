@@ -1,1 +1,1 @@
-"""Arrays, files, compression, memory and prefetching: what every other room may use."""
+"""Arrays, files, compression, memory and prefetching; used by all other packages."""

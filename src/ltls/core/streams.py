@@ -75,7 +75,7 @@ def _buffered(stream: Any) -> io.BufferedReader:
 
 
 def peek_first_line(stream: io.BufferedReader) -> bytes:
-    """Return the first line that is not blank, as far as the buffer holds it, without reading."""
+    """Return the first line that is not blank, within the buffer, without reading."""
     return stream.peek(_PEEK).lstrip().split(b"\n", 1)[0]
 
 

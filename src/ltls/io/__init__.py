@@ -1,6 +1,6 @@
 """Readers and writers of data files; `ltls.io.formats` is the registry of their formats."""
 
-# Every format registers itself. A later one is asked first when a format is detected: those that
+# Every format registers itself. A later one is tried first when a format is detected: those that
 # are recognized for sure come last.
 from . import plain_text as plain_text  # isort: skip
 from . import delimited as delimited  # isort: skip

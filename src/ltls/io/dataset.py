@@ -67,7 +67,7 @@ class Dataset:
         if not self.single_label:
             row = int(np.argmax(self.labels_per_row != 1))
             count = self.labels_per_row[row]
-            raise ValueError(f"y needs one label in every row, row {row} has {count}; use Y")
+            raise ValueError(f"y must have one label per row, got {count} in row {row}; use Y")
         return self._flat_labels
 
     @property

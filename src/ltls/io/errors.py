@@ -40,7 +40,7 @@ class DataError(ValueError):
 
 
 class FormatError(DataError):
-    """A file as a whole is not what its format asks for, or its format cannot be told."""
+    """A file as a whole violates its format, or its format is unknown."""
 
 
 class EmptyFileError(FormatError):
@@ -51,7 +51,7 @@ class EmptyFileError(FormatError):
 
 
 class TooManyFeaturesError(FormatError):
-    """A file declares more features than the reader was told to expect.
+    """A file declares more features than `n_features`.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ class FastText(TableFormat):
     def open(
         self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
     ) -> TableReader:
-        """Begin to read."""
+        """Open the file for reading."""
         return TableReader(None, self._records(TextLines(stream), columns, labelled))
 
     def _records(

@@ -81,9 +81,9 @@ DEFAULT = "svmlight"  # of a file that no format recognizes
 
 
 def register(file_format: Format) -> Format:
-    """Add a format to the registry, in place of one of the same name.
+    """Add a format to the registry, replacing one of the same name.
 
-    Formats that were registered later are asked first when a format is detected.
+    Formats that were registered later are tried first when a format is detected.
 
     Examples
     --------
@@ -123,12 +123,13 @@ def detect(sample: Sample) -> Format:
 
 
 def by_suffix(path: PathLike) -> Format:
-    """Return the format that the name of a file asks for."""
+    """Return the format that matches the suffix of a file."""
     suffix = suffix_of(path)
     for file_format in reversed(FORMATS.values()):
         if suffix in file_format.suffixes:
             return file_format
-    raise FormatError(f"its suffix is not that of a known format ({names()})", path=path)
+    known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
+    raise FormatError(f"its suffix must be one of {known}, got {suffix!r}", path=path)
 
 
 def suffix_of(path: PathLike) -> str:

@@ -20,13 +20,13 @@ class PlainText(TableFormat):
     has_labels = False
 
     def detect(self, sample: Sample) -> bool:
-        """Return False: the user has to ask for it."""
+        """Return False: only used with --format text."""
         return False
 
     def open(
         self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
     ) -> TableReader:
-        """Begin to read."""
+        """Open the file for reading."""
         return TableReader(None, self._records(TextLines(stream), columns.text or "text"))
 
     def _records(self, lines: TextLines, text: str) -> Iterator[tuple[int, Record]]:

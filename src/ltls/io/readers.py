@@ -31,7 +31,7 @@ from .sparse import Base, OnBadRow, SparseFormat, SparseOptions, SparseReader
 
 __all__ = ["Dataset", "Stream", "read", "write"]
 
-_BLOCK = 1 << 24  # bytes of text that are parsed at a time when all rows are wanted
+_BLOCK = 1 << 24  # bytes of text that are parsed at a time when the whole file is read
 _PEEK = 1 << 16
 
 
@@ -93,7 +93,7 @@ def read(
     """
     options = _options(format, n_features, zero_based, n_jobs, on_bad_row)
     if on_bad_row is not None and n_features is not None and zero_based == "auto":
-        # Which rows are too wide is known only when it is known where features start.
+        # zero_based must be known before out-of-range indices can be detected.
         return Stream(path, format, n_features, zero_based, _BLOCK, n_jobs, on_bad_row).read()
     with open_input(path) as stream:
         reader = _reader(stream, path, format, options)
@@ -112,7 +112,7 @@ class Stream:
     ----------
     path, format, n_features, zero_based, n_jobs, on_bad_row
         As for `read`. A pipe, such as standard input, is copied to a temporary file first. An
-        svmlight file is read once in advance unless `n_features` and `zero_based` are given.
+        svmlight file is read once beforehand unless `n_features` and `zero_based` are given.
         `on_bad_row` is called once for every bad row, however often the file is read.
     chunk_size : int, default=2**25
         Approximate number of (decompressed) bytes of a chunk.
@@ -208,7 +208,7 @@ class Stream:
         return _reader(stream, self._path, self._format, options)
 
     def _report(self, error: RowError) -> None:
-        """Report a bad row the first time that it is met."""
+        """Report a bad row once."""
         number = error.line or error.row or 0
         if number > self._reported:
             self._reported = number
@@ -246,7 +246,7 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
     file_format = _sparse_format(format)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
-    with np.errstate(over="ignore"):  # too large numbers are refused below
+    with np.errstate(over="ignore"):  # too large numbers are rejected below
         X, Y = sp.csr_matrix(X, dtype=np.float32, copy=True), label_matrix(Y, "Y")
     X.sum_duplicates()
     if X.shape[0] != Y.shape[0]:
@@ -284,7 +284,7 @@ def _sparse_format(name: str) -> SparseFormat:
 def _reader(
     stream: io.BufferedReader, path: PathLike, name: str | None, options: SparseOptions
 ) -> SparseReader:
-    """Begin to read a file; its format is detected if it is not given."""
+    """Open a file for reading; its format is detected if it is not given."""
     if name is not None:
         return _sparse_format(name).open(stream, path, options)
     file_format = formats.detect(formats.Sample(path, stream.peek(_PEEK)))

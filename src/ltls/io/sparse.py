@@ -93,7 +93,7 @@ class SparseReader(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Check what can only be checked after the last row, and set what the rows told."""
+        """Do the checks that need all rows, and set the attributes found in the rows."""
 
     def dataset(self, blocks: Sequence[SparseRows]) -> Dataset:
         """Join parsed rows; call it after `finish`, or if all is known before."""
@@ -126,7 +126,7 @@ class SparseFormat(Format, ABC):
     def open(
         self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
     ) -> SparseReader:
-        """Begin to read; `path` is for messages."""
+        """Open the file for reading; `path` is for messages."""
 
     @abstractmethod
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:

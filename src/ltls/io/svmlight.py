@@ -21,9 +21,9 @@ from .errors import EmptyFileError, FormatError, PathLike, RowError, TooManyFeat
 from .formats import Sample, register
 from .sparse import OnBadRow, SparseFormat, SparseOptions, SparseReader
 
-_MAX_INDEX = 2**31 - 2  # of a feature: matrices have 32 bits for it
+_MAX_INDEX = 2**31 - 2  # largest feature index: indices are int32
 _LINES_AT_A_TIME = 256  # of a block that has bad lines
-_MAX_LABEL = 2**53 - 1  # also tools that hold labels as doubles represent it exactly
+_MAX_LABEL = 2**53 - 1  # exactly representable as a double
 _INTEGERS = rb"[+-]?\d+(,[+-]?\d+)*"
 _LINE = re.compile(rb"(" + _INTEGERS + rb")?(\s*qid:\d+)?(\s*\d+:\S+)*\s*(#.*)?")
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*(#.*)?")
@@ -112,7 +112,8 @@ class LineReader(SparseReader):
         if self._limit is not None:
             last = min(last, self._limit if self.zero_based == "auto" else self._last_index)
         labels = (-_MAX_LABEL, _MAX_LABEL) if self.n_labels is None else (0, self.n_labels - 1)
-        # A blank line of an xmc file is a row without labels and features, while rows are due.
+        # A blank line of an xmc file is a row without labels and features, until the header's row
+        # count is reached.
         due = self._header_lines + self._header[0] if self._header else 0
         blank_rows = max(due - self._lines, 0)
         return _engine.TextRows.parse(text, self.first, last, *labels, blank_rows, n_jobs)
@@ -181,7 +182,7 @@ class Svmlight(SparseFormat):
     def open(
         self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
     ) -> SparseReader:
-        """Begin to read."""
+        """Open the file for reading."""
         return LineReader(stream, path, options)
 
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
@@ -209,7 +210,7 @@ class Xmc(SparseFormat):
     def open(
         self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
     ) -> SparseReader:
-        """Begin to read."""
+        """Open the file for reading."""
         return LineReader(stream, path, options, has_header=True)
 
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:

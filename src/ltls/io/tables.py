@@ -113,7 +113,7 @@ class TableFormat(Format, ABC):
     def open(
         self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
     ) -> TableReader:
-        """Begin to read.
+        """Open the file for reading.
 
         Parameters
         ----------

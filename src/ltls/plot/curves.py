@@ -42,7 +42,7 @@ def plot_prediction(
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, sized to fit the trellis.
     title : str, optional
-        The title, in which ``{label}`` stands for the labels; by default those with their scores.
+        The title; ``{label}`` is replaced by the labels. By default the labels and their scores.
 
     Returns
     -------

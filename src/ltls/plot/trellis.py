@@ -27,7 +27,7 @@ __all__ = ["figure1", "figure2", "paper_edge_order", "plot_trellis"]
 Points: TypeAlias = npt.NDArray[np.float64]
 
 MAX_EDGES = 2000
-MAX_LABELLED_DEGREE = 12  # where states have more edges than this, edge labels find no room
+MAX_LABELLED_DEGREE = 12  # where states have more edges than this, edge labels do not fit
 CROWD = 4  # states in a slice above which the edges beside a path are drawn pale
 MIN_FONT = 3.5  # points; smaller text is left out
 INCHES_PER_CM, MAX_INCHES = 0.5, 24.0  # of a new figure
@@ -211,7 +211,7 @@ class _Layout:
 
     vertices: Points  # (n_vertices, 2)
     routes: list[Points]  # of every edge: tail, head and the corner between them, if any
-    labels: list[Points]  # of every edge, or empty if labels find no room
+    labels: list[Points]  # of every edge, or empty if labels do not fit
 
     @classmethod
     def of(cls, trellis: Trellis) -> _Layout:
@@ -260,7 +260,7 @@ def _place_vertices(b: int, n: int, n_auxiliary: int, most_exits: int, spacing: 
 
 
 def _is_clear(route: Points, vertices: Points) -> bool:
-    """Tell whether a straight edge stays away from all vertices but its own two."""
+    """Return whether a straight edge avoids all vertices but its own two."""
     tail, head = route
     along = head - tail
     nearest = np.clip((vertices - tail) @ along / (along @ along), 0, 1)

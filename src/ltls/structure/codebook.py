@@ -14,7 +14,7 @@ from ..core.arrays import as_int64, as_integer
 from .policies import Assignment, Identity, KeyedPermutation
 
 # A random codebook of up to this many paths is decoded with a table: a lookup takes a tenth of the
-# time of computing the permutation, and the table is small beside any model.
+# time of computing the permutation, and the table is small compared with any model.
 _LARGEST_TABLE = 1 << 18
 
 

@@ -1,7 +1,7 @@
-"""Losses, as far as prediction depends on them; their gradients are in the engine.
+"""The registry of losses: what Python needs to know about each; their gradients are in the engine.
 
 A loss is one entry of `LOSSES`. Its gradient step and decode scores are one class of the engine,
-`cpp/structure/losses.hpp`; everything that Python has to know is here.
+`cpp/structure/losses.hpp`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Loss:
     Parameters
     ----------
     name : str
-        What ``loss=`` and the engine call it.
+        Name of the loss.
     normalized : bool
         Path scores minus the log-partition are log-probabilities of paths.
     independent_edges : bool

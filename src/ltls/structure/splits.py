@@ -11,7 +11,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Shape(Protocol):
-    """The shape of a trellis, as far as a codebook policy needs it; no engine required."""
+    """The shape of a trellis, with the attributes that codebook policies use; needs no engine."""
 
     @property
     def n_classes(self) -> int: ...  # noqa: D102
