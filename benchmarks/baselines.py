@@ -104,8 +104,8 @@ def fit_all(
         if target.all() or not target.any():
             intercept[j] = np.inf if target.all() else -np.inf  # nothing to tell apart
         else:
-            # The dual has one unknown a row, the primal one a feature. It visits the rows in random
-            # order: with a fixed seed, so that only the choice of held-out rows is random.
+            # The dual has one unknown per row, the primal one per feature. It visits the rows in
+            # random order: with a fixed seed, so that only the choice of held-out rows is random.
             dual = X.shape[0] < X.shape[1]
             model = LogisticRegression(
                 C=c, solver="liblinear", dual=dual, max_iter=1000, random_state=0

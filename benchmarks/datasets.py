@@ -52,7 +52,7 @@ def train_and_test(name: str) -> tuple[readers.Dataset, readers.Dataset]:
 
 
 def targets(data: readers.Dataset, single_label: bool) -> Any:
-    """Return a label a row, or the indicator matrix."""
+    """Return one label per row, or the indicator matrix."""
     return data.y if single_label else data.Y
 
 

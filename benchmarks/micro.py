@@ -49,7 +49,7 @@ FILES = ("debtags", "debfiles")
 
 
 def generate(path: Path) -> None:
-    """Write 100,000 rows of 30 features with four digits each, two labels a row."""
+    """Write 100,000 rows of 30 features with four digits each, two labels per row."""
     rng = np.random.default_rng(0)
     n_rows, n_features, n_labels = 100_000, 100_000, 10_000
     with open(path, "w") as file:
@@ -234,7 +234,7 @@ def shortest(work: Callable[[], object], repeats: int) -> float:
 
 
 def time_step(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict[str, Any]:
-    """Return microseconds a row of a training step and of prediction, and bytes.
+    """Return microseconds per row of a training step and of prediction, and bytes.
 
     The estimator keeps a table of its classes, which a billion of them would not fit into: this
     calls the layer below it.
@@ -284,7 +284,7 @@ def time_step(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict
 
 
 def time_steps(points: list[tuple[int, int, int]], repeats: int) -> list[dict[str, Any]]:
-    """Measure each in a process of its own, whose memory begins anew."""
+    """Measure each in a process of its own, whose memory starts fresh."""
     found = []
     for point in points:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -364,8 +364,8 @@ FLAGS = ["-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-w"]
 FLAGS += ["-mavx2", "-mfma", "-mbmi", "-mbmi2", "-Icpp"]
 SOURCES = ["benchmarks/instructions.cpp", "cpp/kernels/kernels.cpp", "cpp/kernels/dispatch.cpp"]
 HOT_PATHS = {"score": 200, "top5": 50, "update": 50}  # and how often to repeat each
-ROWS_A_REPEAT = 64
-MOST = 1.1  # times the baseline
+ROWS_PER_REPEAT = 64
+MAX_RATIO = 1.1  # times the baseline
 
 
 def count(program: Path, path: str, repeats: int) -> int:
@@ -393,7 +393,7 @@ def instructions(options: argparse.Namespace) -> None:
     subprocess.run(built, cwd=machine.ROOT, check=True)
     # The cost of starting and ending a run cancels out in the difference.
     found = {
-        path: (count(program, path, 2 * n) - count(program, path, n)) / (n * ROWS_A_REPEAT)
+        path: (count(program, path, 2 * n) - count(program, path, n)) / (n * ROWS_PER_REPEAT)
         for path, n in HOT_PATHS.items()
     }
     baselines = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
@@ -405,7 +405,7 @@ def instructions(options: argparse.Namespace) -> None:
     if options.update:
         baselines[version] = {path: round(n) for path, n in found.items()}
         machine.write_json(BASELINE, baselines)
-    elif grown := [path for path in known if found[path] > MOST * known[path]]:
+    elif grown := [path for path in known if found[path] > MAX_RATIO * known[path]]:
         sys.exit(f"more than a tenth above the baseline: {', '.join(grown)}")
 
 

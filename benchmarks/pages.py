@@ -7,7 +7,7 @@ People write the pages; a table goes between two comments that name it, as in
     <!-- table: growth -->
     <!-- end -->
 
-and is drawn anew by this script. It measures nothing.
+and is redrawn by this script. It measures nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def drawn(name: str) -> list[str]:
 
 
 def filled(page: str) -> str:
-    """Return a page with all its tables drawn anew."""
+    """Return a page with all its tables redrawn."""
 
     def block(match: re.Match[str]) -> str:
         return "\n".join([match[1], *drawn(match[2]), "", match[3]])

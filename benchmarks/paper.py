@@ -141,17 +141,17 @@ def run(name: str, files: list[Path], settings: dict[str, Any]) -> dict[str, Any
 
 
 def run_all(folder: Path, only: list[str] | None) -> tuple[dict[str, str], Results]:
-    """Run what is there and wanted; return what became of every data set, and the results."""
+    """Run the selected data sets that exist; return the state of every one, and the results."""
     states: dict[str, str] = {}
     ours: Results = {}
     for name, (n_examples, _, _), _ in (row for number in PAPER for row in paper_rows(number)):
         for own in cuts(name):
             files = find(folder, own)
-            wanted = own in only if only else n_examples <= LARGE
-            here = "run" if wanted else f"there, not run (--only {own} runs it)"
+            selected = own in only if only else n_examples <= LARGE
+            here = "run" if selected else f"there, not run (--only {own} runs it)"
             states[own] = here if files else "absent"
             machine.say(f"{own}: {states[own]}")
-            if files and wanted:
+            if files and selected:
                 ours[own] = run(own, files, SETTINGS[name])
     return states, ours
 

@@ -215,8 +215,8 @@ def time_prediction(model: LTLSClassifier, X: Any) -> dict[str, float]:
     row, rows = X[:1], X[:64]
     return {
         "a batch": one / two,
-        "a predictor, 1 row a call": speed_up(lambda: predictor(row), 20_000),
-        "a predictor, 64 rows a call": speed_up(lambda: predictor(rows), 2000),
+        "a predictor, 1 row per call": speed_up(lambda: predictor(row), 20_000),
+        "a predictor, 64 rows per call": speed_up(lambda: predictor(rows), 2000),
     }
 
 

@@ -4,7 +4,7 @@ The data sets are looked for in the folder that LTLS_DATA names; `datasets.find`
 names. Every run is a process of its own, a peer's in an environment that is made below build/peers.
 What was found is kept in benchmarks/results/accuracy/SET/METHOD.json and does not run again unless
 --fresh says so, or settings or pinned versions differ. All of it takes hours. `--check` runs
-nothing: it says of what is stored whether it is as good as we want, and fails where it is not.
+nothing: it checks stored results against the targets, and fails if one is missed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run(method: Method, name: str, folder: Path, seed: int, limit: float) -> dic
 def run_missing(
     method: Method, name: str, folder: Path, seeds: int, limit: float, fresh: bool
 ) -> bool:
-    """Run a method on a set with all seeds that no result is known of; say whether any ran."""
+    """Run a method on a set for all seeds without a stored result; return whether any ran."""
     versions = environments.versions(method.contender) if method.is_peer else {}
     as_now = {"settings": method.settings, "versions": versions}
     known = {} if fresh else results.read(name, method.name)
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="at most so many runs of a method")
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a run may take")
     parser.add_argument("--fresh", action="store_true", help="run again what is stored")
-    parser.add_argument("--check", action="store_true", help="only check what is stored")
+    parser.add_argument("--check", action="store_true", help="only check stored results")
     args = parser.parse_args()
     if args.check:
         sys.exit(report.check(results.read_all()))

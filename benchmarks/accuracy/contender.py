@@ -1,9 +1,9 @@
-"""One contender learns one data set in a process of its own, and says what that took.
+"""Train and evaluate one method on one data set in its own process.
 
     python contender.py CONTENDER DATA OUT SETTINGS
 
-DATA is a folder that `sets.prepare` wrote, SETTINGS is JSON. Into the folder OUT go the five best
-labels of every test row (top5.npy), what was measured (measures.json) and the model itself.
+DATA is a folder that `datasets.prepare` wrote, SETTINGS is JSON. Into the folder OUT go the five
+best labels of every test row (top5.npy), what was measured (measures.json) and the model itself.
 This file runs in the contender's environment, which may be Python 2.7: it imports nothing of ours
 and uses nothing that came later.
 """
@@ -172,7 +172,7 @@ class LinearSVC:
 
 
 class VowpalWabbit:
-    """LOMtree; learns from and predicts for text files, one label a row.
+    """LOMtree; learns from and predicts for text files, one label per row.
 
     It takes the training rows as they come, and some sets are sorted by label, so they are mixed.
     """

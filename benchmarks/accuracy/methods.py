@@ -27,7 +27,7 @@ class Method:
         How many runs: of ours each with another `random_state`, of peers whose own random numbers
         differ each time, and once for those that always give the same.
     labels : {"any", "single", "multi"}
-        The sets it is for: those of one label a row, those of several.
+        The sets it is for: those of one label per row, those of several.
     as_small_as : str
         The peer whose model's size is the size budget.
     """
@@ -46,7 +46,7 @@ class Method:
         return self.contender != "ltls"
 
     def is_for(self, single_label: bool) -> bool:
-        """Say whether the method learns one label a row, or several."""
+        """Say whether the method learns one label per row, or several."""
         return self.labels in ("any", "single" if single_label else "multi")
 
     def runs(self, n_rows: int) -> int:

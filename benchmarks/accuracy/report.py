@@ -42,7 +42,7 @@ def significant(value: float | None, scale: float = 1.0) -> str:
 
 
 def costs(result: Result) -> dict[str, float | None]:
-    """Return processor seconds of training, processor µs a row of prediction, and bytes."""
+    """Return processor seconds of training, processor µs per row of prediction, and bytes."""
     rows, spent = summary(result, "test_rows"), summary(result, "predict_cpu_seconds")
     return {
         "train": summary(result, "train_cpu_seconds"),
@@ -164,13 +164,14 @@ def set_sections(known: Known) -> list[str]:
     lines = []
     for name, of in known.items():
         size = results.read(name, "set")
+        rare = size["labels_with_one_row"]
         lines += [
             f"### {name}",
             "",
             f"{size['rows']:,} training and {size['test_rows']:,} test rows, "
             f"{size['features']:,} features, {size['labels']:,} labels, "
-            f"{size['labels_per_row']:.1f} labels a row; {size['labels_with_one_row']:,} labels "
-            "have a single training row.",
+            f"{size['labels_per_row']:.1f} labels per row; {rare:,} "
+            f"{'label has' if rare == 1 else 'labels have'} a single training row.",
             "",
             *set_table(name, of),
             "",
@@ -193,7 +194,7 @@ CLOSE, FAR, CLOSE_IN_SIZE = 0.005, 0.02, 0.01  # of P@1
 HARD, SHARE = "amazon_video_next", 0.95  # where P@1 is so low that points mean nothing
 SHORT = 5.0  # seconds of training that are always allowed
 
-# What is wanted, the sets that have it, those that could, and how many should.
+# A target, the sets that reach it, the sets with results, and how many must reach it.
 Target = tuple[str, list[str], list[str], int]
 
 
@@ -282,5 +283,5 @@ def check(known: Known) -> int:
     ]:
         verdict = "open" if not ran else "ok" if len(good) >= least else "MISSED"
         failed |= verdict == "MISSED"
-        print(f"{verdict:7} {words}: {len(good)} of {len(ran)} sets, wanted {least}")
+        print(f"{verdict:7} {words}: {len(good)} of {len(ran)} sets, target {least}")
     return int(failed)

@@ -29,7 +29,7 @@ Known = Mapping[str, Mapping[str, Result]]  # of every set, of every method
 
 
 def figures(Y: sp.csr_matrix, Y_test: sp.csr_matrix, top: NDArray[np.int32]) -> dict[str, Any]:
-    """Score the best labels of the test rows; a tool that names one label a row has no P@3."""
+    """Score the best labels of the test rows; a tool that names one label per row has no P@3."""
     several = bool((top[:, 1:] >= 0).any())
     first = top[:, :1]
     return {

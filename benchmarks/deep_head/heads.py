@@ -204,7 +204,7 @@ def cooccurrence(previous: Tensor, labels: Tensor, n_classes: int, n_contexts: i
         table = torch.bincount(cells, minlength=n_classes * n_contexts).view(n_classes, n_contexts)
         parts.append(table.float())
     table = torch.cat(parts, 1)
-    # One more occurrence of the average label: what is rare has nothing to say yet.
+    # One more occurrence of the average label: rare labels shrink to the mean.
     average = table.sum(0) / table.sum() * previous.shape[1]
     return ((table + average) / (table.sum(1, keepdim=True) + previous.shape[1])).sqrt()
 

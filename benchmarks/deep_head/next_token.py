@@ -3,8 +3,8 @@
 The corpus is Python's standard library, whole files held out. The network
 before the layer is the same for all: embeddings of the previous 8 tokens, two layers of 512 ReLU
 units. Each head's learning rate is the best of a grid in short runs, by the likelihood of
-validation files; a grid whose best is at its end goes on. The network's own rate is fixed. Then it
-is trained, and tested on the test files.
+validation files; a grid whose best is at its end is extended. The network's own rate is fixed.
+Then it is trained, and tested on the test files.
 
 *frequency + similarity* gives frequent tokens short paths; among the tokens of one exit, those that
 come after the same tokens share edges. *learned* codebooks are re-assigned once, after a quarter of
@@ -188,7 +188,7 @@ class Windows:
         return self.ids[places[:, None] - self.before], self.ids[places]
 
     def batches(self, size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield as many batches as asked for, every epoch in a new order."""
+        """Yield the given number of batches, every epoch in a new order."""
         per_epoch = max(1, len(self) // size)
         for step in range(steps):
             if step % per_epoch == 0:
@@ -405,7 +405,7 @@ def check(rows: list[dict[str, Any]]) -> int:
         good = more >= points and nll <= 0
         failed |= not good
         words = f"{best['head']} less {peer}: P@1 {more:+.2f} points, NLL {nll:+.3f}"
-        print(f"{'ok' if good else 'MISSED':7} {words}; wanted at least {points:+} and at most 0")
+        print(f"{'ok' if good else 'MISSED':7} {words}; target at least {points:+} and at most 0")
     return int(failed)
 
 

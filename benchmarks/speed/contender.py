@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.accuracy import contender
 
-ROWS = 2000  # that are asked for one by one
+ROWS = 2000  # that are predicted one by one
 SECONDS = 3.0  # of repeating a batch
 
 
@@ -99,7 +99,7 @@ def shortest(work: Callable[[], object]) -> float:
 
 
 def on_cores(n: int, one: Any, work: Callable[[], object]) -> float:
-    """Time a call with the process held to n cores; what can be told so is told."""
+    """Time a call; limits the process to n cores where supported."""
     every = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, every[:n])
     if hasattr(one, "use_cores"):
