@@ -300,7 +300,7 @@ def test_a_run_that_takes_too_long_ends_with_all_that_it_started(tmp_path):
             [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / "out", 2
         )
     process = int((tmp_path / "child").read_text())
-    for _ in range(100):  # the system takes a moment to bury it
+    for _ in range(100):  # the system may reap it with a delay
         try:
             os.kill(process, 0)
         except ProcessLookupError:

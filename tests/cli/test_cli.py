@@ -277,7 +277,7 @@ def test_predict_in_batches(run, monkeypatch):
     assert run("predict", "single.ltls", "single.txt").out == whole
 
 
-def test_predict_counts_features_as_told(run, tmp_path):
+def test_predict_counts_features_from_the_given_base(run, tmp_path):
     (tmp_path / "rows.txt").write_text("1 1:1\n")
     (tmp_path / "shifted.txt").write_text("1 2:1\n")
     shifted = run("predict", "single.ltls", "OUT/shifted.txt").out

@@ -132,7 +132,7 @@ def test_lines_of_standard_input(trained, command, monkeypatch, words):
     assert answers(result.out) == ["card", "login"]
 
 
-def test_plain_lines_need_to_be_told(trained, folder, command):
+def test_plain_lines_need_the_text_option(trained, folder, command):
     (folder / "lines.txt").write_text("where is my card\n")
     result = command("predict", "text.ltls", "lines.txt")
     assert result.err == (
@@ -226,7 +226,7 @@ def test_columns_of_numbers(folder, command):
     assert "features=['x', 'y', 'z']" in command("info", "m.ltls").out
 
 
-def test_options_of_texts_that_are_told_by_their_content(folder, command):
+def test_text_options_with_a_detected_format(folder, command):
     command("train", "rows.fasttext", "-q", "-o", "m.ltls", "--min-df", 2)
     assert ltls.load("m.ltls").min_df == 2
 

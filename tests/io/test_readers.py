@@ -1,4 +1,4 @@
-"""Files come in as they are meant, and a bad file is refused with its name and its line."""
+"""Files are read and written correctly; errors name the file and the line."""
 
 import bz2
 import gzip
@@ -128,7 +128,7 @@ def test_features_in_any_order_are_sorted(put):
 
 
 @pytest.mark.parametrize("suffix", sorted(COMPRESS))
-def test_compression_is_told_by_content(put, suffix):
+def test_compression_is_detected_from_the_content(put, suffix):
     path = put(COMPRESS[suffix](b"1 9 4\n3 2:1\n"), "no_suffix_here")
     assert read(path).y.tolist() == [3]
 

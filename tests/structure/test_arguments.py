@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from programs import PROGRAMS, all_answers, assert_all_close, assert_all_same, edge_scores
+from programs import PROGRAMS, all_results, assert_all_close, assert_all_same, edge_scores
 from reference import MINUS_INFINITY, Graph
 
 from ltls import Trellis
@@ -53,16 +53,16 @@ def test_score_takes_one_or_several_paths_per_row():
 def test_batches_of_every_size_agree_with_their_rows(n_classes, width, dtype):
     trellis = Trellis(n_classes, width)
     h = edge_scores(trellis, 40, dtype=dtype)
-    rows = [all_answers(trellis, row) for row in h]
+    rows = [all_results(trellis, row) for row in h]
     for n_rows in range(1, 41):
-        expected = [np.stack(answers) for answers in zip(*rows[:n_rows], strict=True)]
+        expected = [np.stack(results) for results in zip(*rows[:n_rows], strict=True)]
         tolerance = {np.float32: 5e-5, np.float64: 1e-11}[dtype]
-        assert_all_close(all_answers(trellis, h[:n_rows]), expected, tolerance)
+        assert_all_close(all_results(trellis, h[:n_rows]), expected, tolerance)
 
 
 def test_an_empty_batch_gives_empty_results():
     trellis = Trellis(22)
-    shapes = [answer.shape for answer in all_answers(trellis, np.zeros((0, 19)))]
+    shapes = [result.shape for result in all_results(trellis, np.zeros((0, 19)))]
     assert shapes == [(0,), (0,), (0,), (0, 5), (0, 5), (0,), (0, 19)]
 
 
@@ -100,16 +100,16 @@ def test_results_have_the_dtype_of_the_scores(program, dtype):
 def test_other_real_types_are_taken_as_double_precision(dtype):
     trellis = Trellis(22)
     h = np.random.default_rng(0).integers(0, 2, size=(3, 19)).astype(dtype)
-    found = all_answers(trellis, h)
-    assert_all_same(found, all_answers(trellis, h.astype(np.float64)))
+    found = all_results(trellis, h)
+    assert_all_same(found, all_results(trellis, h.astype(np.float64)))
     assert {answer.dtype for answer in found} == {np.dtype(np.int64), np.dtype(np.float64)}
 
 
 def test_lists_are_taken_as_double_precision():
     trellis = Trellis(22)
     h = edge_scores(trellis, 3)
-    assert_all_same(all_answers(trellis, h.tolist()), all_answers(trellis, h))
-    assert_all_same(all_answers(trellis, h[0].tolist()), all_answers(trellis, h[0]))
+    assert_all_same(all_results(trellis, h.tolist()), all_results(trellis, h))
+    assert_all_same(all_results(trellis, h[0].tolist()), all_results(trellis, h[0]))
 
 
 def unaligned(h):
@@ -136,26 +136,26 @@ def test_the_layout_in_memory_does_not_matter(layout, dtype):
     h = edge_scores(trellis, 6, dtype=dtype)
     other = layout(h)
     np.testing.assert_array_equal(other, h)
-    expected = all_answers(trellis, h)
-    assert_all_same(all_answers(trellis, other), expected)
+    expected = all_results(trellis, h)
+    assert_all_same(all_results(trellis, other), expected)
     for row in range(6):
-        assert_all_same(all_answers(trellis, other[row]), all_answers(trellis, h[row]))
+        assert_all_same(all_results(trellis, other[row]), all_results(trellis, h[row]))
 
 
 def test_the_byte_order_does_not_matter():
     trellis = Trellis(105, 3)
     h = edge_scores(trellis, 6)
     swapped = h.astype(h.dtype.newbyteorder("S"))
-    assert_all_same(all_answers(trellis, swapped), all_answers(trellis, h))
+    assert_all_same(all_results(trellis, swapped), all_results(trellis, h))
 
 
 @DTYPES
 def test_read_only_scores_are_accepted(dtype):
     trellis = Trellis(105, 3)
     h = edge_scores(trellis, 6, dtype=dtype)
-    expected = all_answers(trellis, h)
+    expected = all_results(trellis, h)
     h.flags.writeable = False
-    assert_all_same(all_answers(trellis, h), expected)
+    assert_all_same(all_results(trellis, h), expected)
 
 
 @EVERY_PROGRAM
@@ -164,11 +164,11 @@ def test_contiguous_scores_are_not_copied(program, dtype):
     trellis = Trellis(300, 300)
     h = edge_scores(trellis, 2000, dtype=dtype)
     tracemalloc.start()
-    answer = program(trellis, h)
+    result = program(trellis, h)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    answers = answer if isinstance(answer, tuple) else [answer]
-    assert peak - sum(a.nbytes for a in answers) < h.nbytes / 2
+    results = result if isinstance(result, tuple) else [result]
+    assert peak - sum(r.nbytes for r in results) < h.nbytes / 2
 
 
 @EVERY_PROGRAM

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from programs import PROGRAMS, all_answers, assert_all_same, edge_scores
+from programs import PROGRAMS, all_results, assert_all_same, edge_scores
 from reference import MINUS_INFINITY
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -27,14 +27,14 @@ def test_results_do_not_depend_on_n_jobs(n_jobs, dtype):
     trellis = Trellis(5000, 3)
     h = edge_scores(trellis, 1003, dtype=dtype)
     h[::7, ::5] = MINUS_INFINITY
-    assert_all_same(all_answers(trellis, h, n_jobs=n_jobs), all_answers(trellis, h))
+    assert_all_same(all_results(trellis, h, n_jobs=n_jobs), all_results(trellis, h))
 
 
 def test_a_single_row_accepts_any_n_jobs():
     trellis = Trellis(22)
     h = edge_scores(trellis)
     for n_jobs in (1, 2, -1):
-        assert_all_same(all_answers(trellis, h, n_jobs=n_jobs), all_answers(trellis, h))
+        assert_all_same(all_results(trellis, h, n_jobs=n_jobs), all_results(trellis, h))
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
@@ -43,9 +43,9 @@ def test_concurrent_calls_agree(n_jobs):
     for seed, (n_classes, width) in enumerate([(22, 2), (5000, 3), (10**12, 8), (300, 300)] * 10):
         trellis = Trellis(n_classes, width)
         tasks.append((trellis, edge_scores(trellis, 100, seed=seed)))
-    expected = [all_answers(trellis, h) for trellis, h in tasks]
+    expected = [all_results(trellis, h) for trellis, h in tasks]
     with ThreadPoolExecutor(max_workers=8) as threads:
-        found = list(threads.map(lambda task: all_answers(*task, n_jobs=n_jobs), tasks))
+        found = list(threads.map(lambda task: all_results(*task, n_jobs=n_jobs), tasks))
     for one, other in zip(found, expected, strict=True):
         assert_all_same(one, other)
 
@@ -92,10 +92,10 @@ def test_the_gil_is_released_during_a_call(program, no_forced_switches):
 def test_a_forked_process_can_call_after_its_parent_used_threads():
     trellis = Trellis(5000, 3)
     h = edge_scores(trellis, 500)
-    expected = all_answers(trellis, h, n_jobs=2)
+    expected = all_results(trellis, h, n_jobs=2)
 
     def check():
-        assert_all_same(all_answers(trellis, h, n_jobs=2), expected)
+        assert_all_same(all_results(trellis, h, n_jobs=2), expected)
 
     child = multiprocessing.get_context("fork").Process(target=check)
     child.start()
@@ -106,7 +106,7 @@ def test_a_forked_process_can_call_after_its_parent_used_threads():
         child.join()
     assert not hangs
     assert child.exitcode == 0
-    assert_all_same(all_answers(trellis, h, n_jobs=2), expected)
+    assert_all_same(all_results(trellis, h, n_jobs=2), expected)
 
 
 COUNT_THREADS = """

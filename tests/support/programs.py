@@ -1,4 +1,4 @@
-"""The dynamic programs under one signature, for what is true of all of them."""
+"""The dynamic programs under one signature, for properties that all of them have."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ def edge_scores(trellis, *batch, seed=0, dtype=np.float64):
     return np.random.default_rng(seed).normal(size=(*batch, trellis.n_edges)).astype(dtype)
 
 
-def all_answers(trellis, h, **jobs):
-    """Everything that can be asked about h, as a flat list of arrays."""
-    answers = []
+def all_results(trellis, h, **jobs):
+    """The results of all programs on h, as a flat list of arrays."""
+    results = []
     for program in PROGRAMS.values():
-        answer = program(trellis, h, **jobs)
-        answers += answer if isinstance(answer, tuple) else [answer]
-    return [np.asarray(answer) for answer in answers]
+        result = program(trellis, h, **jobs)
+        results += result if isinstance(result, tuple) else [result]
+    return [np.asarray(result) for result in results]
 
 
 def assert_all_same(found, expected):
