@@ -1,0 +1,102 @@
+"""Compressed files are detected by their first bytes, and written by their suffix."""
+
+import bz2
+import gzip
+import importlib.util
+import io
+import lzma
+import sys
+
+import pytest
+
+from ltls.core.compression import (
+    CorruptFileError,
+    decompressed,
+    has_compression_suffix,
+    is_compressed,
+    open_compressed,
+    open_decompressed,
+)
+
+COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+TEXT = b"".join(b"%d lines of text\n" % i for i in range(2000))
+
+with_each_compression = pytest.mark.parametrize("suffix", COMPRESS)
+
+
+@with_each_compression
+def test_content_is_compressed_by_suffix_and_detected_without_it(tmp_path, suffix):
+    path = tmp_path / "no_suffix"
+    with open_compressed(path, f"rows.csv{suffix}") as stream:
+        stream.write(TEXT)
+    assert path.stat().st_size < len(TEXT) / 2
+    assert is_compressed(path)
+    with open_decompressed(str(path)) as stream:
+        assert stream.read() == TEXT
+
+
+@pytest.mark.parametrize("content", [TEXT, b"", b"x", b"\x1f"])
+def test_plain_content_is_read_as_it_is(tmp_path, content):
+    path = tmp_path / "plain.gz.txt"
+    with open_compressed(path, path.name) as stream:
+        stream.write(content)
+    assert not is_compressed(path)
+    with open_decompressed(str(path)) as stream:
+        assert stream.read() == content
+
+
+def test_a_plain_stream_is_returned_itself():
+    stream = io.BufferedReader(io.BytesIO(TEXT))
+    assert decompressed(stream) is stream
+
+
+@with_each_compression
+def test_truncated_and_corrupt_files_are_named(tmp_path, suffix):
+    whole = COMPRESS[suffix](TEXT)
+    corrupt = bytearray(whole)
+    corrupt[len(whole) // 2] ^= 0xFF
+    path = tmp_path / "broken"
+    for content in (whole[:-1], whole[: len(whole) // 2], whole[:12], bytes(corrupt)):
+        path.write_bytes(content)
+        with pytest.raises(CorruptFileError) as error, open_decompressed(str(path)) as stream:
+            stream.read()
+        assert error.value.path == str(path)
+        message = f"{path}: the compressed file is truncated or corrupt: {error.value.reason}"
+        assert str(error.value) == message
+
+
+def test_errors_of_the_system_and_of_the_reader_are_not_corruption(tmp_path):
+    with pytest.raises(FileNotFoundError), open_decompressed(str(tmp_path / "none")):
+        pass
+    path = tmp_path / "rows"
+    path.write_bytes(gzip.compress(TEXT))
+    with pytest.raises(KeyError), open_decompressed(str(path)):
+        raise KeyError
+
+
+def test_suffixes():
+    assert all(has_compression_suffix(f"rows{suffix}") for suffix in (*COMPRESS, ".zst"))
+    assert not any(map(has_compression_suffix, ["rows", "rows.csv", "rows.gz.csv", "gz"]))
+
+
+def test_zstd_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    home = "compression" if sys.version_info >= (3, 14) else "backports"
+    monkeypatch.setitem(sys.modules, f"{home}.zstd", None)
+    with pytest.raises(ValueError, match=r"zstd files need .*pip install 'ltls\[zstd\]'"):
+        open_compressed(tmp_path / "rows", "rows.zst")
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("backports") and sys.version_info < (3, 14), reason="needs zstd"
+)
+def test_zstd(tmp_path):
+    if sys.version_info < (3, 14):
+        pytest.importorskip("backports.zstd")
+    path = tmp_path / "rows.zst"
+    with open_compressed(path, path.name) as stream:
+        stream.write(TEXT)
+    with open_decompressed(str(path)) as stream:
+        assert stream.read() == TEXT
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CorruptFileError), open_decompressed(str(path)) as stream:
+        stream.read()

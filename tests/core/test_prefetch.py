@@ -1,0 +1,60 @@
+"""Prefetching prepares one item ahead, in another thread, and changes nothing else."""
+
+import threading
+
+import pytest
+
+from ltls.core.prefetch import prefetch
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_all_items_come_in_order(n):
+    assert list(prefetch(iter(range(n)))) == list(range(n))
+
+
+def test_the_next_item_is_prepared_in_another_thread_while_one_is_used():
+    prepared, threads = [threading.Event() for _ in range(3)], []
+
+    def items():
+        for number, event in enumerate(prepared):
+            threads.append(threading.current_thread())
+            event.set()
+            yield number
+
+    for number in prefetch(items()):
+        if number + 1 < len(prepared):
+            assert prepared[number + 1].wait(timeout=60)
+    assert threading.current_thread() not in threads
+
+
+def test_no_more_than_one_item_is_prepared():
+    begun = []
+
+    def items():
+        for number in range(10):
+            begun.append(number)
+            yield number
+
+    fetched = prefetch(items())
+    next(fetched)
+    fetched.close()  # waits for the thread
+    assert begun in ([0], [0, 1])
+
+
+def test_an_error_comes_after_the_items_before_it():
+    def items():
+        yield 1
+        raise ValueError("no more")
+
+    fetched = prefetch(items())
+    assert next(fetched) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(fetched)
+
+
+def test_the_thread_ends_with_the_loop():
+    before = threading.active_count()
+    for item in prefetch(iter(range(100))):
+        if item == 3:
+            break
+    assert threading.active_count() == before

@@ -1,0 +1,120 @@
+"""Files, pipes, standard input and standard output are opened alike."""
+
+import gzip
+import io
+import os
+import sys
+import threading
+
+import pytest
+
+from ltls.core.streams import (
+    display_name,
+    is_pipe,
+    open_input,
+    open_output,
+    open_text_output,
+    peek_first_line,
+    without_compression_suffix,
+)
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    """Set the bytes of standard input."""
+
+    def fill(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return fill
+
+
+def test_names():
+    assert display_name("-") == "standard input"
+    assert display_name("rows.csv") == "rows.csv"
+    assert without_compression_suffix("rows.csv.gz") == "rows.csv"
+    assert without_compression_suffix("rows.csv") == "rows.csv"
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_files_and_standard_input_are_decompressed(tmp_path, standard_input, compress):
+    content = b"one\ntwo\n"
+    (tmp_path / "rows").write_bytes(compress(content))
+    standard_input(compress(content))
+    for path in (tmp_path / "rows", "-"):
+        with open_input(path) as stream:
+            assert peek_first_line(stream) == b"one"
+            assert stream.read() == content
+
+
+def test_standard_input_continues_where_reading_stopped(standard_input):
+    standard_input(b"one\ntwo\nthree\n")
+    with open_input("-") as stream:
+        assert stream.readline() == b"one\n"
+    with open_input("-") as stream:
+        assert stream.read() == b"two\nthree\n"
+    standard_input(b"other\n")
+    with open_input("-") as stream:
+        assert stream.read() == b"other\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_continues_where_reading_stopped(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"one\ntwo\n",))
+    writer.start()
+    with open_input(path) as stream:
+        assert stream.readline() == b"one\n"
+    with open_input(path) as stream:
+        assert stream.read() == b"two\n"
+    writer.join()
+    assert is_pipe(path)
+
+
+def test_only_pipes_are_pipes(tmp_path):
+    (tmp_path / "file").touch()
+    assert is_pipe("-")
+    assert not any(map(is_pipe, [tmp_path, tmp_path / "file", tmp_path / "none"]))
+
+
+@pytest.mark.parametrize("start", [b"", b"\n\n  \n"])
+def test_the_first_line_is_the_first_that_is_not_blank(start):
+    stream = io.BufferedReader(io.BytesIO(start + b"one two\nthree"))
+    assert peek_first_line(stream) == b"one two"
+    assert stream.read() == start + b"one two\nthree"
+
+
+def test_a_file_is_replaced_only_if_all_is_written(tmp_path):
+    path = tmp_path / "rows.gz"
+    with open_output(path) as stream:
+        stream.write(b"first")
+
+    def fail():
+        with open_output(path) as stream:
+            stream.write(b"second")
+            raise ValueError("half")
+
+    with pytest.raises(ValueError, match="half"):
+        fail()
+    assert gzip.decompress(path.read_bytes()) == b"first"
+    assert os.listdir(tmp_path) == ["rows.gz"]
+
+
+def test_text_is_utf_8_with_line_ends_as_given(tmp_path):
+    path = tmp_path / "rows"
+    with open_text_output(path) as stream:
+        stream.write("één\r\ntwo\n")
+    assert path.read_bytes() == "één\r\ntwo\n".encode()
+
+
+@pytest.mark.parametrize("path", [None, "-"])
+def test_standard_output(capfdbinary, path):
+    print("before", end=" ")
+    with open_output(path) as stream:
+        stream.write(b"bytes ")
+        stream.flush()
+    with open_text_output(path) as text:
+        text.write("text")
+    sys.stdout.flush()
+    assert capfdbinary.readouterr().out == b"before bytes text"
