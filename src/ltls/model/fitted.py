@@ -149,7 +149,8 @@ class FittedModel:
     def add_labels(self, labels: list[Hashable]) -> None:
         """Add new labels; the trellis grows until each can have a path.
 
-        No score of an old label changes. If the trellis cannot grow, neither does the model.
+        Old labels keep their paths and the weights of their edges. If the trellis cannot grow,
+        neither does the model.
         """
         assert self.trainable is not None
         trellis, growth = self.trellis, []
