@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -291,16 +292,28 @@ def test_a_failure_is_shown_and_tried_again(prepared, tmp_path, monkeypatch):
     assert list(found(FAKE_PEER, 2)["runs"]) == ["0", "1"]
 
 
-def test_a_run_that_takes_too_long_ends_with_all_that_it_started(tmp_path):
-    child = f"import time, os; open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))"
-    child += "; time.sleep(60)"
+def test_a_run_that_takes_too_long_ends_with_all_that_it_started(tmp_path, monkeypatch):
+    written = tmp_path / "child"
+    child = f"import time, os; open({str(written)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     code = f"import subprocess, sys; subprocess.call([sys.executable, '-S', '-c', {child!r}])"
+
+    class Process(subprocess.Popen):
+        """Its time is up as soon as the child process runs."""
+
+        def wait(self, timeout=None):
+            if timeout is None:
+                return super().wait()
+            while self.poll() is None and not (written.exists() and written.read_text()):
+                time.sleep(0.01)
+            raise subprocess.TimeoutExpired(self.args, timeout)
+
+    monkeypatch.setattr(environments.subprocess, "Popen", Process)
     with pytest.raises(environments.RunError, match="longer than 2 s"):
         environments.compete(
             [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / "out", 2
         )
-    process = int((tmp_path / "child").read_text())
-    for _ in range(100):  # the system may reap it with a delay
+    process = int(written.read_text())
+    for _ in range(1200):  # the system may reap it with a delay
         try:
             os.kill(process, 0)
         except ProcessLookupError:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -441,6 +440,22 @@ def many_rows(folder, n_rows=8_000):
     (folder / "many.txt").write_text("\n".join(lines) + "\n")
 
 
+KILLED_AFTER_A_CHECKPOINT = """
+import os, signal
+from ltls import cli
+from ltls.training.checkpoint import Checkpoint
+
+save = Checkpoint.save
+
+def save_and_die(*arguments):
+    save(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoint.save = save_and_die
+cli.main()
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_a_killed_training_is_resumed_to_the_same_file(folder, command):
     many_rows(folder)
@@ -448,11 +463,9 @@ def test_a_killed_training_is_resumed_to_the_same_file(folder, command):
              "--random-state", 3)  # fmt: skip
     assert command(*words, "-o", "whole.ltls").code == 0
     words = (*words, "-o", "model.ltls", "--checkpoint", "state")
-    running = subprocess.Popen([sys.executable, "-m", "ltls", *map(str, words)])
-    while running.poll() is None and not (folder / "state").exists():
-        time.sleep(0.01)
-    running.kill()  # after the first of many epochs
-    assert running.wait() == -signal.SIGKILL
+    killed = [sys.executable, "-c", KILLED_AFTER_A_CHECKPOINT, *map(str, words)]
+    assert subprocess.run(killed, check=False).returncode == -signal.SIGKILL
+    assert (folder / "state").exists()
     assert not (folder / "model.ltls").exists()
     assert command(*words, "--resume").code == 0
     assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()

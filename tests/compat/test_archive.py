@@ -36,7 +36,10 @@ def test_a_file_of_version_0_1_predicts_as_it_did(name):
     expected = np.load(ARCHIVE / f"{name}.npz")
     labels, scores = estimator.predict_topk(X[:50], 3)
     np.testing.assert_array_equal(labels.astype(str), expected["labels"])
-    np.testing.assert_allclose(scores, expected["scores"], rtol=1e-5, atol=1e-5)
+    if _engine.instruction_sets()[-1] == MANIFEST["instruction_set"]:
+        np.testing.assert_array_equal(scores, expected["scores"])
+    else:  # sums are rounded in another order
+        np.testing.assert_allclose(scores, expected["scores"], rtol=1e-5, atol=1e-5)
     if "predicted" in expected:
         predicted = estimator.predict(X[:50])
         dense = predicted.toarray() if hasattr(predicted, "toarray") else predicted

@@ -109,7 +109,7 @@ def test_features_are_counted_from_one_unless_index_zero_occurs(put):
         read(zero, zero_based=False)
 
 
-def test_an_xmc_file_is_told_from_svmlight_by_its_header(put):
+def test_an_xmc_file_is_distinguished_from_svmlight_by_its_header(put):
     assert read(put("1 9 4\n3 2:1\n")).X.shape == (1, 9)
     assert read(put("1 9 4\n3 2:1\n"), n_features=12).X.shape == (1, 12)
     assert read(put("3 2:1\n")).X.shape == (1, 2)

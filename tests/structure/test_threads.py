@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -63,19 +62,19 @@ def no_forced_switches():
 def test_the_gil_is_released_during_a_call(program, no_forced_switches):
     trellis = Trellis(10**6, width=8)
     h = edge_scores(trellis, 2000, dtype=np.float32)
-    beats, started, finished = [0], threading.Event(), threading.Event()
+    beats, due, finished = [0], threading.Event(), threading.Event()
 
     def beat():
         while not finished.is_set():
+            due.wait()
+            due.clear()
             beats[0] += 1
-            started.set()
-            time.sleep(0)
 
     heart = threading.Thread(target=beat)
     heart.start()
-    started.wait()
     try:
-        for _ in range(1000):  # the system decides when the other thread runs
+        for _ in range(1000):  # the system may wake the other thread only after the call
+            due.set()  # from now on, the other thread waits for the GIL
             before = beats[0]
             program(trellis, h)
             if beats[0] > before:
@@ -84,6 +83,7 @@ def test_the_gil_is_released_during_a_call(program, no_forced_switches):
             pytest.fail("no other thread has run during a call")
     finally:
         finished.set()
+        due.set()
         heart.join()
 
 
