@@ -350,6 +350,7 @@ def test_train_streams_what_is_large_for_the_memory(
 ):
     (tmp_path / "rows").write_bytes(compress(SINGLE.encode()))
     monkeypatch.setattr(memory, "memory_limit", lambda: limit)
+    monkeypatch.setattr("ltls.training.build.available_memory", lambda: None)
     used = []
     for way in ("read", "Stream"):
         monkeypatch.setattr(f"ltls.cli.rows.{way}", _noting(used, getattr(readers, way)))

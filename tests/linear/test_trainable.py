@@ -116,5 +116,5 @@ def test_loaded_weights_are_predicted_with(dtype, average, l1):
 
 def test_weights_of_another_shape_are_not_loaded():
     weights = trainable(Trellis(22))
-    with pytest.raises(ValueError, match=r"weights of shape \(6, 96\), its parameters ask for"):
+    with pytest.raises(ValueError, match=r"weights of shape \(6, 96\), its parameters expect"):
         weights.load(trainable(Trellis(22), 3).for_prediction(0.0), 0.0)

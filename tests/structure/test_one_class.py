@@ -57,9 +57,8 @@ def test_decoding(instruction_set, loss, n_trellises, n_rows):
     np.testing.assert_array_equal(scores, [[0, -np.inf]] * n_rows)
     _engine.decode_scores(trellis, loss, h, h.copy())
     labels[:] = -7
-    predictor = _engine.Predictor(
-        trellis, books, np.empty((4, 0), np.float32), None, False, False, loss, 1, 1, 2
-    )
+    weights = _engine.Weights.dense(np.empty((4, 0), np.float32), None)
+    predictor = _engine.Predictor(trellis, books, weights, False, False, loss, 1, 1, 2)
     predictor.predict(engine_features(np.ones((n_rows, 4)), False, False), 0, labels, scores, 1)
     np.testing.assert_array_equal(labels, [[0, -1]] * n_rows)
 
@@ -115,6 +114,6 @@ def test_more_labels_than_paths_are_rejected(n_labels):
             trellis, books, np.zeros((1, n_edges), np.float32), "softmax", n_labels, 1, labels,
             scores, 1,
         )  # fmt: skip
-    weights = np.zeros((4, n_edges), np.float32)
+    weights = _engine.Weights.dense(np.zeros((4, n_edges), np.float32), None)
     with pytest.raises(ValueError, match=message):
-        _engine.Predictor(trellis, books, weights, None, False, False, "softmax", n_labels, 1, 1)
+        _engine.Predictor(trellis, books, weights, False, False, "softmax", n_labels, 1, 1)
