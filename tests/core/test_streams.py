@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from ltls.core import streams
 from ltls.core.streams import (
     display_name,
     is_pipe,
@@ -70,6 +71,7 @@ def test_a_named_pipe_continues_where_reading_stopped(tmp_path):
         assert stream.read() == b"two\n"
     writer.join()
     assert is_pipe(path)
+    streams._pipes.pop(str(path))[1].close()
 
 
 def test_only_pipes_are_pipes(tmp_path):

@@ -41,7 +41,7 @@ class TrainingRows:
 
 
 def training_rows(source: Source, stream: bool | None, n_jobs: int | None) -> TrainingRows:
-    """Return the labelled rows of a file; as a stream if asked to, or if they are too many."""
+    """Return the labelled rows of a file; as a stream with --stream, or if they are too many."""
     if not source.sparse:
         if stream:
             raise ValueError(f"--stream is for sparse features, not for {source.format.name} files")
@@ -99,7 +99,7 @@ def _check_labels(source: Source, n_labels: int) -> None:
 
 
 def _check_columns_given(source: Source, columns: Columns) -> None:
-    """Refuse a table whose columns were not named, and list them."""
+    """Raise an error for a table whose columns were not named, and list them."""
     if not _has_labels(source):
         raise ValueError(f"{source.name}: {source.format.name} files have no labels to train on")
     needed = [

@@ -260,7 +260,7 @@ class _Search:
         """
 
         def limit(size: int) -> float:
-            """Return the time limit of a fit on so many rows."""
+            """Return the time limit of a fit on `size` rows."""
             return self.left * size / (sizes[-1] + self.n_all)
 
         candidates = list(self._draw(_REDUCTION ** (len(sizes) - 1), limit(sizes[0])))
@@ -309,7 +309,7 @@ class _Search:
         return {name: candidate.get(name, own[name]) for name in self.space}
 
     def _plan(self, candidate: dict[str, Any], n_rows: int) -> Plan:
-        """Return the plan of a candidate on so many rows, every "auto" resolved."""
+        """Return the plan of a candidate on `n_rows` rows, every "auto" resolved."""
         n_values = self.X.nnz if hasattr(self.X, "nnz") else self.X.size
         share = n_rows / self.n_rows
         size = DatasetSize(n_rows, self.X.shape[1], int(n_values * share), self.n_labels)

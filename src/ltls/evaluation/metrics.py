@@ -219,9 +219,9 @@ def propensities_of(
     Parameters
     ----------
     counts : array-like of int of shape (n_labels,)
-        How many training rows have each label.
+        Number of training rows per label.
     n_rows : int
-        How many training rows there are.
+        Number of training rows.
     a, b : float, default=0.55 and 1.5
         As for :func:`propensities`.
 

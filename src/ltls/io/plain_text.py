@@ -34,7 +34,7 @@ class PlainText(TableFormat):
             yield number, lines.take_error() or {text: line.rstrip("\r\n")}
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
-        """Refuse to write: the labels would be lost."""
+        """Raise an error: the labels would be lost."""
         raise FormatError("plain text has no labels; use csv or jsonl")
 
 

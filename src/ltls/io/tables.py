@@ -201,7 +201,7 @@ class Table:
             yield rows
 
     def _check_columns(self, names: Sequence[str] | None) -> None:
-        """Refuse a table that lacks a column."""
+        """Raise an error if a column is missing."""
         for name in self.columns.names if names is not None else ():
             assert names is not None
             if name in names or (name == self.columns.label and not self.labelled):

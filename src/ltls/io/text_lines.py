@@ -12,7 +12,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # that Windows puts before UTF-8
 class TextLines:
     """An iterator over decoded lines.
 
-    `exhausted` tells whether all lines were read. A line that is not UTF-8 is returned with
+    `exhausted` is True when all lines were read. A line that is not UTF-8 is returned with
     replacement characters, and `take_error` returns what was wrong in the lines since it was last
     called.
     """

@@ -19,7 +19,7 @@ from ..structure.trellis import Trellis
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels asked for
+_MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels to return
 _MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time
 
