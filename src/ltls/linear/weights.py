@@ -246,7 +246,7 @@ class PrunedWeights(_Weights):
 AnyWeights: TypeAlias = Weights | PrunedWeights
 
 _ROWS_PER_BLOCK = 4096
-_SAMPLED_WEIGHTS = 1 << 22
+_SAMPLED_WEIGHTS = 1 << 20
 
 
 def _int8_scales(largest: Floats) -> Floats:
