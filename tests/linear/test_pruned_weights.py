@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ltls import RandomCodebook, Trellis
 from ltls.core import _engine
 from ltls.features.rows import engine_features
 from ltls.linear.weights import Weights, aligned_zeros, padded
@@ -43,6 +44,12 @@ def test_weights_below_the_threshold_are_dropped_and_others_rounded(
     assert pruned.stride == weights.stride
 
 
+def engines(pruned):
+    """Return pruned weights as the engine takes them: as they are, and made dense."""
+    parts = (pruned.row_ptr, pruned.columns, pruned.values, pruned.scales)
+    return _engine.Weights.pruned(*parts, pruned.stride), pruned.engine
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 def test_edge_scores_are_the_product_with_the_kept_weights(instruction_set, intercept):
     pruned = random_weights(50, 70, 2, intercept).prune(0.8)
@@ -52,8 +59,27 @@ def test_edge_scores_are_the_product_with_the_kept_weights(instruction_set, inte
     for form in (X, X.toarray()):
         features = engine_features(form, intercept, False)
         for n_jobs in (1, 3):
-            h = pruned.without_padding(pruned.edge_scores(features, 0, 33, n_jobs))
-            np.testing.assert_allclose(h, dense @ pruned.dense(), rtol=1e-5, atol=1e-5)
+            for engine in engines(pruned):
+                h = np.empty((33, pruned.stride), np.float32)
+                features.edge_scores(engine, h, 0, n_jobs)
+                found = pruned.without_padding(h)
+                np.testing.assert_allclose(found, dense @ pruned.dense(), rtol=1e-5, atol=1e-5)
+
+
+def test_predictors_of_pruned_and_dense_weights_agree(instruction_set):
+    trellis, books = Trellis(30, 4), [RandomCodebook(30, seed).engine for seed in range(2)]
+    pruned = random_weights(50, trellis.n_edges, 2, True).prune(0.8)
+    features = engine_features(np.random.default_rng(2).random((33, 50), np.float32), True, False)
+    found = []
+    for engine in engines(pruned):
+        predictor = _engine.Predictor(
+            trellis.engine, books, engine, True, False, "softmax", 30, 12, 5
+        )
+        labels, scores = np.empty((33, 5), np.int64), np.empty((33, 5), np.float32)
+        predictor.predict(features, 0, labels, scores, 1)
+        found.append((labels, scores))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5)
 
 
 def test_the_density_is_about_that_asked_for():
