@@ -252,7 +252,7 @@ class LTLS:
 
         self.X, self.X_test = data.X, data.X_test
         self.y = data.Y.indices if data.single_label else data.Y
-        self.path, self.dtype = os.path.join(folder, "model.ltls"), settings.pop("dtype", "float32")
+        self.path, self.dtype = os.path.join(folder, "model.ltls"), settings.pop("dtype", None)
         self.tune_seconds = settings.pop("tune_seconds", None)
         if settings.pop("preset", None) == "paper":  # it takes the rows as they come
             order = np.random.default_rng(settings["random_state"]).permutation(self.X.shape[0])

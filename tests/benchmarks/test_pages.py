@@ -119,7 +119,7 @@ def claims():
     above = report.above_best(known)
     yield f"the best of six peers on {len(above)} of {len(known)} data sets"
     behind = [-100 * results.lead(of) for name, of in known.items() if name not in above]
-    yield f"On the others it is {min(behind):.1f} to {max(behind):.1f} points behind"
+    yield f"On the others it is {max(0.0, min(behind)):.1f} to {max(behind):.1f} points behind"
     times = {
         name: {m: report.costs(of[m])["predict"] for m in of if "runs" in of[m]}
         for name, of in known.items()
