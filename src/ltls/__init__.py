@@ -52,8 +52,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "_engine":  # TEMPORARY
-        return importlib.import_module(".core._engine", __name__)
     if name in _HOME:
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     if name in __all__ or name == "torch":  # `import *` must not need torch
