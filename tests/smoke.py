@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import ltls
-from ltls import _engine
+from ltls.core import _engine
 
 
 def main():

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from slow_reader import nearest_float32
 
-from ltls import _engine
+from ltls.core import _engine
 from ltls.readers import Stream, read
 
 THREADS = [1, 2, 5]
