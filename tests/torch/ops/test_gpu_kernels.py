@@ -183,7 +183,7 @@ def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, floa
     return {
         "log-partition": error(totals, total.detach().numpy()),
         "log-prob": error(found, log_prob.detach().numpy(), 1),
-        "gradient": error(grad, exact.grad.numpy()) / (100 if h.element_size() == 2 else 1),
+        "gradient": error(grad, exact.grad.numpy(), 1) / (100 if h.element_size() == 2 else 1),
         "top-k scores": error(best_scores, expected.numpy()),
         "top-k paths": error(again.detach(), expected.numpy()),
     }
