@@ -43,8 +43,8 @@ inline void check_at_least(const char* name, Index given, Index lowest) {
                                     std::to_string(lowest) + ", got " + std::to_string(given));
 }
 
-inline void check_range(const char* name, const Index* values, Index count, Index lowest,
-                        Index limit) {
+template <class Int>
+void check_range(const char* name, const Int* values, Index count, Index lowest, Index limit) {
     for (Index i = 0; i < count; ++i)
         if (values[i] < lowest || values[i] >= limit)
             throw std::invalid_argument(
@@ -102,7 +102,8 @@ inline void check_embedding(Index rank, Index stride) {
 
 LossId loss_of(const std::string& name);
 std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codebooks);
-void check_decoding(const Trellis& trellis, Index n_labels, Index n_paths, Index k);
+void check_decoding(const Trellis& trellis, const std::vector<const LabelMap*>& maps,
+                    Index n_labels, Index n_paths, Index k);
 [[noreturn]] void throw_not_finite();
 
 void bind_structure(nb::module_& module);
@@ -110,6 +111,7 @@ void bind_linear(nb::module_& module);
 void bind_training(nb::module_& module);
 void bind_inference(nb::module_& module);
 void bind_predictor(nb::module_& module);
+void bind_label_weights(nb::module_& module);
 void bind_text(nb::module_& module);
 
 }  // namespace ltls

@@ -16,6 +16,7 @@ namespace ltls {
 
 static const LabelMap& label_map(nb::handle codebook) {
     if (nb::isinstance<TableCodebook>(codebook)) return nb::cast<const TableCodebook&>(codebook);
+    if (nb::isinstance<BucketCodebook>(codebook)) return nb::cast<const BucketCodebook&>(codebook);
     return nb::cast<const RandomCodebook&>(codebook);
 }
 
@@ -25,15 +26,22 @@ std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codeboo
         if (nb::cast<Index>(codebook.attr("n_paths")) != trellis.n_classes)
             throw std::invalid_argument("codebooks must have a path per class of the trellis");
         maps.push_back(&label_map(codebook));
+        const Buckets *const buckets = maps.back()->buckets(), *const first =
+                                                                   maps.front()->buckets();
+        if (!buckets != !first || (buckets && buckets->n_labels != first->n_labels))
+            throw std::invalid_argument("codebooks must all have buckets of the same labels");
     }
     return maps;
 }
 
-void check_decoding(const Trellis& trellis, Index n_labels, Index n_paths, Index k) {
-    if (n_labels < 0 || n_labels > trellis.n_classes)
-        throw std::invalid_argument(
-            "n_labels must be between 0 and " + std::to_string(trellis.n_classes) +
-            ", the number of paths of the trellis, got " + std::to_string(n_labels));
+void check_decoding(const Trellis& trellis, const std::vector<const LabelMap*>& maps,
+                    Index n_labels, Index n_paths, Index k) {
+    const Buckets* const buckets = maps.empty() ? nullptr : maps.front()->buckets();
+    const Index most = buckets ? buckets->n_labels : trellis.n_classes;
+    if (n_labels < 0 || n_labels > most)
+        throw std::invalid_argument("n_labels must be between 0 and " + std::to_string(most) +
+                                    ", the number of " + (buckets ? "labels" : "paths") +
+                                    " of the codebooks, got " + std::to_string(n_labels));
     check_at_least("k", k, 1);
     if (n_paths < 1 || n_paths > trellis.n_classes)
         throw std::invalid_argument("n_paths must be between 1 and " +
@@ -58,7 +66,7 @@ void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const
     if (n_trellises < 1 || size(h.shape(1)) % n_trellises != 0 ||
         size(h.shape(1)) / n_trellises < trellis.n_edges)
         throw std::invalid_argument("h must hold a block of edge scores per codebook");
-    check_decoding(trellis, n_labels, n_paths, k);
+    check_decoding(trellis, maps, n_labels, n_paths, k);
     check_size("labels", labels.size(), rows * k);
     check_size("scores", scores.size(), rows * k);
     const Index block = size(h.shape(1)) / n_trellises;

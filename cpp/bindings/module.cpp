@@ -17,6 +17,7 @@ NB_MODULE(_engine, module) {
     bind_training(module);
     bind_inference(module);
     bind_predictor(module);
+    bind_label_weights(module);
     bind_text(module);
     module.def("instruction_sets", &instruction_sets);
     module.def("use_instruction_set", &use_instruction_set, "name"_a);

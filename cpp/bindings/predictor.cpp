@@ -104,7 +104,7 @@ class ModelPredictor {
         if (n_trellises < 1 || weights_.stride % n_trellises != 0 ||
             weights_.stride / n_trellises < trellis.n_edges || weights.n_rows < intercept)
             throw std::invalid_argument("weights must hold a block of edges per codebook");
-        check_decoding(trellis, n_labels, n_paths, k);
+        check_decoding(trellis, maps_, n_labels, n_paths, k);
         n_features_ = weights.n_rows - intercept;
         options_ = {loss_of(loss),
                     weights_.stride / n_trellises,

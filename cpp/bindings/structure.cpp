@@ -8,6 +8,7 @@
 #include "core/parallel.hpp"
 #include "kernels/kernels.hpp"
 #include "structure/codebook.hpp"
+#include "structure/similar_buckets.hpp"
 
 using namespace nb::literals;
 
@@ -250,6 +251,48 @@ void bind_codebooks(nb::module_& module) {
         .def("assign", &TableCodebook::assign, "label"_a, "path"_a)
         .def("release", &TableCodebook::release, "label"_a)
         .def("grow", &TableCodebook::grow, "n_paths"_a);
+
+    nb::class_<BucketCodebook>(module, "BucketCodebook")
+        .def(
+            "__init__",
+            [](BucketCodebook* book, Index n_paths, In<Index> paths) {
+                new (book) BucketCodebook(n_paths, paths.data(), size(paths.size()));
+            },
+            "n_paths"_a, "paths"_a)
+        .def_prop_ro("n_paths", &BucketCodebook::n_paths)
+        .def_prop_ro("n_labels", &BucketCodebook::n_labels)
+        .def(
+            "path_of",
+            [](const BucketCodebook& book, In<Index> labels, Out<Index> out) {
+                look_up("labels", labels, out, book.n_labels(),
+                        [&](Index label) { return book.path_of(label); });
+            },
+            "labels"_a, "out"_a)
+        .def(
+            "label_of",
+            [](const BucketCodebook& book, In<Index> paths, Out<Index> out) {
+                look_up("paths", paths, out, book.n_paths(),
+                        [&](Index path) { return book.label_of(path); });
+            },
+            "paths"_a, "out"_a);
+}
+
+// Puts labels into buckets of similar ones.
+void similar_buckets(In<Index> indptr, In<Index> indices, In<float> values, Index n_dimensions,
+                     std::uint64_t seed, Out<Index> buckets, Index n_buckets, int n_jobs) {
+    const Index n_labels = size(buckets.size()), count = size(values.size());
+    check_size("indptr", indptr.size(), n_labels + 1);
+    check_size("indices", indices.size(), count);
+    check_range("indptr", indptr.data(), n_labels + 1, 0, count + 1);
+    check_range("indices", indices.data(), count, 0, n_dimensions);
+    if (n_buckets < 1 || n_buckets > n_labels)
+        throw std::invalid_argument("n_buckets must be between 1 and " + std::to_string(n_labels) +
+                                    ", got " + std::to_string(n_buckets));
+    const int threads = threads_for(n_jobs);
+    nb::gil_scoped_release release;
+    SimilarBuckets({indptr.data(), indices.data(), values.data(), n_labels, n_dimensions},
+                   n_buckets, seed)
+        .run(buckets.data(), threads);
 }
 
 void decode_scores(const Trellis& trellis, const std::string& loss, InMatrix<float> h,
@@ -283,6 +326,8 @@ void bind_losses(nb::module_& module) {
 void bind_structure(nb::module_& module) {
     bind_trellis(module);
     bind_codebooks(module);
+    module.def("similar_buckets", &similar_buckets, "indptr"_a, "indices"_a, "values"_a,
+               "n_dimensions"_a, "seed"_a, "buckets"_a, nb::kw_only(), "n_buckets"_a, "n_jobs"_a);
     bind_losses(module);
 }
 

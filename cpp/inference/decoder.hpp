@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "inference/bucket_search.hpp"
 #include "inference/decode_options.hpp"
 #include "structure/losses.hpp"
 #include "structure/row_groups.hpp"
@@ -23,6 +24,10 @@ class Decoder {
           log_partitions_(trellis),
           tops_(options.n_trellises),
           path_scores_(options.n_trellises) {
+        if (options.codebooks[0]->buckets()) {
+            buckets_ = std::make_unique<BucketSearch>(trellis, options);
+            return;
+        }
         for (Index r = 0; r < options.n_trellises; ++r)
             best_.push_back(std::make_unique<KBest<float>>(trellis, options.n_paths));
         while (n_slots_ < 4 * options.n_trellises * options.n_paths) n_slots_ *= 2;
@@ -42,7 +47,11 @@ class Decoder {
                                     decode_scores_ + block * options_.block);
             g = decode_scores_;
         }
-        if (best_path_only_)
+        if (buckets_)
+            for (Index row = 0; row < rows; ++row)
+                buckets_->run(g + row * length(), labels + row * options_.k,
+                              scores + row * options_.k);
+        else if (best_path_only_)
             decode_best(g, rows, labels, scores);
         else
             for (Index row = 0; row < rows; ++row)
@@ -178,6 +187,7 @@ class Decoder {
     const DecodeOptions options_;
     const LossInfo& loss_;
     const bool best_path_only_;
+    std::unique_ptr<BucketSearch> buckets_;  // null unless labels share paths
     std::vector<std::unique_ptr<KBest<float>>> best_;
     RowGroups<Max, float> viterbi_;
     RowGroups<Log, float> log_partitions_;

@@ -43,6 +43,14 @@ std::atomic<const Kernels*>& selected() {
 
 // Defined here, so that its code is never from an AVX build of the kernels.
 RowPredictor::~RowPredictor() = default;
+LabelTrainer::~LabelTrainer() = default;
+
+// Here rather than inline, so that no build of the kernels has a copy.
+void LabelWeightLists::add(const std::int32_t* its_features, const float* its_values, Index count) {
+    counts.push_back(count);
+    features.insert(features.end(), its_features, its_features + count);
+    values.insert(values.end(), its_values, its_values + count);
+}
 
 const Kernels& kernels() { return *selected().load(std::memory_order_relaxed); }
 

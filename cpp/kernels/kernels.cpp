@@ -3,10 +3,12 @@
 
 #include "inference/feature_predictor.hpp"
 #include "linear/embedding.hpp"
+#include "linear/label_weights.hpp"
 #include "structure/losses.hpp"
 #include "structure/row_groups.hpp"
 #include "structure/sampler.hpp"
 #include "training/embedding_trainer.hpp"
+#include "training/label_trainer.hpp"
 #include "training/trainer.hpp"
 
 namespace ltls::LTLS_ISA {
@@ -129,6 +131,21 @@ void rerank(const LabelVectors& vectors, const float* row_vectors, float weight,
         rerank_row(vectors, row_vectors, weight, count, labels + row * count, scores + row * count);
 }
 
+void rerank_by_weights(const Features& x, const LabelWeights& weights, float weight, Index first,
+                       Index last, Index count, Index* labels, float* scores) {
+    LabelScorer scorer(weights, count);
+    Rows row;
+    for (Index i = first; i < last; ++i, labels += count, scores += count) {
+        row.load(x, i, i + 1);
+        scorer.rerank(row, weight, labels, scores);
+    }
+}
+
+LabelTrainer* label_trainer(const Features& x, const LabelExamples& examples,
+                            const LabelOptions& options) {
+    return new CoordinateDescent(x, examples, options);
+}
+
 }  // namespace
 
 #define LTLS_TEXT_OF(name) #name
@@ -145,6 +162,8 @@ const Kernels table = {.instruction_set = LTLS_TEXT(LTLS_ISA),
                        .predictor = predictor,
                        .train = train,
                        .train_embedding = train_embedding,
-                       .rerank = rerank};
+                       .rerank = rerank,
+                       .rerank_by_weights = rerank_by_weights,
+                       .label_trainer = label_trainer};
 
 }  // namespace ltls::LTLS_ISA

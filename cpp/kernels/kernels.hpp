@@ -9,6 +9,7 @@
 #include "linear/features.hpp"
 #include "structure/loss_info.hpp"
 #include "structure/trellis.hpp"
+#include "training/label_task.hpp"
 #include "training/train_task.hpp"
 
 namespace ltls {
@@ -50,6 +51,12 @@ struct Kernels {
     // Adds weight × the embedding's scores to `count` candidates per row, and sorts them.
     void (*rerank)(const LabelVectors&, const float* row_vectors, float weight, Index rows,
                    Index count, Index* labels, float* scores);
+    // The same with label weights, for rows first … last−1 of x; `weight` is that of the scores so
+    // far.
+    void (*rerank_by_weights)(const Features& x, const LabelWeights&, float weight, Index first,
+                              Index last, Index count, Index* labels, float* scores);
+    // A new trainer of label weights. The arguments must outlive it.
+    LabelTrainer* (*label_trainer)(const Features& x, const LabelExamples&, const LabelOptions&);
 
     template <class T>
     const DynamicPrograms<T>& programs() const {

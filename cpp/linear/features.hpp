@@ -37,4 +37,15 @@ struct LabelVectors {
     Index rank, stride, n_labels;
 };
 
+// Sparse weights of labels, by feature: those of feature i are entries row_ptr[i] … row_ptr[i + 1]−1
+// of `labels` and `values`. Labels increase and are 16-bit integers, or 32-bit ones if `wide`.
+struct LabelWeights {
+    const Index* row_ptr;
+    const void* labels;
+    bool wide;
+    const std::int8_t* values;
+    const float* scales;  // one factor per feature
+    Index n_labels;
+};
+
 }  // namespace ltls

@@ -1,4 +1,4 @@
-// Codebooks: the bijection between labels and paths.
+// Codebooks: which label has which path.
 #pragma once
 
 #include <bit>
@@ -202,6 +202,51 @@ class TableCodebook final : public LabelMap {
     }
 
     std::vector<Index> path_, label_, free_;
+};
+
+// Buckets: several labels share a path.
+class BucketCodebook final : public LabelMap {
+  public:
+    BucketCodebook(Index n_paths, const Index* paths, Index n_labels)
+        : paths_(paths, paths + n_labels), labels_(static_cast<std::size_t>(n_labels)) {
+        if (n_paths < 1)
+            throw std::invalid_argument("n_paths must be at least 1, got " +
+                                        std::to_string(n_paths));
+        start_.assign(static_cast<std::size_t>(n_paths) + 1, 0);
+        for (const Index path : paths_) {
+            if (path < 0 || path >= n_paths)
+                throw std::invalid_argument("paths must be between 0 and " +
+                                            std::to_string(n_paths - 1) + ", got " +
+                                            std::to_string(path));
+            ++start_[static_cast<std::size_t>(path) + 1];
+        }
+        for (std::size_t path = 1; path < start_.size(); ++path) start_[path] += start_[path - 1];
+        std::vector<Index> next(start_);
+        for (Index label = 0; label < n_labels; ++label) {
+            Index& place = next[static_cast<std::size_t>(path_of(label))];
+            labels_[static_cast<std::size_t>(place++)] = label;
+        }
+        buckets_ = {paths_.data(), labels_.data(), start_.data(), n_labels};
+    }
+    BucketCodebook(const BucketCodebook&) = delete;
+
+    Index n_paths() const { return static_cast<Index>(start_.size()) - 1; }
+    Index n_labels() const { return static_cast<Index>(paths_.size()); }
+
+    Index path_of(Index label) const override {
+        return label < n_labels() ? paths_[static_cast<std::size_t>(label)] : -1;
+    }
+    Index label_of(Index path) const override {
+        const Index first = start_[static_cast<std::size_t>(path)];
+        return first < start_[static_cast<std::size_t>(path) + 1]
+                   ? labels_[static_cast<std::size_t>(first)]
+                   : -1;
+    }
+    const Buckets* buckets() const override { return &buckets_; }
+
+  private:
+    std::vector<Index> paths_, labels_, start_;
+    Buckets buckets_;
 };
 
 // The paper's assignment (section 5.1): the first free path among the m = O(log C) best, else any

@@ -1,4 +1,4 @@
-"""The values of "auto", and the largest model within a size budget."""
+"""The values of "auto", and models within a size budget."""
 
 import os
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import random_array
 
-from ltls import LTLSClassifier, RandomCodebook
-from ltls.training.auto import LADDER, DatasetSize, parse_bytes, plan_for
+from ltls import LTLSClassifier, RandomCodebook, load
+from ltls.training.auto import DatasetSize, parse_bytes, plan_for
 from ltls.training.config import TrainConfig
 
 
@@ -23,22 +23,51 @@ def test_more_data_means_fewer_epochs_and_trellises():
     assert [plan.epochs for plan in plans] == [5, 5, 3, 3]
     trellises = [plan.n_trellises for plan in plans]
     assert trellises == sorted(trellises, reverse=True)
-    assert (trellises[0], trellises[-1]) == (12, 3)
-    assert [plan.embedding_dim for plan in plans] == [128, 128, 128, 0]
+    assert (trellises[0], trellises[-1]) == (8, 3)
+    without = plan_for(TrainConfig(label_weights=False), size(n_rows=2000, nnz=40_000))
+    assert without.n_trellises == 12
     assert [plan.early_stopping for plan in plans] == [False, True, True, True]
 
 
-def test_many_labels_mean_wider_trellises_and_fewer_of_them():
-    few, many = (plan_for(TrainConfig(), size(10**6, 10**5, 10**8, n)) for n in (10**4, 10**5))
+def test_many_paths_mean_wider_trellises_and_fewer_of_them():
+    config = TrainConfig(label_weights=False)
+    few, many = (plan_for(config, size(10**6, 10**5, 10**8, n)) for n in (10**4, 10**5))
     assert (few.width, few.n_trellises) == (8, 3)
     assert (many.width, many.n_trellises) == (16, 2)
 
 
-def test_small_problems_have_no_embedding():
-    assert plan_for(TrainConfig(), size(n_rows=900)).embedding_dim == 0
-    assert plan_for(TrainConfig(), size(n_labels=60)).embedding_dim == 0
-    few_features = size(n_features=10, n_labels=50_000)  # the embedding would be larger than W
-    assert plan_for(TrainConfig(), few_features).embedding_dim == 0
+def test_labels_share_paths_if_they_are_many_and_have_weights():
+    assert plan_for(TrainConfig(), size(n_labels=900)).bucket_size == 1
+    many = size(n_labels=2000)
+    assert plan_for(TrainConfig(), many).bucket_size == 16
+    for other in (
+        {"label_weights": False},
+        {"embedding_dim": 8},
+        {"assignment": "similarity"},
+        {"loss": "separation"},
+        {"bucket_size": 1},
+    ):
+        assert plan_for(TrainConfig(**other), many).bucket_size == 1
+
+
+def test_small_problems_have_no_label_weights():
+    assert plan_for(TrainConfig(), size()).label_weights
+    assert not plan_for(TrainConfig(), size(n_rows=900)).label_weights
+    assert not plan_for(TrainConfig(), size(n_labels=60)).label_weights
+    assert plan_for(TrainConfig(label_weights=True), size(n_rows=900)).label_weights
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"assignment": "similarity"}, "takes no assignment, got 'similarity'"),
+        ({"label_weights": False}, "needs label_weights=True"),
+        ({"embedding_dim": 8}, "needs a path for every label: use bucket_size=1"),
+    ],
+)
+def test_buckets_that_cannot_be_are_rejected(other, message):
+    with pytest.raises(ValueError, match=message):
+        plan_for(TrainConfig(bucket_size=4, **other), size())
 
 
 def test_explicit_values_are_kept():
@@ -62,31 +91,33 @@ def test_parse_bytes_rejects_other_texts(text):
         parse_bytes(text)
 
 
-def test_the_ladder_is_sorted_by_size():
-    for n_labels in (500, 10**6):
-        steps = [size(n_labels=n_labels).int8_bytes(*rung) for rung in LADDER]
-        assert steps == sorted(steps)
-
-
-@pytest.mark.parametrize("budget", ["60kB", "200kB", "1MB"])
-def test_a_model_fits_its_budget(tmp_path, budget):
+@pytest.mark.parametrize("budget", ["40kB", "100kB", "1MB"])
+@pytest.mark.parametrize("parts", [{}, {"label_weights": True, "bucket_size": 4}])
+def test_a_file_never_exceeds_its_budget_and_a_large_one_changes_nothing(tmp_path, budget, parts):
     rng = np.random.default_rng(0)
     X = random_array((400, 500), density=0.05, random_state=rng, format="csr")
-    model = LTLSClassifier(size_budget=budget, epochs=1, random_state=0)
-    model.fit(X, rng.integers(0, 300, 400)).save(tmp_path / "model.ltls")
-    n_bytes, allowed = os.path.getsize(tmp_path / "model.ltls"), parse_bytes(budget)
-    assert n_bytes < allowed + 10_000  # labels and a description come on top
-    next_rung = LADDER.index((model.trellis_.width, len(model.codebooks_))) + 1
-    assert (
-        next_rung == len(LADDER) or DatasetSize.of(X, 300).int8_bytes(*LADDER[next_rung]) > allowed
-    )
+    y = rng.integers(0, 300, 400)
+    path, allowed = tmp_path / "model.ltls", parse_bytes(budget)
+    whole = LTLSClassifier(epochs=1, random_state=0, **parts).fit(X, y)
+    whole.save(path)
+    fits = os.path.getsize(path) < 0.9 * allowed
+    model = LTLSClassifier(size_budget=budget, epochs=1, random_state=0, **parts).fit(X, y)
+    model.save(path)
+    assert os.path.getsize(path) <= allowed
+    if fits:
+        np.testing.assert_array_equal(model.coef_, whole.coef_)
+    else:
+        assert os.path.getsize(path) > 0.4 * allowed
+    np.testing.assert_array_equal(load(path).predict_topk(X, 3)[0], model.predict_topk(X, 3)[0])
+    model.partial_fit(X[:20], y[:20]).save(path)
+    assert os.path.getsize(path) <= allowed
 
 
 def test_invalid_budgets_are_rejected():
     X, y = np.eye(50), np.arange(50)
     with pytest.raises(ValueError, match="is too small: the smallest model of 50 features"):
         LTLSClassifier(size_budget="100B").fit(X, y)
-    with pytest.raises(ValueError, match="give either the budget or these"):
-        LTLSClassifier(size_budget="1MB", width=2).fit(X, y)
+    with pytest.raises(ValueError, match="dtype must be 'int8' with a size_budget"):
+        LTLSClassifier(size_budget="1MB", epochs=1).fit(X, y).save("model", dtype="float32")
     with pytest.raises(ValueError, match="size_budget needs all rows at once"):
         LTLSClassifier(size_budget="1MB").partial_fit(X, y)

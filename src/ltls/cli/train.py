@@ -65,14 +65,23 @@ def train(
     ] = None,
     width: Annotated[int | None, option("auto", "States per slice of a trellis.", min=2)] = None,
     n_trellises: Annotated[int | None, option("auto", "Number of trellises.", min=1)] = None,
+    bucket_size: Annotated[
+        int | None, option("auto", "Number of labels that share a path.", min=1)
+    ] = None,
+    label_weights: Annotated[
+        bool | None,
+        option(
+            "auto", "Rerank with sparse label weights.", "--label-weights/--no-label-weights"
+        ),
+    ] = None,
     embedding_dim: Annotated[
-        int | None, option("auto", "Dimension of the embedding reranker; 0 for none.", min=0)
+        int | None, option("0", "Dimension of the embedding reranker; 0 for none.", min=0)
     ] = None,
     density: Annotated[
         float | None, option("auto", "Fraction of the weights to keep.", min=0, max=1)
     ] = None,
     size_budget: Annotated[
-        str | None, option("none", "Maximum model size, as 5MB; sets width and trellises.")
+        str | None, option("none", "Maximum file size, as 5MB: the smallest weights are dropped.")
     ] = None,
     loss: Annotated[
         str | None,

@@ -16,13 +16,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..io.dataset import Dataset
-from ..linear.weights import PrunedWeights
 from ..model.fitted import FittedModel
 from ..model.labels import Targets, as_targets
+from ..storage.budget import fit_into_budget
 from ..storage.model_file import SavedModel, save_model
 from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
 from ..structure.losses import LOSSES
 from ..structure.policies import POLICIES
+from ..training.auto import parse_bytes
 from ..training.checkpoint import Checkpoint, as_checkpoint
 from ..training.config import TrainConfig
 from ..training.fit import fit, partial_fit
@@ -52,18 +53,26 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
     n_trellises : int or "auto", default="auto"
         Number of trellises over the same features, each with its own codebook; their scores are
         summed. Several narrow ones are more accurate than a wide one of the same size.
-    embedding_dim : int or "auto", default="auto"
-        Dimension of an embedding that reranks the best candidates: a vector for every feature and
-        every label. 0 is the pure log-space model. The weight of the embedding is chosen on
-        held-out rows; without early stopping, the model is then trained on these rows too.
-        `partial_fit` drops the embedding, and `fit_stream` trains none.
+    bucket_size : int or "auto", default="auto"
+        Labels that share a path. Similar labels are put into buckets, other ones in each trellis,
+        and the trellises classify buckets; label weights tell the labels of a bucket apart. 1 is
+        a path for every label, as in the paper.
+    label_weights : bool or "auto", default="auto"
+        Train a sparse linear classifier for every label, which reranks the trellises' candidates.
+        False is the pure log-space model. `partial_fit` trains them further; `fit_stream` trains
+        them on a sample of rows.
+    embedding_dim : int, default=0
+        Dimension of an embedding that reranks the best candidates, before label weights do: a
+        vector for every feature and every label. It needs a path for every label, and takes
+        several times the time and space of label weights. `partial_fit` drops the embedding, and
+        `fit_stream` trains none.
     density : float or "auto", default="auto"
         Fraction of the weights that a fitted model predicts with; smaller ones are dropped, and
         the others are rounded to 8 bits. 1 keeps all weights as they are. "auto" is the smallest
         fraction that is as accurate on held-out rows. `partial_fit` continues with all weights.
     size_budget : str, int or None, default=None
-        A file size such as "5MB", instead of `width` and `n_trellises`: the largest model whose
-        weights fit as int8, which `save` then uses.
+        A file size such as "5MB" that `save` does not exceed: the smallest weights are dropped
+        until the file fits. A budget that is larger than the file changes nothing.
     loss : {"auto", "softmax", "separation", "logistic"}, default="auto"
         "softmax" normalizes over all classes and has probabilities; best for one label per row.
         "separation" is the paper's ranking loss. "logistic" is an independent logistic loss per
@@ -131,6 +140,9 @@ default="random"
         The path of every label in each trellis; label i is classes_[i].
     codebook_ : TableCodebook or RandomCodebook
         The first of them.
+    label_coef_ : sparse array of shape (n_classes, n_features), or None
+        The label weights.
+    label_intercept_ : array of shape (n_classes,), or None
     coef_ : array of shape (n_trellises · n_edges, n_features)
         The weights to predict with, 0 where they were dropped. A sparse array if few of the
         features occur in training.
@@ -166,7 +178,9 @@ default="random"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "width": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "n_trellises": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "embedding_dim": [Interval(Integral, 0, 2**16, closed="both"), StrOptions({"auto"})],
+        "bucket_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "label_weights": ["boolean", StrOptions({"auto"})],
+        "embedding_dim": [Interval(Integral, 0, 2**16, closed="both")],
         "density": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "size_budget": [str, Integral, None],
         "loss": [StrOptions({"auto", *LOSSES})],
@@ -198,7 +212,9 @@ default="random"
         self,
         width: int | str = "auto",
         n_trellises: int | str = "auto",
-        embedding_dim: int | str = "auto",
+        bucket_size: int | str = "auto",
+        label_weights: bool | str = "auto",
+        embedding_dim: int = 0,
         density: float | str = "auto",
         size_budget: str | int | None = None,
         loss: str = "auto",
@@ -223,6 +239,8 @@ default="random"
     ) -> None:
         self.width = width
         self.n_trellises = n_trellises
+        self.bucket_size = bucket_size
+        self.label_weights = label_weights
         self.embedding_dim = embedding_dim
         self.density = density
         self.size_budget = size_budget
@@ -299,6 +317,7 @@ default="random"
             rng = check_random_state(self.random_state)
             previous = getattr(self, "model_", None) if self.warm_start else None
             self.model_ = fit(config, X, targets, weights, rng, checkpoint=saved, previous=previous)
+            self._keep_budget()
         return self
 
     def partial_fit(
@@ -308,11 +327,12 @@ default="random"
 
         A new label takes a free path; if none is left the trellis grows, and the scores of all
         other labels stay the same. The width stays that of the first trellis, min(width, number
-        of classes at that time).
+        of classes at that time). If labels share paths (see `bucket_size`), a new label joins the
+        bucket that scores highest for its rows.
 
-        The embedding that `fit` has trained (see `embedding_dim`) is dropped, since it has no
-        vectors for new labels; the trellises alone are a point or two less accurate. Fit models
-        that are to be updated with ``embedding_dim=0``.
+        Label weights that `fit` has trained make one pass over the batch, too. A model that starts
+        with `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has
+        no vectors for new labels.
 
         Parameters
         ----------
@@ -401,6 +421,7 @@ default="random"
 
             rng = check_random_state(self.random_state)
             self.model_ = fit_stream(config, checked, rng, saved)
+            self._keep_budget()
         return self
 
     def check_parameters(self) -> None:
@@ -428,9 +449,10 @@ default="random"
         path : path-like
             Replaced atomically.
         dtype : {"float32", "float16", "int8"}, optional
-            How weights are stored; int8 has one scale per feature. The default is int8 for a
-            pruned model (see `density`) and under a `size_budget`, else float32. float32 and
-            float16 store all weights of a model that was trained in this process, pruned or not.
+            How the trellises' weights are stored. The default is int8, with one scale per
+            feature: a model that is not pruned predicts the same labels nearly always, with
+            scores that differ in the third digit. float32 and float16 store all weights of a
+            model that was trained in this process, pruned or not. Label weights are always int8.
 
         Examples
         --------
@@ -447,9 +469,16 @@ default="random"
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         check_is_fitted(self)
-        pruned = isinstance(self.model_.weights, PrunedWeights)
-        small = pruned or self.size_budget is not None
-        save_model(self._saved_model(), path, dtype or ("int8" if small else "float32"))
+        dtype = dtype or "int8"
+        if self.size_budget is not None:
+            if dtype != "int8":
+                raise ValueError(f"dtype must be 'int8' with a size_budget, got {dtype!r}")
+            self._keep_budget()
+        save_model(self._saved_model(), path, dtype)
+
+    def _keep_budget(self) -> None:
+        if self.size_budget is not None:
+            fit_into_budget(self._saved_model(), parse_bytes(self.size_budget))
 
     def _saved_model(self) -> SavedModel:
         names: list[str] = list(getattr(self, "feature_names_in_", ()))

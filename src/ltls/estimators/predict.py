@@ -94,10 +94,7 @@ class PredictMixin:
         coef = model.weights.dense()[: model.weights.n_features].T
         if model.feature_map is None:
             return coef
-        found = coo_array(coef[:, :-1])
-        columns = model.feature_map.used[found.col]
-        shape = (len(coef), model.n_features)
-        return csr_array((found.data, (found.row, columns)), shape=shape)
+        return self._of_all_features(model.feature_map, coef)
 
     @property
     def intercept_(self) -> npt.NDArray[np.float32]:
@@ -106,6 +103,28 @@ class PredictMixin:
         rows = weights.dense()
         intercept: npt.NDArray[np.float32] = rows[-1] if weights.intercept else 0 * rows[0]
         return intercept
+
+    @property
+    def label_coef_(self) -> csr_array | None:
+        """The label weights, shape (n_classes, n_features); None if there are none."""
+        model = self._fitted()
+        if model.label_weights is None:
+            return None
+        W = model.label_weights.matrix()[:, :-1]
+        return W if model.feature_map is None else self._of_all_features(model.feature_map, W)
+
+    @property
+    def label_intercept_(self) -> npt.NDArray[np.float32] | None:
+        """The intercepts of the label weights, shape (n_classes,); None if there are none."""
+        weights = self._fitted().label_weights
+        return None if weights is None else weights.matrix()[:, [-1]].toarray()[:, 0]
+
+    @staticmethod
+    def _of_all_features(feature_map: FeatureMap, coef: Any) -> csr_array:
+        """Return weights of the features that occur as a sparse array of all features."""
+        found = coo_array(coef[:, :-1])
+        shape = (coef.shape[0], feature_map.n_features)
+        return csr_array((found.data, (found.row, feature_map.used[found.col])), shape=shape)
 
     @property
     def multilabel_(self) -> bool:
@@ -330,7 +349,9 @@ class PredictMixin:
         are averaged. With "logistic" and several labels per row, a label has the
         product of its edges' probabilities, and the geometric mean over the trellises. With an
         embedding, one label per row has the geometric mean over trellises and embedding; several
-        labels per row have the trellises' probabilities.
+        labels per row have the trellises' probabilities. With label weights, the scores of
+        `decision_function` are taken as log-probabilities up to a constant, or for several labels
+        per row as log-probabilities.
 
         Examples
         --------
@@ -367,8 +388,9 @@ class PredictMixin:
         """Return the log-probability of one label per row, in O(log C) each.
 
         It is the mean of the trellises' probabilities, each normalized over all its paths. Free
-        paths are included: their mass is the probability of a label not seen yet. The embedding is
-        not, since its normalization would not be O(log C).
+        paths are included: their mass is the probability of a label not seen yet. Embedding and
+        label weights are not, since their normalization would not be O(log C); but if labels share
+        paths, it is the logarithm of `predict_proba`.
 
         Parameters
         ----------

@@ -30,7 +30,8 @@ def paper(**changes: Any) -> LTLSClassifier:
     settings: dict[str, Any] = {
         "width": 2,
         "n_trellises": 1,
-        "embedding_dim": 0,
+        "bucket_size": 1,
+        "label_weights": False,
         "density": 1.0,
         "epochs": 5,
         "loss": "separation",

@@ -141,7 +141,7 @@ class Weights(_Weights):
         values = self.to_float32()
         largest = np.abs(values).max(axis=1, initial=0)
         if dtype == "int8":
-            scales = _int8_scales(largest)
+            scales = int8_scales(largest)
             rows = np.rint(values / scales[:, None]).astype(np.int8)
             return replace(self, values=aligned(rows), scales=scales)
         if dtype == "float16" and largest.max(initial=0) > np.finfo(np.float16).max:
@@ -159,7 +159,7 @@ class Weights(_Weights):
             kept = block[row, column]
             largest = np.zeros(len(block), np.float32)
             np.maximum.at(largest, row, np.abs(kept))
-            scales.append(_int8_scales(largest))
+            scales.append(int8_scales(largest))
             values.append(np.rint(kept / scales[-1][row]).astype(np.int8))
             columns.append(column.astype(np.uint16))
             ends.extend((ends[-1] + np.cumsum(np.bincount(row, minlength=len(block)))).tolist())
@@ -242,12 +242,14 @@ class PrunedWeights(_Weights):
         W[row, self.columns] = values
         return W
 
+    def to_dense(self) -> Weights:
+        """Return all weights as float32, zeros for those that were dropped."""
+        shape = (self.n_edges, self.n_trellises, self.intercept, self.unit_length)
+        return Weights(self.to_float32(), None, *shape)
+
     def astype(self, dtype: str) -> Weights | PrunedWeights:
         """Return the weights themselves for int8; otherwise a dense matrix."""
-        if dtype == "int8":
-            return self
-        shape = (self.n_edges, self.n_trellises, self.intercept, self.unit_length)
-        return Weights(self.to_float32(), None, *shape).astype(dtype)
+        return self if dtype == "int8" else self.to_dense().astype(dtype)
 
 
 AnyWeights: TypeAlias = Weights | PrunedWeights
@@ -257,7 +259,8 @@ _SAMPLED_WEIGHTS = 1 << 20
 _MAX_EXPANDED = 1 << 27  # int8 weights of a pruned model that are made dense to predict faster
 
 
-def _int8_scales(largest: Floats) -> Floats:
+def int8_scales(largest: Floats) -> Floats:
+    """Return the scales of rows whose largest magnitudes are given."""
     return np.where(largest > 0, largest / 127, 1).astype(np.float32)
 
 

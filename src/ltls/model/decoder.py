@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..core import _engine
 from ..core.arrays import threads
 from ..linear.weights import AnyWeights
-from ..structure.codebook import Codebook
+from ..structure.codebook import BucketCodebook, Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
 
@@ -20,6 +20,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels to return
+_MIN_BUCKETS = 20  # per trellis, if labels share paths; and twice as many as hold the labels wanted
 _MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time
 
@@ -121,6 +122,8 @@ class Decoder:
 
     def _n_paths(self, k: int) -> int:
         """Return how many paths of each trellis to search."""
+        if isinstance(self.codebooks[0], BucketCodebook):
+            return max(_MIN_BUCKETS, 2 * k * self.trellis.n_classes // self.n_labels)
         return max(k + 2, _MIN_PATHS) if len(self.codebooks) > 1 else k
 
     def _scores_per_trellis(self, h: Floats) -> Iterator[Floats]:

@@ -21,7 +21,7 @@ from ..linear.weights import Weights
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-MIN_CANDIDATES = 8  # labels that are reranked, at least
+ROWS_PER_CALL = 4096  # of the engine: Ctrl-C is handled between calls
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,26 @@ class Embedding:
         vectors[:, self.dim] = 1
         return vectors
 
-    def rerank(self, vectors: Floats, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+    @property
+    def n_candidates(self) -> int:
+        """How many candidates it reranks, at least."""
+        return 8
+
+    def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Add the embedding's scores to those of the candidates and sort them, in place."""
-        _engine.rerank(vectors, self.labels, self.dim, self.weight, ids, scores, threads(n_jobs))
+        features = self.engine_features(X)
+        for first in range(0, len(ids), ROWS_PER_CALL):
+            some = slice(first, first + ROWS_PER_CALL)
+            vectors = self.row_vectors(features, first, len(ids[some]), n_jobs)
+            _engine.rerank(
+                vectors,
+                self.labels,
+                self.dim,
+                self.weight,
+                ids[some],
+                scores[some],
+                threads(n_jobs),
+            )
 
     def all_scores(self, vectors: Floats) -> Floats:
         """Return the weighted scores of all labels, shape (n_rows, n_labels)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -14,15 +14,16 @@ from ..features.mapping import FeatureMap, used_features
 from ..features.rows import engine_features
 from ..linear.trainable import TrainableWeights
 from ..linear.weights import AnyWeights
-from ..structure.codebook import Codebook
+from ..structure.codebook import BucketCodebook, Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
 from .decoder import Decoder
 from .embedding import Embedding
 from .examples import Examples
+from .label_weights import LabelWeights
 from .labels import Labels
 from .predictor import Predictor
-from .topk import ROWS_PER_CALL, TopK
+from .topk import ROWS_PER_CALL, Reranker, TopK
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -57,7 +58,9 @@ class FittedModel:
     frozen : Weights, PrunedWeights or None
         Weights to predict with, if not those of `trainable`.
     embedding : Embedding or None
-        The reranker.
+        Reranks the trellises' candidates.
+    label_weights : LabelWeights or None
+        Reranks them after that.
     threshold : float or None
         Multi-label only: the score from which a label is predicted.
     loss_curve : list of float
@@ -88,6 +91,7 @@ class FittedModel:
     trainable: TrainableWeights | None = None
     frozen: AnyWeights | None = None
     embedding: Embedding | None = None
+    label_weights: LabelWeights | None = None
     threshold: float | None = None
     loss_curve: list[float] = field(default_factory=list)
     n_epochs: int = 0
@@ -98,7 +102,7 @@ class FittedModel:
     feature_map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
-        if self.trellis.n_classes < len(self.labels):
+        if self.trellis.n_classes < len(self.labels) and not self.shares_paths:
             raise ValueError(
                 f"the trellis must have a path for each of the {len(self.labels)} labels, "
                 f"it has {self.trellis.n_classes}"
@@ -111,6 +115,16 @@ class FittedModel:
             return self.frozen
         assert self.trainable is not None
         return self.trainable.for_prediction(self.l1)
+
+    @property
+    def shares_paths(self) -> bool:
+        """Whether labels are in buckets that share a path."""
+        return isinstance(self.codebooks[0], BucketCodebook)
+
+    @property
+    def rerankers(self) -> list[Reranker]:
+        """The parts that rerank the trellises' candidates, in this order."""
+        return [part for part in (self.embedding, self.label_weights) if part is not None]
 
     @property
     def n_features(self) -> int:
@@ -146,13 +160,21 @@ class FittedModel:
             return
         self.counts = counts
 
-    def add_labels(self, labels: list[Hashable]) -> None:
+    def add_labels(self, labels: list[Hashable], paths: Ints | None = None) -> None:
         """Add new labels; the trellis grows until each can have a path.
 
         Old labels keep their paths and the weights of their edges. If the trellis cannot grow,
-        neither does the model.
+        neither does the model. If labels share paths, the trellis does not grow, and `paths` of
+        shape (n_trellises, n_labels) are those of the new labels.
         """
         assert self.trainable is not None
+        if self.label_weights is not None:
+            self.label_weights = self.label_weights.add_labels(len(labels))
+        if paths is not None:
+            books = zip(self.codebooks, paths, strict=True)
+            self.codebooks = [book.extend(new) for book, new in books]  # type: ignore[union-attr]
+            self.labels.extend(labels)
+            return
         trellis, growth = self.trellis, []
         while trellis.n_classes < len(self.labels) + len(labels):
             trellis, edge_map = trellis.grow()
@@ -170,7 +192,10 @@ class FittedModel:
         if self.feature_map is not None and used is not None:
             before = self.feature_map.n_columns
             self.feature_map = self.feature_map.extend(used)
-            self.trainable.add_features(self.feature_map.n_columns - before)
+            n_new = self.feature_map.n_columns - before
+            self.trainable.add_features(n_new)
+            if self.label_weights is not None:
+                self.label_weights = self.label_weights.add_features(n_new)
 
     # Predicting
 
@@ -188,11 +213,17 @@ class FittedModel:
         self, X: Any, k: int, n_jobs: int | None, weights: AnyWeights | None = None
     ) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, reranked."""
-        return self._search(k, n_jobs, self.embedding, weights)(X, n_jobs)
+        return self._search(k, n_jobs, self.rerankers, weights)(X, n_jobs)
 
-    def candidates(self, X: Any, k: int, n_jobs: int | None) -> tuple[Ints, Floats]:
+    def candidates(
+        self, X: Any, k: int, n_jobs: int | None, weights: AnyWeights | None = None
+    ) -> tuple[Ints, Floats]:
         """Return the ids and scores of the trellises' k best labels, not reranked."""
-        return self._search(k, n_jobs, None)(X, n_jobs)
+        return self.searcher(k, n_jobs, weights)(X, n_jobs)
+
+    def searcher(self, k: int, n_jobs: int | None, weights: AnyWeights | None = None) -> TopK:
+        """Return the search for the trellises' k best labels, to use for several batches."""
+        return self._search(k, n_jobs, [], weights)
 
     def above(self, X: Any, threshold: float, n_jobs: int | None) -> tuple[Ints, Ints]:
         """Return the number of labels per row whose score reaches a threshold, and their ids."""
@@ -214,7 +245,7 @@ class FittedModel:
         weights = self.weights if self.frozen is not None else self.weights.copy()
         books = [copy(book) for book in self.codebooks]
         decoder = replace(self.decoder(), codebooks=books)
-        topk = TopK(weights, decoder, self.embedding, k)
+        topk = TopK(weights, decoder, self.rerankers, k)
         return Predictor(self.labels.array, topk, self.feature_map)
 
     def precision(
@@ -227,7 +258,11 @@ class FittedModel:
     # Scores and probabilities of all labels
 
     def all_scores(self, X: Any, n_jobs: int | None, reranked: bool = True) -> Floats:
-        """Return the scores of all labels, shape (n_rows, n_labels)."""
+        """Return the scores of all labels, shape (n_rows, n_labels).
+
+        Label weights are trained to rerank candidates. Other labels score at most as high as the
+        lowest of these, so that the best label is the one that is predicted.
+        """
         decoder, embedding = self.decoder(n_jobs), self.embedding if reranked else None
         features = None if embedding is None else embedding.engine_features(X)
         scores = np.empty((X.shape[0], len(self.labels)), np.float32)
@@ -236,15 +271,28 @@ class FittedModel:
             if embedding is not None and features is not None:
                 vectors = embedding.row_vectors(features, rows.start, len(h), n_jobs)
                 scores[rows] += embedding.all_scores(vectors)
+        if reranked and self.label_weights is not None:
+            ids = np.tile(np.arange(len(self.labels)), (len(scores), 1))
+            self.label_weights.rerank(X, ids, scores, n_jobs)
+            by_label = np.empty_like(scores)
+            np.put_along_axis(by_label, ids, scores, axis=1)
+            candidates, _ = self.candidates(X, self.label_weights.n_candidates, n_jobs)
+            theirs = np.take_along_axis(by_label, candidates, axis=1)
+            scores = np.minimum(by_label, theirs.min(axis=1, keepdims=True))
+            np.put_along_axis(scores, candidates, theirs, axis=1)
         return scores
 
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
         n_trellises = len(self.codebooks)
         if self.loss.independent_edges and self.multilabel:
+            if self.label_weights is not None:
+                return np.exp(np.minimum(self.all_scores(X, n_jobs), 0))
             scores = self.all_scores(X, n_jobs, reranked=False)
             return np.exp(np.minimum(scores / n_trellises, 0))
-        if self.embedding is not None:  # all parts are log-probabilities up to a constant
+        if self.label_weights is not None:
+            scores = self.all_scores(X, n_jobs)
+        elif self.embedding is not None:  # all parts are log-probabilities up to a constant
             scores = self.all_scores(X, n_jobs)
             scores /= n_trellises + self.embedding.weight
         elif self.loss.normalized:
@@ -259,7 +307,15 @@ class FittedModel:
         return probabilities
 
     def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
-        """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row."""
+        """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row.
+
+        If labels share paths, the trellises cannot tell them apart, and all labels are scored.
+        """
+        if self.shares_paths:
+            columns = ids.reshape(len(ids), -1)
+            with np.errstate(divide="ignore"):
+                chosen = np.take_along_axis(self.proba(X, n_jobs), columns, axis=1)
+                return np.log(chosen).reshape(ids.shape)
         decoder, columns = self.decoder(n_jobs), ids.reshape(len(ids), -1)
         found = np.empty(columns.shape, np.float32)
         for rows, h in self.edge_scores(X, n_jobs):
@@ -268,9 +324,14 @@ class FittedModel:
         return found.reshape(ids.shape)
 
     def proba_of(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
-        """Return the probabilities of the labels `ids` of every row, an array like `ids`."""
+        """Return the probabilities of the labels `ids` of every row, an array like `ids`.
+
+        If labels are many, those that are no candidates have probability 0.
+        """
         n_labels = len(self.labels)
-        if self.embedding is None and self.loss.normalized and n_labels > _MANY_LABELS:
+        if self.label_weights is not None and n_labels > _MANY_LABELS:
+            return self._proba_of_candidates(X, ids, n_jobs)
+        if not self.rerankers and self.loss.normalized and n_labels > _MANY_LABELS:
             return np.exp(self.log_proba(X, ids, n_jobs))
         found = np.empty(ids.shape, np.float32)
         step = max(1, _MAX_CELLS // n_labels)
@@ -279,12 +340,28 @@ class FittedModel:
             found[some] = np.take_along_axis(self.proba(X[some], n_jobs), ids[some], axis=1)
         return found
 
+    def _proba_of_candidates(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
+        assert self.label_weights is not None
+        found, scores = self.topk(X, self.label_weights.n_candidates, n_jobs)
+        if self.loss.independent_edges and self.multilabel:
+            scores = np.exp(np.minimum(scores, 0))
+        else:
+            scores = np.exp(scores - scores[:, :1])
+            scores /= scores.sum(axis=1, keepdims=True)
+        order = np.argsort(found, axis=1)
+        probabilities = np.zeros(ids.shape, np.float32)
+        for row, wanted in enumerate(ids):
+            place = np.searchsorted(found[row], wanted, sorter=order[row])
+            place = order[row][np.minimum(place, found.shape[1] - 1)]
+            probabilities[row] = np.where(found[row, place] == wanted, scores[row, place], 0)
+        return probabilities
+
     def _search(
         self,
         k: int,
         n_jobs: int | None,
-        embedding: Embedding | None,
+        rerankers: Sequence[Reranker],
         weights: AnyWeights | None = None,
     ) -> TopK:
         weights = self.weights if weights is None else weights
-        return TopK(weights, self.decoder(n_jobs), embedding, k)
+        return TopK(weights, self.decoder(n_jobs), rerankers, k)

@@ -72,7 +72,7 @@ class Predictor:
         if complete is None:  # unsorted or duplicate features
             indptr, indices, values = self._sorted(indptr, indices, values)
             complete = engine.predict_csr(indptr, indices, values, ids, scores)
-        if not complete or self._topk.embedding is not None:
+        if not complete or self._topk.rerankers:
             ends = np.array([0, len(indices)], indices.dtype) if indptr is None else indptr
             X = SparseRows(values, indices, ends, (len(ends) - 1, self._n_features))
             self._topk.complete(X, ids.reshape(-1, n), scores.reshape(-1, n), None)

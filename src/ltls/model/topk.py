@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,22 @@ from ..core.arrays import threads
 from ..features.rows import engine_features
 from ..linear.weights import AnyWeights
 from .decoder import Decoder
-from .embedding import MIN_CANDIDATES, Embedding
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 ROWS_PER_CALL = 4096  # of the engine: Ctrl-C is handled between calls
+
+
+class Reranker(Protocol):
+    """A part of a model that changes the scores of candidates."""
+
+    @property
+    def n_candidates(self) -> int:
+        """How many candidates it needs, at least."""
+
+    def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+        """Change the scores of the candidates of every row and sort them, in place."""
 
 
 class TopK:
@@ -26,18 +37,18 @@ class TopK:
     ----------
     weights : Weights or PrunedWeights
     decoder : Decoder
-    embedding : Embedding or None
-        The reranker.
+    rerankers : sequence of Reranker
+        Applied one after the other.
     k : int
         Capped at the number of labels.
     """
 
     def __init__(
-        self, weights: AnyWeights, decoder: Decoder, embedding: Embedding | None, k: int
+        self, weights: AnyWeights, decoder: Decoder, rerankers: Sequence[Reranker], k: int
     ) -> None:
-        self.weights, self.decoder, self.embedding = weights, decoder, embedding
+        self.weights, self.decoder, self.rerankers = weights, decoder, rerankers
         self.k = min(k, decoder.n_labels)
-        wanted = k if embedding is None else max(k, MIN_CANDIDATES)
+        wanted = max(k, *(each.n_candidates for each in rerankers), 0)
         self.n_candidates = min(wanted, decoder.n_labels)
         self.engine = decoder.predictor(weights, self.n_candidates)
 
@@ -51,7 +62,7 @@ class TopK:
                 some = slice(first, first + ROWS_PER_CALL)
                 self.engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
         self.complete(X, ids, scores, n_jobs)
-        if self.embedding is not None:
+        if self.k < self.n_candidates:
             ids, scores = (np.ascontiguousarray(each[:, : self.k]) for each in (ids, scores))
         return ids, scores
 
@@ -60,12 +71,8 @@ class TopK:
         lacking = np.flatnonzero(ids[:, -1] < 0)
         if len(lacking):
             self._widen(X, lacking, ids, scores, n_jobs)
-        if self.embedding is not None:
-            features = self.embedding.engine_features(X)
-            for first in range(0, len(ids), ROWS_PER_CALL):
-                some = slice(first, first + ROWS_PER_CALL)
-                vectors = self.embedding.row_vectors(features, first, len(ids[some]), n_jobs)
-                self.embedding.rerank(vectors, ids[some], scores[some], n_jobs)
+        for reranker in self.rerankers:
+            reranker.rerank(X, ids, scores, n_jobs)
 
     def _widen(self, X: Any, lacking: Ints, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         rest = X if len(lacking) == len(ids) else X[lacking]

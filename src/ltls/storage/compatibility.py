@@ -10,4 +10,7 @@ _RENAMED_PARAMETERS = {"rescore": "embedding_dim"}
 
 def current_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return an estimator's parameters under their present names."""
-    return {_RENAMED_PARAMETERS.get(name, name): value for name, value in parameters.items()}
+    current = {_RENAMED_PARAMETERS.get(name, name): value for name, value in parameters.items()}
+    if current.get("embedding_dim") == "auto":  # before there were label weights
+        current["embedding_dim"] = 0
+    return current

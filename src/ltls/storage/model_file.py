@@ -3,16 +3,23 @@
 Beside a JSON description of the model, a file (see `ltls.storage.tensor_file`) has these tensors:
 
     weights      (features, edges of all trellises) float32, float16 or int8, padded as in memory
-    weights.…    instead of it, of a pruned model: row_ptr (features + 1,) int64, and columns uint16
-                 and values int8 of the weights that are kept
+    weights.…    instead of it, of a pruned model: counts (features,), how many weights of a feature
+                 are kept, and the columns (uint8 or uint16) and values (int8) of these
     scales       (features,) float32, for int8
-    paths.0 …    (labels,) int64, for each table codebook
-    embedding.…  the reranker, if there is one: features, their scales, and labels
+    paths.0 …    (labels,), for each codebook that is a table or has buckets
+    embedding.…  a reranker: vectors of features, their scales, and vectors of labels
+    label_weights.…  a reranker: counts (features,), how many labels have a weight for a feature,
+                 these labels (uint16 or uint32), values (int8) and scales (features,)
     labels       numbers, or for other labels their UTF-8 text as JSON
-    counts       (labels,) int64, training rows per label
+    counts       (labels,), training rows per label
     features     (features − 1,) int64, the features that have weights, if few of all have; the
                  last row of the weights, before that of the intercept, is for all others
     text.…       of a model that takes strings: its vectorizer, see `ltls.features.vectorizer`
+
+Integers that are not described otherwise have the smallest type that holds them all. Parts that
+came after version 3 are sections: ``description["sections"]`` has the version of each, and whether
+a model can be used without it. A reader skips sections that it does not know if it can, and tensors
+in any case.
 
 All tensors but the weights are read, and so verified, whenever a model is loaded; ``verify=True``
 verifies those too.
@@ -20,6 +27,7 @@ verifies those too.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +40,9 @@ from ..features.mapping import FeatureMap
 from ..linear.weights import AnyWeights, PrunedWeights, Weights, padded
 from ..model.embedding import Embedding
 from ..model.fitted import FittedModel
+from ..model.label_weights import LabelWeights
 from ..model.labels import Labels
-from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
+from ..structure.codebook import BucketCodebook, Codebook, RandomCodebook, TableCodebook
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .compatibility import current_parameters
@@ -41,12 +50,19 @@ from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_report
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
 # Version 2 added rows of unit length, the embedding, and models that take strings; version 3 pruned
-# weights and weights for some of the features. A file has the oldest version that can read it.
-MODEL = Kind("model file", "ltls", version=3)
+# weights and weights for some of the features; version 4 smaller integers, buckets and sections. A
+# file has the oldest version that can read it.
+MODEL = Kind("model file", "ltls", version=4)
 _DENSE_VERSION = 2
-_PRUNED = ("row_ptr", "columns", "values")
+# The sections that this version reads, each with the highest version of it.
+_SECTIONS = {"label_weights": 1}
 # Verified only on request.
-_MAPPED = ("weights", "embedding.features", *(f"weights.{name}" for name in _PRUNED))
+_MAPPED = (
+    "weights",
+    "embedding.features",
+    *(f"weights.{name}" for name in ("row_ptr", "columns", "values")),
+    *(f"label_weights.{name}" for name in ("labels", "values")),
+)
 # Attributes of a model by their names in the file.
 _STATE = {
     "l1": "l1",
@@ -84,15 +100,32 @@ class SavedModel:
 
 def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> None:
     """Write a model with its weights as `dtype`; the file appears complete or not at all."""
+    write(path, MODEL, *_encode(saved, dtype))
+
+
+def file_bytes(saved: SavedModel, dtype: str) -> int:
+    """Return how large the file of a model will be, at most."""
+    description, tensors, _ = _encode(saved, dtype)
+    header = 2 * len(json.dumps(description)) + 1024 + 512 * len(tensors)
+    return header + sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _encode(
+    saved: SavedModel, dtype: str
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]], int]:
+    """Return the description of a model, its tensors, and the version of its file."""
     model = saved.model
     weights = model.weights
     if dtype != "int8" and model.trainable is not None:  # all weights, pruned or not
         weights = model.trainable.for_prediction(model.l1)
     weights = weights.astype(dtype)
-    codebooks, tensors = encode_codebooks(model.codebooks)
-    pruned = isinstance(weights, PrunedWeights)
-    if pruned:
-        tensors |= {f"weights.{name}": getattr(weights, name) for name in _PRUNED}
+    new = isinstance(weights, PrunedWeights) or model.feature_map is not None
+    new = new or model.label_weights is not None or model.shares_paths
+    codebooks, tensors = encode_codebooks(model.codebooks, small=new)
+    if isinstance(weights, PrunedWeights):
+        tensors["weights.counts"] = _smallest(np.diff(weights.row_ptr))
+        tensors["weights.columns"] = _smallest(weights.columns)
+        tensors["weights.values"] = weights.values
     else:
         tensors["weights"] = weights.values
     if weights.scales is not None:
@@ -104,9 +137,9 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
         if embedding.features.scales is not None:
             tensors["embedding.scales"] = embedding.features.scales
     if model.counts is not None:
-        tensors["counts"] = model.counts
+        tensors["counts"] = _smallest(model.counts) if new else model.counts
     if model.feature_map is not None:
-        tensors["features"] = model.feature_map.used
+        tensors["features"] = _smallest(model.feature_map.used)
     kind, tensors["labels"] = encode_labels(model.labels.values)
     state = {name: getattr(model, attribute) for name, attribute in _STATE.items()}
     description = {
@@ -122,11 +155,29 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
         "feature_names": saved.feature_names,
         "parameters": encode_parameters(saved.parameters),
     }
+    if new:
+        description["sections"] = {}
+    if model.label_weights is not None:
+        part = model.label_weights
+        section = {"version": 1, "required": True, "weight": part.weight}
+        description["sections"]["label_weights"] = section | {"n_candidates": part.n_candidates}
+        tensors["label_weights.counts"] = _smallest(np.diff(part.row_ptr))
+        for name in ("labels", "values", "scales"):
+            tensors[f"label_weights.{name}"] = getattr(part, name)
     if saved.text is not None:
         description["text"], parts = saved.text
         tensors.update({f"text.{name}": tensor for name, tensor in parts.items()})
-    new = pruned or model.feature_map is not None
-    write(path, MODEL, description, tensors, MODEL.version if new else _DENSE_VERSION)
+    return description, tensors, MODEL.version if new else _DENSE_VERSION
+
+
+def _smallest(integers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return integers that are not negative in the smallest type that holds them."""
+    return integers.astype(np.min_scalar_type(int(integers.max(initial=0))))
+
+
+def _row_ptr(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    row_ptr: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    return row_ptr
 
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
@@ -135,6 +186,7 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
     file.verify([name for name in file.tensors if verify or name not in _MAPPED])
     with damage_reported(file.path):
         description = file.description
+        _check_sections(file)
         parameters = current_parameters(decode_parameters(description["parameters"]))
         model = _decode_model(description, file, mmap)
         text = None
@@ -143,6 +195,17 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
             parts = {name.removeprefix("text."): file.tensor(name) for name in names}
             text = description["text"], parts
         return SavedModel(model, parameters, description["feature_names"], text)
+
+
+def _check_sections(file: TensorFile) -> None:
+    """Raise an error if a model cannot be used without a section that is not known here."""
+    for name, section in file.description.get("sections", {}).items():
+        if section["version"] > _SECTIONS.get(name, 0) and section["required"]:
+            raise ModelFileError(
+                f"{file.path} has a section {name!r} of version {section['version']}, written by "
+                f"ltls {file.metadata.get('ltls_version')}, which this version does not read: "
+                "upgrade ltls"
+            )
 
 
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
@@ -183,6 +246,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "loss": model["state"]["loss"],
             "multilabel": model["state"]["multilabel"],
             "embedding_dim": (model.get("embedding") or {"rank": 0})["rank"],
+            "label_weights": _n_label_weights(file),
             "codebook": model["codebooks"][0]["kind"],
             "dtype": np.dtype(DTYPES[kept["dtype"]]).name,
             "density": round(kept["shape"][0] / max(n_weights, 1), 4) if pruned else 1.0,
@@ -194,16 +258,27 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
         }
 
 
+def _n_label_weights(file: TensorFile) -> int:
+    name = "label_weights.values"
+    return int(file.tensors[name]["shape"][0]) if name in file.tensors else 0
+
+
 def encode_codebooks(
-    codebooks: list[Codebook],
+    codebooks: list[Codebook], small: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, npt.NDArray[Any]]]:
-    """Return descriptions of codebooks, and the tables of those that have one."""
+    """Return descriptions of codebooks, and the tables of those that have one.
+
+    With `small`, the tables of buckets have the smallest type of integers.
+    """
     described: list[dict[str, Any]] = []
     tables: dict[str, npt.NDArray[Any]] = {}
     for number, book in enumerate(codebooks):
         if isinstance(book, TableCodebook):
             described.append({"kind": "table", "paths": f"paths.{number}"})
             tables[f"paths.{number}"] = book.paths
+        elif isinstance(book, BucketCodebook):
+            described.append({"kind": "buckets", "paths": f"paths.{number}"})
+            tables[f"paths.{number}"] = _smallest(book.paths) if small else book.paths
         else:
             grown_from = list(book.grown_from)
             described.append({"kind": "random", "seed": book.seed, "grown_from": grown_from})
@@ -214,12 +289,14 @@ def decode_codebooks(
     described: list[dict[str, Any]], n_paths: int, file: TensorFile
 ) -> list[Codebook]:
     """Return the codebooks that a file describes."""
-    return [
-        TableCodebook(n_paths, file.tensor(book["paths"]))
-        if book["kind"] == "table"
-        else RandomCodebook(n_paths, book["seed"], grown_from=book["grown_from"])
-        for book in described
-    ]
+    return [_decode_codebook(book, n_paths, file) for book in described]
+
+
+def _decode_codebook(book: dict[str, Any], n_paths: int, file: TensorFile) -> Codebook:
+    if book["kind"] == "random":
+        return RandomCodebook(n_paths, book["seed"], grown_from=book["grown_from"])
+    paths = file.tensor(book["paths"]).astype(np.int64)
+    return (TableCodebook if book["kind"] == "table" else BucketCodebook)(n_paths, paths)
 
 
 def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> FittedModel:
@@ -235,14 +312,16 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
     if description.get("embedding"):
         model.embedding = _decode_embedding(description, file, mmap)
     if "features" in file.tensors:
-        used = np.array(file.tensor("features"))
+        used = file.tensor("features").astype(np.int64)
         model.feature_map = FeatureMap(description["n_features"], used)
         if model.feature_map.n_columns != weights.n_features:
             raise ModelFileError(f"{len(used)} features have {weights.n_features} rows of weights")
         if len(used) and not 0 <= used.min() <= used.max() < description["n_features"]:
             raise ModelFileError("the features that have weights are out of range")
     if "counts" in file.tensors:
-        model.counts = np.array(file.tensor("counts"))
+        model.counts = file.tensor("counts").astype(np.int64)
+    if "label_weights" in description.get("sections", {}):
+        model.label_weights = _decode_label_weights(description, file, mmap, model)
     return model
 
 
@@ -261,9 +340,13 @@ def _decode_weights(
         weights = Weights(tensor("weights"), scales, *shape)
         n_rows, stride = weights.values.shape
     else:
-        row_ptr, columns, values = (tensor(f"weights.{name}") for name in _PRUNED)
+        if "weights.counts" in file.tensors:
+            row_ptr = _row_ptr(file.tensor("weights.counts"))
+        else:  # before version 4
+            row_ptr = tensor("weights.row_ptr")
+        columns = tensor("weights.columns").astype(np.uint16, copy=False)
         scales = np.array(file.tensor("scales"))
-        weights = PrunedWeights(row_ptr, columns, values, scales, *shape)
+        weights = PrunedWeights(row_ptr, columns, tensor("weights.values"), scales, *shape)
         stride, n_rows = weights.stride, len(scales)
     if not n_trellises or stride != n_trellises * padded(n_edges) or n_rows < weights.intercept:
         raise ModelFileError(
@@ -271,6 +354,32 @@ def _decode_weights(
             "edges"
         )
     weights.engine  # noqa: B018 - checks the arrays against each other
+    return weights
+
+
+def _decode_label_weights(
+    description: dict[str, Any], file: TensorFile, mmap: bool, model: FittedModel
+) -> LabelWeights:
+    section = description["sections"]["label_weights"]
+    labels, values = (
+        file.tensor(name) if mmap else np.array(file.tensor(name))
+        for name in ("label_weights.labels", "label_weights.values")
+    )
+    weights = LabelWeights(
+        _row_ptr(file.tensor("label_weights.counts")),
+        labels,
+        values,
+        np.array(file.tensor("label_weights.scales")),
+        len(model.labels),
+        model.weights.unit_length,
+        section["weight"],
+        section["n_candidates"],
+    )
+    if weights.engine.n_rows != model.weights.n_features + 1:
+        raise ModelFileError(
+            f"{weights.engine.n_rows} rows of label weights do not fit "
+            f"{model.weights.n_features} features"
+        )
     return weights
 
 

@@ -28,6 +28,8 @@ DTYPES: dict[str, npt.DTypeLike] = {
     "F16": np.float16,
     "I64": np.int64,
     "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
     "U16": np.uint16,
     "U8": np.uint8,
 }

@@ -21,7 +21,7 @@ _LARGEST_TABLE = 1 << 18
 class _Codebook:
     """Lookups of scalars and arrays of any shape, in both directions."""
 
-    _engine: _engine.RandomCodebook | _engine.TableCodebook
+    _engine: _engine.RandomCodebook | _engine.TableCodebook | _engine.BucketCodebook
 
     @property
     def engine(self) -> Any:
@@ -274,6 +274,68 @@ class TableCodebook(_Codebook):
         self.__init__(**state)  # type: ignore[misc]
 
 
+class BucketCodebook(_Codebook):
+    """Buckets of labels: several labels share a path, and other weights tell them apart.
+
+    Parameters
+    ----------
+    n_paths : int
+        The number of paths.
+    paths : sequence of int
+        The path of every label 0 … len(paths) − 1.
+
+    Examples
+    --------
+    >>> from ltls.structure.codebook import BucketCodebook
+    >>> book = BucketCodebook(2, [0, 1, 0])
+    >>> book.path_of([0, 2]).tolist()
+    [0, 0]
+    >>> book.label_of(0)  # the first of them
+    0
+    """
+
+    _engine: _engine.BucketCodebook
+
+    def __init__(self, n_paths: int, paths: npt.ArrayLike) -> None:
+        self._engine = _engine.BucketCodebook(
+            as_integer("n_paths", n_paths, at_least=1, at_most=2**62),
+            as_int64("paths", paths, ndim=1),
+        )
+
+    @property
+    def paths(self) -> npt.NDArray[np.int64]:
+        """A copy of the path of every label."""
+        paths: npt.NDArray[np.int64] = self.path_of(np.arange(self.n_labels))
+        return paths
+
+    def extend(self, paths: npt.ArrayLike) -> BucketCodebook:
+        """Return a codebook with more labels, which have these paths.
+
+        Examples
+        --------
+        >>> from ltls.structure.codebook import BucketCodebook
+        >>> BucketCodebook(2, [0, 1]).extend([1])
+        BucketCodebook(n_labels=3, n_paths=2)
+        """
+        return BucketCodebook(self.n_paths, np.concatenate([self.paths, paths]))
+
+    def __repr__(self) -> str:
+        return f"BucketCodebook(n_labels={self.n_labels}, n_paths={self.n_paths})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BucketCodebook):
+            return NotImplemented
+        return self.n_paths == other.n_paths and np.array_equal(self.paths, other.paths)
+
+    __hash__ = None  # type: ignore[assignment]  # as of TableCodebook
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"n_paths": self.n_paths, "paths": self.paths}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
 def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any:
     """Apply an engine lookup, which maps flat int64 arrays, to values of any shape."""
     array = as_int64(name, values)
@@ -284,7 +346,7 @@ def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any
     return result.reshape(array.shape) if array.ndim else int(result[0])
 
 
-Codebook: TypeAlias = RandomCodebook | TableCodebook
+Codebook: TypeAlias = RandomCodebook | TableCodebook | BucketCodebook
 
 
 def make_codebook(assignment: Assignment, n_paths: int) -> Codebook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from copy import deepcopy
 from typing import Any, TypeAlias
 
@@ -16,7 +17,8 @@ from ..linear.trainable import TrainableWeights
 from ..linear.weights import padded
 from ..model.fitted import FittedModel
 from ..model.labels import Labels, Targets
-from ..structure.codebook import copy_codebooks, make_codebook
+from ..structure.buckets import similar_buckets
+from ..structure.codebook import BucketCodebook, Codebook, copy_codebooks, make_codebook
 from ..structure.losses import resolve_loss
 from ..structure.policies import LabelStats
 from ..structure.trellis import Trellis
@@ -44,7 +46,12 @@ def new_model(
 
     `min_paths` is the minimum number of paths, to leave free ones for new labels.
     """
-    if config.policy is not None:
+    codebooks: list[Codebook]
+    if plan.bucket_size > 1:
+        trellis = Trellis(-(-len(labels) // plan.bucket_size), plan.width)
+        several = range(plan.n_trellises)
+        codebooks = [_random_buckets(trellis, stats, rng, config.n_jobs) for _ in several]
+    elif config.policy is not None:
         trellis = Trellis(max(len(labels), min_paths), plan.width)
         assignments = config.policy.initial(trellis, plan.n_trellises, stats, rng)
         codebooks = [make_codebook(each, trellis.n_classes) for each in assignments]
@@ -57,6 +64,44 @@ def new_model(
     model.feature_map = feature_map
     model.trainable = _new_weights(config, model, n_features, config.use_unit_length(sparse))
     return model
+
+
+def _random_buckets(
+    trellis: Trellis, stats: LabelStats, rng: Any, n_jobs: int | None
+) -> BucketCodebook:
+    """Return buckets of similar labels on random paths."""
+    buckets = similar_buckets(stats.vectors, trellis.n_classes, rng, n_jobs)
+    return BucketCodebook(trellis.n_classes, rng.permutation(trellis.n_classes)[buckets])
+
+
+def paths_of_new_labels(
+    model: FittedModel, labels: list[Hashable], X: Any, targets: Targets
+) -> Ints:
+    """Return paths for new labels of a model whose labels share paths.
+
+    A label joins the bucket that its rows score highest in each trellis; one without rows joins a
+    small one. Returns an array of shape (n_trellises, n_labels).
+    """
+    row_of = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
+    column = Labels(labels).ids(targets)
+    new = column >= 0
+    shape = (len(labels), targets.n_rows)
+    indicator = csr_array((np.ones(new.sum(), np.float32), (column[new], row_of[new])), shape=shape)
+    rows = np.unique(row_of[new])
+    n_trellises, n_edges = len(model.codebooks), model.trellis.n_edges
+    sums = np.zeros((len(labels), n_trellises * n_edges), np.float32)
+    for part, h in model.edge_scores(model.compact(X[rows]), None):
+        sums += indicator[:, rows[part]] @ model.weights.without_padding(h)
+    with_rows = np.asarray(indicator.sum(axis=1)).ravel() > 0
+    paths = np.empty((n_trellises, len(labels)), np.int64)
+    for r, book in enumerate(model.codebooks):
+        block = np.ascontiguousarray(sums[:, r * n_edges : (r + 1) * n_edges])
+        paths[r] = model.trellis.viterbi(model.decoder().decode_scores(block))[0]
+        sizes = np.bincount(book.path_of(np.arange(book.n_labels)), minlength=book.n_paths)
+        for label in np.flatnonzero(~with_rows):
+            paths[r, label] = sizes.argmin()
+            sizes[paths[r, label]] += 1
+    return paths
 
 
 def label_vectors(X: Any, indptr: Ints, ids: Ints, n_labels: int) -> Any:

@@ -25,7 +25,9 @@ class TrainConfig:
 
     width: int | str = "auto"
     n_trellises: int | str = "auto"
-    embedding_dim: int | str = "auto"
+    bucket_size: int | str = "auto"
+    label_weights: bool | str = "auto"
+    embedding_dim: int = 0
     density: float | str = "auto"
     size_budget: str | int | None = None
     loss: str = "auto"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,11 +16,19 @@ from ..model.labels import Labels, Targets
 from ..structure.policies import LabelStats
 from .auto import DatasetSize, Plan, plan_for, plan_for_first_batch
 from .batches import InMemory, RowsToHoldOut
-from .build import check_same_kind, label_vectors, make_trainable, new_model, warm_started
+from .build import (
+    check_same_kind,
+    label_vectors,
+    make_trainable,
+    new_model,
+    paths_of_new_labels,
+    warm_started,
+)
 from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .embedding import EmbeddingTrainer
 from .examples import make_examples
+from .label_weights import choose_weight, train_label_weights, update_label_weights
 from .pruning import choose_density, prune
 from .state import TrainerState
 from .trainer import Trainer
@@ -48,6 +58,7 @@ def fit(
     plan = plan_for(config, DatasetSize.of(compact, len(labels)))
     if previous is not None:
         model = warm_started(previous, config, labels, targets, X.shape[1])
+        model.label_weights = None
         model.add_features(X)
         compact = model.compact(X)
     elif len(labels) < 2:
@@ -68,14 +79,17 @@ def fit(
     trainer = Trainer(model, config)
     trainer.fit(source, plan, state, checkpoint)
     _use_held_out_rows(trainer, source, plan)
-    if model.multilabel:
+    if plan.label_weights or model.shares_paths:
+        with trainer.guard():
+            _train_label_weights(trainer, source, plan)
+    if model.multilabel and model.threshold is None:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     state.completed = not trainer.guard.interrupted
     return model
 
 
 def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
-    """Train the embedding and choose the density, then train on the held-out rows too.
+    """Choose on the held-out rows what is not trained, then train the trellises on them too.
 
     They stay held out if they are for early stopping.
     """
@@ -88,7 +102,10 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
                 embedding = EmbeddingTrainer(model, plan.embedding_dim, source.rng, config.n_jobs)
                 embedding.fit(source)
             if density is None:
-                density = choose_density(model, batch, config.n_jobs)
+                density = choose_density(model, batch, plan.label_weights, config.n_jobs)
+            if plan.label_weights and model.multilabel and not plan.early_stopping:
+                with _pruned(model, density):
+                    _train_label_weights(trainer, source, plan)
             if not plan.early_stopping:
                 for _ in range(plan.epochs):
                     order = source.rng.permutation(source.held_out)
@@ -97,6 +114,36 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
                     embedding.run_epoch(source.examples, source.held_out)
     if density is not None and density < 1:
         prune(model, density)
+
+
+@contextmanager
+def _pruned(model: FittedModel, density: float) -> Iterator[None]:
+    """Prune a model for a while."""
+    if density < 1:
+        prune(model, density)
+    yield
+    model.frozen = None
+
+
+def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None:
+    """Train label weights, and for several labels per row choose threshold and weight.
+
+    On rows that it was trained on, a model is too sure of itself. So label weights are first
+    trained without the held-out rows, to choose on these; and once more on all rows, unless they
+    are for early stopping.
+    """
+    model, n_jobs = trainer.model, trainer.config.n_jobs
+    known = model.label_weights
+    if known is not None or not model.multilabel or not len(source.held_out):
+        weight = None if known is None else known.weight
+        model.label_weights = train_label_weights(model, source.examples, n_jobs, weight)
+        return
+    model.label_weights = train_label_weights(
+        model, source.examples, n_jobs, left_out=source.held_out
+    )
+    batch = source.examples, source.held_out
+    choose_weight(model, batch, n_jobs)
+    model.threshold = trainer.choose_threshold(batch)
 
 
 def partial_fit(
@@ -110,7 +157,8 @@ def partial_fit(
 ) -> FittedModel:
     """Make one pass over a batch, which may have new labels; None starts a new model.
 
-    The multi-label threshold is the mean of the batches' best ones.
+    The multi-label threshold is the mean of the batches' best ones; that of a model with label
+    weights stays, since it was chosen on rows that they had not seen.
     """
     if model is None:
         labels = Labels(classes)
@@ -121,7 +169,9 @@ def partial_fit(
     else:
         check_same_kind(model, targets)
         make_trainable(model, config)
-        model.add_labels(model.labels.unseen(targets, classes))
+        new = model.labels.unseen(targets, classes)
+        paths = paths_of_new_labels(model, new, X, targets) if model.shares_paths else None
+        model.add_labels(new, paths)
         model.add_features(X)
         X = model.compact(X)
     examples = _examples(model, config, X, targets, sample_weight)
@@ -131,9 +181,11 @@ def partial_fit(
     loss = [0.0]
     with trainer.guard():
         trainer.run_epoch([(examples, order)], loss)
+        if model.label_weights is not None:
+            update_label_weights(model, examples, config.n_jobs)
     model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
     model.n_epochs += 1
-    if model.multilabel:
+    if model.multilabel and model.label_weights is None:
         best = trainer.choose_threshold((examples, rows))
         before = best if model.threshold is None else model.threshold
         model.threshold = before + (best - before) / model.n_epochs
@@ -152,7 +204,8 @@ def _new_model(
 ) -> FittedModel:
     ids = labels.ids(targets)
     vectors = None
-    if config.policy is not None and config.policy.needs_sample:
+    policy = config.policy
+    if plan.bucket_size > 1 or (policy is not None and policy.needs_sample):
         vectors = label_vectors(X, targets.indptr, ids, len(labels))
     stats = LabelStats(len(labels), np.bincount(ids, minlength=len(labels)), vectors)
     return new_model(

@@ -15,7 +15,8 @@ from .build import label_vectors
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-_SAMPLE_PER_LABEL = 16  # rows of a label from which its vector is computed
+ROWS_FOR_VECTORS = 16  # rows of a label from which its vector is computed
+ROWS_FOR_WEIGHTS = 64  # rows of a label that its weights are trained on
 _SAMPLE_VALUES = 1 << 25  # non-zeros of all sampled rows together
 
 
@@ -24,11 +25,12 @@ class DatasetStats:
 
     Parameters
     ----------
-    needs_sample : bool
-        Keep the first rows of every label, for codebook policies that need label vectors.
+    sample_per_label : int, default=0
+        How many of the first rows of every label to keep: for codebook policies that need label
+        vectors, for buckets, and to train label weights.
     """
 
-    def __init__(self, needs_sample: bool) -> None:
+    def __init__(self, sample_per_label: int = 0) -> None:
         self.n_rows = self.n_features = self.nnz = 0
         self.multilabel = False
         self.target_format = "single"
@@ -38,8 +40,9 @@ class DatasetStats:
         self._seen = Labels()  # in order of appearance
         self._counts: Ints = np.zeros(0, np.int64)
         self._rows_by_labels: Ints = np.zeros(1, np.int64)  # rows with 0, 1, 2, … labels
-        self._needs_sample = needs_sample
+        self._per_label = sample_per_label
         self._sample: list[Examples] = []
+        self.sample: Examples | None = None  # the rows that were kept, set by `labels`
         self._room = _SAMPLE_VALUES
 
     def add(self, X: Any, targets: Targets) -> None:
@@ -65,8 +68,8 @@ class DatasetStats:
         per_row = np.bincount(np.diff(targets.indptr))
         longest = max(len(per_row), len(self._rows_by_labels))
         self._rows_by_labels = _padded(self._rows_by_labels, longest) + _padded(per_row, longest)
-        if self._needs_sample and self._room > 0:
-            rows = _first_rows_of_labels(ids, targets.indptr, before)
+        if self._per_label and self._room > 0:
+            rows = _first_rows_of_labels(ids, targets.indptr, before, self._per_label)
             sample = Examples(X, targets.indptr, ids, None, True).take(rows)
             self._sample.append(sample)
             self._room -= int(getattr(sample.X, "nnz", sample.X.size))
@@ -82,9 +85,13 @@ class DatasetStats:
         order = self._seen.ids(self._targets(labels.values))
         vectors = None
         if self._sample:
-            rows = Examples.concatenate(self._sample)
-            ids = np.argsort(order)[rows.labels]
-            vectors = label_vectors(rows.X, rows.indptr, ids, len(labels))
+            self.sample = Examples.concatenate(self._sample)
+            self._sample = []
+            self.sample.labels = np.argsort(order)[self.sample.labels]
+            self.sample.multilabel = self.multilabel
+            vectors = label_vectors(
+                self.sample.X, self.sample.indptr, self.sample.labels, len(labels)
+            )
         return labels, LabelStats(len(labels), self._counts[order], vectors)
 
     def typical_labels(self) -> int:
@@ -101,13 +108,13 @@ def _padded(counts: Ints, length: int) -> Ints:
     return np.pad(counts, (0, length - len(counts)))
 
 
-def _first_rows_of_labels(ids: Ints, indptr: Ints, before: Ints) -> Ints:
+def _first_rows_of_labels(ids: Ints, indptr: Ints, before: Ints, limit: int) -> Ints:
     """Return the rows that are among the first few of a label, which occurred `before` times."""
     order = np.argsort(ids, kind="stable")
     starts = np.searchsorted(ids[order], np.arange(len(before)))
     times = np.empty(len(ids), np.int64)
     times[order] = np.arange(len(ids)) - starts[ids[order]]
-    early = before[ids] + times < _SAMPLE_PER_LABEL
+    early = before[ids] + times < limit
     row_of = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     rows: Ints = np.unique(row_of[early])
     return rows

@@ -16,9 +16,10 @@ from .build import new_model
 from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .examples import balanced_weights, make_examples
+from .label_weights import train_label_weights
 from .pruning import choose_density, prune
 from .state import TrainerState
-from .stats import DatasetStats
+from .stats import ROWS_FOR_VECTORS, ROWS_FOR_WEIGHTS, DatasetStats
 from .trainer import Trainer
 
 # Returns an iterator over all batches; the argument is True for the first pass.
@@ -31,7 +32,7 @@ def fit_stream(
     config: TrainConfig, batches: Batches, rng: Any, checkpoint: Checkpoint | None = None
 ) -> FittedModel:
     """Train a model: one pass that collects statistics, then all epochs."""
-    stats = DatasetStats(config.policy is not None and config.policy.needs_sample)
+    stats = DatasetStats(_sample_per_label(config))
     for X, targets in batches(True):
         stats.add(X, targets)
         if checkpoint is not None:
@@ -89,10 +90,22 @@ def fit_stream(
     trainer.fit(source, plan, state, checkpoint)
     density, validation = plan.density, source.validation_rows()
     if density is None and validation is not None:
-        density = choose_density(model, validation, config.n_jobs)
+        density = choose_density(model, validation, plan.label_weights, config.n_jobs)
     if density is not None and density < 1:
         prune(model, density)
+    if plan.label_weights and stats.sample is not None:
+        sample = replace(stats.sample, X=model.compact(stats.sample.X))
+        with trainer.guard():
+            model.label_weights = train_label_weights(model, sample, config.n_jobs)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     state.completed = not trainer.guard.interrupted
     return model
+
+
+def _sample_per_label(config: TrainConfig) -> int:
+    """Return how many rows of every label to keep in memory."""
+    if config.label_weights:
+        return ROWS_FOR_WEIGHTS
+    policy = config.policy
+    return ROWS_FOR_VECTORS if policy is not None and policy.needs_sample else 0

@@ -1,0 +1,229 @@
+// Bindings of label weights: training and reranking.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "bindings/bindings.hpp"
+#include "core/parallel.hpp"
+#include "kernels/kernels.hpp"
+
+using namespace nb::literals;
+
+namespace ltls {
+namespace {
+
+template <class T>
+using Numpy = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+// A NumPy array that owns the numbers of several vectors, one after the other.
+template <class T>
+Numpy<T> joined(const std::vector<LabelWeightLists>& parts,
+                std::vector<T> LabelWeightLists::* member) {
+    std::size_t count = 0;
+    for (const LabelWeightLists& part : parts) count += (part.*member).size();
+    T* const data = new T[count];
+    const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    T* out = data;
+    for (const LabelWeightLists& part : parts)
+        out = std::copy((part.*member).begin(), (part.*member).end(), out);
+    return Numpy<T>(data, {count}, owner);
+}
+
+// Labelled rows to train label weights on. A label is trained on its own rows and on those that
+// have it among their candidates.
+class LabelTask {
+  public:
+    LabelTask(const FeatureArrays& features, In<Index> label_ptr, In<Index> labels,
+              InMatrix<std::int32_t> candidates, std::optional<In<float>> example_weights,
+              Index n_labels)
+        : features_(features), example_weights_(example_weights), n_labels_(n_labels) {
+        const Index rows = features.view.n_rows;
+        check_size("label_ptr", label_ptr.size(), rows + 1);
+        check_size("candidates", candidates.shape(0), rows);
+        if (rows > Index{1} << 30) throw std::invalid_argument("X must have at most 2**30 rows");
+        check_range("label_ptr", label_ptr.data(), rows + 1, 0, size(labels.size()) + 1);
+        check_range("labels", labels.data(), size(labels.size()), 0, n_labels);
+        check_range("candidates", candidates.data(), size(candidates.size()), -1, n_labels);
+        if (example_weights) check_size("example_weights", example_weights->size(), rows);
+        nb::gil_scoped_release release;
+        list_rows(label_ptr.data(), labels.data(), candidates.data(), size(candidates.shape(1)));
+    }
+
+    // Trains labels first … last−1. Returns how many weights each has, their features and values.
+    std::tuple<Numpy<Index>, Numpy<std::int32_t>, Numpy<float>> run(
+        Index first, Index last, double cost, Index passes, double tolerance, float threshold,
+        std::optional<std::tuple<In<Index>, In<std::int32_t>, In<float>>> initial, int n_jobs) {
+        if (first < 0 || first > last || last > n_labels_)
+            throw std::invalid_argument("labels must be between 0 and " +
+                                        std::to_string(n_labels_));
+        LabelOptions options{cost, passes, tolerance, threshold, {}};
+        if (initial) options.initial = checked(*initial);
+        const LabelExamples examples{list_ptr_.data(), rows_.data(),
+                                     example_weights_ ? example_weights_->data() : nullptr};
+        constexpr Index block = 16;  // labels that a thread takes at a time
+        const Index n_blocks = (last - first + block - 1) / block;
+        std::vector<LabelWeightLists> parts(static_cast<std::size_t>(n_blocks));
+        const int threads = threads_for(n_jobs);
+        {
+            nb::gil_scoped_release release;
+            const std::unique_ptr<LabelTrainer> trainer(
+                kernels().label_trainer(features_.view, examples, options));
+            std::atomic<Index> next{0};
+            in_parallel(std::min<Index>(threads, n_blocks), threads, [&](Index, Index) {
+                for (Index i; (i = next++) < n_blocks;)
+                    trainer->run(first + i * block, std::min(last, first + (i + 1) * block),
+                                 parts[static_cast<std::size_t>(i)]);
+            });
+        }
+        return {joined(parts, &LabelWeightLists::counts),
+                joined(parts, &LabelWeightLists::features),
+                joined(parts, &LabelWeightLists::values)};
+    }
+
+    Index n_pairs() const { return list_ptr_.back(); }
+
+  private:
+    // Collects the rows of every label, by counting sort.
+    void list_rows(const Index* label_ptr, const Index* labels, const std::int32_t* candidates,
+                   Index n_candidates) {
+        const Index rows = features_.view.n_rows;
+        const auto each_pair = [&](auto&& use) {
+            for (Index row = 0; row < rows; ++row) {
+                if (example_weights_ && !(example_weights_->data()[row] > 0)) continue;
+                const Index* const begin = labels + label_ptr[row];
+                const Index* const end = labels + std::max(label_ptr[row], label_ptr[row + 1]);
+                for (const Index* label = begin; label < end; ++label)
+                    if (std::find(begin, label, *label) == label)
+                        use(*label, static_cast<std::int32_t>(row));
+                for (Index i = row * n_candidates; i < (row + 1) * n_candidates; ++i)
+                    if (candidates[i] >= 0 && std::find(begin, end, candidates[i]) == end)
+                        use(candidates[i], static_cast<std::int32_t>(-1 - row));
+            }
+        };
+        list_ptr_.assign(static_cast<std::size_t>(n_labels_) + 1, 0);
+        each_pair([&](Index label, std::int32_t) { ++list_ptr_[static_cast<std::size_t>(label) + 1]; });
+        for (std::size_t label = 0; label + 1 < list_ptr_.size(); ++label)
+            list_ptr_[label + 1] += list_ptr_[label];
+        rows_.resize(static_cast<std::size_t>(list_ptr_.back()));
+        std::vector<Index> next(list_ptr_);
+        each_pair([&](Index label, std::int32_t row) {
+            rows_[static_cast<std::size_t>(next[static_cast<std::size_t>(label)]++)] = row;
+        });
+    }
+
+    InitialLabelWeights checked(
+        const std::tuple<In<Index>, In<std::int32_t>, In<float>>& initial) const {
+        const auto& [ptr, features, values] = initial;
+        check_size("the pointers of initial", ptr.size(), n_labels_ + 1);
+        check_size("the values of initial", values.size(), size(features.size()));
+        for (Index label = 0; label < n_labels_; ++label)
+            if (ptr.data()[label] < 0 || ptr.data()[label] > ptr.data()[label + 1] ||
+                ptr.data()[label + 1] > size(values.size()))
+                throw std::invalid_argument("initial weights must be a CSR matrix");
+        check_range("the features of initial", features.data(), size(features.size()), 0,
+                    features_.view.n_features + features_.view.intercept);
+        return {ptr.data(), features.data(), values.data()};
+    }
+
+    const FeatureArrays features_;
+    const std::optional<In<float>> example_weights_;
+    const Index n_labels_;
+    std::vector<Index> list_ptr_;
+    std::vector<std::int32_t> rows_;
+};
+
+// Label weights for prediction that keep their arrays alive.
+class LabelWeightArrays {
+  public:
+    LabelWeightArrays(In<Index> row_ptr, AnyArray labels, In<std::int8_t> values, In<float> scales,
+                      Index n_labels)
+        : row_ptr_(row_ptr), labels_(labels), values_(values), scales_(scales) {
+        const bool wide = labels.dtype() == nb::dtype<std::uint32_t>();
+        if (labels.ndim() != 1 || (!wide && labels.dtype() != nb::dtype<std::uint16_t>()))
+            throw std::invalid_argument("labels must be a vector of uint16 or uint32");
+        if (row_ptr.size() < 1) throw std::invalid_argument("row_ptr must not be empty");
+        n_rows_ = size(row_ptr.size()) - 1;
+        const Index count = size(values.size());
+        check_size("labels", labels.size(), count);
+        check_size("scales", scales.size(), n_rows_);
+        check_at_least("n_labels", n_labels, 1);
+        const Index* const ptr = row_ptr.data();
+        for (Index row = 0; row < n_rows_; ++row)
+            if (ptr[row] < 0 || ptr[row] > ptr[row + 1] || ptr[row + 1] > count)
+                throw std::invalid_argument("row_ptr of row " + std::to_string(row) +
+                                            " points outside values");
+        if (wide)
+            check_labels(static_cast<const std::uint32_t*>(labels.data()), count, n_labels);
+        else
+            check_labels(static_cast<const std::uint16_t*>(labels.data()), count, n_labels);
+        view_ = {ptr, labels.data(), wide, values.data(), scales.data(), n_labels};
+    }
+
+    // Reranks the candidates of as many rows of x, from row `first` on, as `labels` has.
+    void rerank(const FeatureArrays& x, Index first, float weight, OutMatrix<Index> labels,
+                OutMatrix<float> scores, int n_jobs) const {
+        const Index rows = size(labels.shape(0)), count = size(labels.shape(1));
+        if (x.view.n_features + x.view.intercept != n_rows_)
+            throw std::invalid_argument("X must have " + std::to_string(n_rows_) +
+                                        " features with the intercept, got " +
+                                        std::to_string(x.view.n_features + x.view.intercept));
+        if (first < 0 || first + rows > x.view.n_rows)
+            throw std::invalid_argument("labels has more rows than X has from row " +
+                                        std::to_string(first));
+        check_size("scores", scores.size(), rows * count);
+        check_range("labels", labels.data(), rows * count, -1, view_.n_labels);
+        const int threads = threads_for(n_jobs);
+        const GilRelease release(rows * count * (x.view.longest_row + 1));
+        in_parallel(rows, threads, [&](Index begin, Index end) {
+            kernels().rerank_by_weights(x.view, view_, weight, first + begin, first + end, count,
+                                        labels.data() + begin * count,
+                                        scores.data() + begin * count);
+        });
+    }
+
+    Index n_rows() const { return n_rows_; }
+
+  private:
+    template <class Label>
+    void check_labels(const Label* labels, Index count, Index n_labels) const {
+        check_range("labels", labels, count, 0, n_labels);
+        for (Index row = 0; row < n_rows_; ++row)
+            for (Index i = row_ptr_.data()[row] + 1; i < row_ptr_.data()[row + 1]; ++i)
+                if (labels[i - 1] >= labels[i])
+                    throw std::invalid_argument("labels of row " + std::to_string(row) +
+                                                " must increase");
+    }
+
+    const In<Index> row_ptr_;
+    const AnyArray labels_;
+    const In<std::int8_t> values_;
+    const In<float> scales_;
+    Index n_rows_;
+    LabelWeights view_;
+};
+
+}  // namespace
+
+void bind_label_weights(nb::module_& module) {
+    nb::class_<LabelTask>(module, "LabelTask")
+        .def(nb::init<const FeatureArrays&, In<Index>, In<Index>, InMatrix<std::int32_t>,
+                      std::optional<In<float>>, Index>(),
+             "features"_a, "label_ptr"_a, "labels"_a, "candidates"_a, "example_weights"_a.none(),
+             nb::kw_only(), "n_labels"_a)
+        .def_prop_ro("n_pairs", &LabelTask::n_pairs)
+        .def("run", &LabelTask::run, "first"_a, "last"_a, nb::kw_only(), "cost"_a, "passes"_a,
+             "tolerance"_a, "threshold"_a, "initial"_a.none(), "n_jobs"_a);
+    nb::class_<LabelWeightArrays>(module, "LabelWeights")
+        .def(nb::init<In<Index>, AnyArray, In<std::int8_t>, In<float>, Index>(), "row_ptr"_a,
+             "labels"_a, "values"_a, "scales"_a, "n_labels"_a)
+        .def_prop_ro("n_rows", &LabelWeightArrays::n_rows)
+        .def("rerank", &LabelWeightArrays::rerank, "x"_a, "first"_a, "weight"_a, "labels"_a,
+             "scores"_a, "n_jobs"_a);
+}
+
+}  // namespace ltls
