@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -176,13 +177,18 @@ class Weights(_Weights):
 
     def magnitude_at(self, density: float) -> float:
         """Return the magnitude that a fraction `density` of the weights reaches, estimated."""
+        return self.magnitudes_at([density])[0]
+
+    def magnitudes_at(self, densities: Sequence[float]) -> list[float]:
+        """Return the magnitudes that some fractions of the weights reach, estimated."""
         every = max(1, self.values.size // _SAMPLED_WEIGHTS // self.stride)
         part = replace(
             self, values=self.values[::every], scales=_part(self.scales, slice(None, None, every))
         )
         magnitudes = np.abs(part.dense())
         smallest = float(np.finfo(np.float32).tiny)  # zeros are never kept
-        return max(float(np.quantile(magnitudes, 1 - density)), smallest)
+        found = np.quantile(magnitudes, 1 - np.array(densities))
+        return np.maximum(found, smallest).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
