@@ -24,10 +24,7 @@ NAMES = {
     "pecos": "PECOS",
     "linearsvc": "LinearSVC",
 }
-
-
 AT5 = {"p5": "P@5", "recall5": "recall@5"}
-NOT_RUN = ["not run", *["–"] * 5]
 
 
 # Tables
@@ -172,20 +169,21 @@ def set_table(name: str, of: Mapping[str, Result]) -> list[str]:
         result = of[method.name]
         cells = [number(summary(result)), difference(name, of, method.name)]
         cells += [number(summary(result, figure)) for figure in figures]
-        rows.append([title(method), *(cells if "runs" in result else NOT_RUN[:6])])
+        rows.append([title(method), *(cells if "runs" in result else ["not run", *["–"] * 5])])
     return table(heads, rows)
 
 
 def cost_table(of: Mapping[str, Result]) -> list[str]:
-    """Time and memory of every method on a set."""
+    """Time and memory of every method that ran on a set."""
     heads = ["method", "training [s]", "training memory [MB]", "prediction [µs/row]", "file [MB]"]
     rows = []
     for method in listed(of):
-        spent = costs(of[method.name])
-        cells = [significant(spent["train"])]
-        cells += [significant(summary(of[method.name], "train_peak_bytes"), 1e-6)]
-        cells += [significant(spent["predict"]), significant(spent["bytes"], 1e-6)]
-        rows.append([title(method), *(cells if "runs" in of[method.name] else NOT_RUN[:4])])
+        result = of[method.name]
+        if "runs" in result:
+            spent, memory = costs(result), summary(result, "train_peak_bytes")
+            cells = [significant(spent["train"]), significant(memory, 1e-6)]
+            cells += [significant(spent["predict"]), significant(spent["bytes"], 1e-6)]
+            rows.append([title(method), *cells])
     return table(heads, rows)
 
 
