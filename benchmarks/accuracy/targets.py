@@ -38,10 +38,12 @@ class Target:
         return "MISSED" if len(bad) > len(self.sets) - self.least else "open", good, bad
 
 
-def figures(of: Of, figure: str, method: str = "default") -> tuple[float, dict[str, float]] | None:
-    """Return a figure of ours and of the trees that ran; None where one is missing."""
+def figures(
+    of: Of, figure: str, trees: Iterable[str] = TREES, method: str = "default"
+) -> tuple[float, dict[str, float]] | None:
+    """Return a figure of ours and of those trees that ran; None where one is missing."""
     ours = summary(of.get(method, {}), figure)
-    theirs = {tree: summary(of[tree], figure) for tree in TREES if "runs" in of.get(tree, {})}
+    theirs = {tree: summary(of[tree], figure) for tree in trees if "runs" in of.get(tree, {})}
     known = {tree: value for tree, value in theirs.items() if value is not None}
     return None if ours is None or not known or len(known) < len(theirs) else (ours, known)
 
@@ -60,9 +62,8 @@ def at_most(figure: str, factor: float, trees: Iterable[str] = TREES) -> Reached
     """Our figure is at most so many times the lowest of some trees."""
 
     def reached(name: str, of: Of) -> bool | None:
-        found = figures(of, figure)
-        lowest = [found[1][tree] for tree in trees if tree in found[1]] if found else []
-        return found[0] <= factor * min(lowest) if found and lowest else None
+        found = figures(of, figure, trees)
+        return None if found is None else found[0] <= factor * min(found[1].values())
 
     return reached
 
@@ -81,12 +82,11 @@ def as_small_as(tree: str) -> Reached:
     """With a tree's size as `size_budget`, a model is no larger, and within a point of its P@1."""
 
     def reached(name: str, of: Of) -> bool | None:
-        found = [figures(of, figure, f"size_of_{tree}") for figure in ("p1", "model_bytes")]
-        pairs = [(pair[0], pair[1][tree]) for pair in found if pair and tree in pair[1]]
-        if len(pairs) < 2:
+        p1 = figures(of, "p1", [tree], f"size_of_{tree}")
+        size = figures(of, "model_bytes", [tree], f"size_of_{tree}")
+        if p1 is None or size is None:
             return None
-        (p1, p1_of_tree), (size, size_of_tree) = pairs
-        return p1 >= p1_of_tree - 0.01 and size <= size_of_tree
+        return p1[0] >= p1[1][tree] - 0.01 and size[0] <= size[1][tree]
 
     return reached
 

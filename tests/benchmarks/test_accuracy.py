@@ -195,6 +195,8 @@ def test_targets_of_size_and_memory_name_their_peer():
     assert judged("file: at most 1.5 times PECOS'", ours, omikuji, pecos) == "ok"
     assert judged(memory, ours, omikuji, pecos) == "ok"
     assert judged(memory, ours, pecos, omikuji) == "MISSED"
+    assert judged(memory, ours, result(train_peak_bytes=None), pecos) == "ok"
+    assert judged(memory, ours, omikuji, result(train_peak_bytes=None)) == "open"
 
 
 def test_target_of_training_time_knows_only_the_best_trees():
