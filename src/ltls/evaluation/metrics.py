@@ -186,9 +186,9 @@ def macro_f1_at_k(
 
     The first k predictions of a row are its predicted labels. The F1 score of a label is
     2 · tp / (n_predicted + n_true), where tp is the number of rows for which it is predicted and
-    true. Every label has the same weight, however rare it is. Of the macro-averages at k, F1 is
-    the usual one: precision or recall alone rise if a rare label is predicted hardly ever, or
-    often.
+    true. Every label has the same weight, however rare it is. F1 is chosen among the
+    macro-averages at k because precision alone rises if a rare label is predicted hardly ever,
+    and recall alone if it is predicted often.
 
     Parameters
     ----------
