@@ -304,15 +304,20 @@ def test_evaluate_counts_unseen_labels_as_missed(run, tmp_path):
     assert first.pop("psp") < 1
     del fifth["psp"]
     assert report == {"rows": 2, "labels": 3, "unknown_labels": 1}
-    assert first == {"k": 1, "precision": 1.0, "recall": 0.75, "ndcg": 1.0}
+    labels = {"macro_f1": 2 / 3, "coverage": 2 / 3}
+    rows = {"precision": 1.0, "recall": 0.75, "ndcg": 1.0}
+    assert first == pytest.approx({"k": 1, **rows, **labels})
+    assert 0 < fifth.pop("macro_f1") <= 2 / 3
     ndcg = (1 + 1 / (1 + 1 / np.log2(3))) / 2
-    assert fifth == pytest.approx({"k": 5, "precision": 0.2, "recall": 0.75, "ndcg": ndcg})
+    rows = {"precision": 0.2, "recall": 0.75, "ndcg": ndcg}
+    assert fifth == pytest.approx({"k": 5, **rows, "coverage": 2 / 3})
 
 
 def test_evaluate_prints_tables(run):
     result = run("evaluate", "several.ltls", "several.txt", "-k", "1,2")
     assert (result.code, result.err) == (0, "")
-    assert all(word in result.out for word in ("P@k", "R@k", "nDCG@k", "microseconds per row"))
+    heads = ("P@k", "R@k", "nDCG@k", "PSP@k", "macro-F1@k", "coverage@k")
+    assert all(word in result.out for word in (*heads, "microseconds per row"))
 
 
 def test_info(run):

@@ -376,6 +376,7 @@ def test_report(folder, trained, command, name):
         "Recall by label frequency",
         "Most frequent confusions",
         "nDCG@k",
+        "coverage@k",
         "text.ltls",
     )
     assert all(title in text for title in titles)
