@@ -90,9 +90,7 @@ def assert_reranks(weights, X, ids, scores, n_jobs=None):
     n_jobs=st.sampled_from([None, 2]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_reranking_agrees_with_numpy(
-    n_labels, n_features, n_candidates, dtype, form, n_jobs, seed
-):
+def test_reranking_agrees_with_numpy(n_labels, n_features, n_candidates, dtype, form, n_jobs, seed):
     rng = np.random.default_rng(seed)
     weights = random_weights(n_labels, n_features, seed, dtype)
     ids, scores = candidates_of(rng, n_labels, min(n_candidates, n_labels))
