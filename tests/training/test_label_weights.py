@@ -65,6 +65,14 @@ def run(task, n_jobs=1, first=0, last=N_LABELS, n_columns=N_FEATURES + 1, **opti
     return W
 
 
+def linear_svc(x, y, weights, cost=1.0, fit_intercept=True):
+    """The weights that scikit-learn finds, the intercept last."""
+    svc = LinearSVC(C=cost, loss="squared_hinge", dual=True, tol=1e-9, intercept_scaling=1,
+                    fit_intercept=fit_intercept, max_iter=100_000, random_state=0)  # fmt: skip
+    svc.fit(x, y, sample_weight=weights)
+    return np.append(svc.coef_[0], svc.intercept_) if fit_intercept else svc.coef_[0]
+
+
 def minimum(x, y, weights, cost, start):
     """The minimum of ½ ‖w − start‖² + cost · Σ weight · max(0, 1 − y x·w)²."""
 
@@ -73,12 +81,8 @@ def minimum(x, y, weights, cost, start):
         gradient = w - start - 2 * cost * x.T @ (weights * gap * y)
         return 0.5 * ((w - start) ** 2).sum() + cost * (weights * gap**2).sum(), gradient
 
-    options = {"maxiter": 10_000, "ftol": 1e-15, "gtol": 1e-10}
+    options = {"maxiter": 10_000, "ftol": 1e-12, "gtol": 1e-7}
     return minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
-
-
-def with_intercept(X):
-    return np.column_stack([X.toarray().astype(float), np.ones(X.shape[0])])
 
 
 @pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
@@ -91,30 +95,23 @@ def test_weights_are_those_of_linear_svc(instruction_set, seed, multilabel, weig
     for label in range(N_LABELS):
         rows, signs, weights = problem.rows_of(label)
         assert set(signs) == {-1, 1}
-        svc = LinearSVC(C=cost, loss="squared_hinge", dual=True, tol=1e-9, intercept_scaling=1,
-                        max_iter=100_000, random_state=0)  # fmt: skip
-        svc.fit(problem.X[rows], signs, sample_weight=weights)
-        expected = np.append(svc.coef_[0], svc.intercept_)
+        expected = linear_svc(problem.X[rows], signs, weights, cost)
         np.testing.assert_allclose(found[label], expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
-@pytest.mark.parametrize("with_initial", [False, True], ids=["from 0", "from initial weights"])
-@pytest.mark.parametrize("seed", range(3))
-def test_weights_minimize_the_primal_problem(seed, with_initial, weighted):
+@pytest.mark.parametrize("seed", range(2))
+def test_weights_minimize_the_distance_from_initial_ones(seed, weighted):
     problem = Problem(seed, multilabel=True, weighted=weighted)
-    start = np.zeros((N_LABELS, N_FEATURES + 1), np.float32)
-    options = {}
-    if with_initial:
-        rng = np.random.default_rng(seed)
-        start = (rng.normal(size=start.shape) * (rng.random(start.shape) < 0.5)).astype(np.float32)
-        sparse = csr_array(start)
-        indptr, indices = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32)
-        options["initial"] = (indptr, indices, sparse.data)
-    found = run(problem.task(), **options).toarray()
+    rng = np.random.default_rng(seed)
+    shape = (N_LABELS, N_FEATURES + 1)
+    start = (rng.normal(size=shape) * (rng.random(shape) < 0.5)).astype(np.float32)
+    sparse = csr_array(start)
+    initial = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32), sparse.data
+    found = run(problem.task(), initial=initial).toarray()
     for label in range(N_LABELS):
         rows, signs, weights = problem.rows_of(label)
-        x = with_intercept(problem.X[rows])
+        x = np.column_stack([problem.X[rows].toarray().astype(float), np.ones(len(rows))])
         expected = minimum(x, signs, weights, 1.0, start[label].astype(float))
         np.testing.assert_allclose(found[label], expected, rtol=1e-3, atol=1e-3)
 
@@ -127,10 +124,9 @@ def test_rows_of_unit_length_and_no_intercept():
     plain = run(problem.task(unit_length=True, intercept=False), n_columns=N_FEATURES).toarray()
     for label in range(N_LABELS):
         rows, signs, weights = problem.rows_of(label)
-        one = np.column_stack([x[rows], np.ones(len(rows))])
-        expected = minimum(one, signs, weights, 1.0, np.zeros(N_FEATURES + 1))
+        expected = linear_svc(x[rows], signs, weights)
         np.testing.assert_allclose(scaled[label], expected, rtol=1e-3, atol=1e-3)
-        expected = minimum(x[rows], signs, weights, 1.0, np.zeros(N_FEATURES))
+        expected = linear_svc(x[rows], signs, weights, fit_intercept=False)
         np.testing.assert_allclose(plain[label], expected, rtol=1e-3, atol=1e-3)
 
 
@@ -299,13 +295,12 @@ def test_labels_are_told_from_the_candidates_of_the_trellises(multilabel):
     problem.candidates = candidates
     found = model.label_weights.matrix().toarray()
     x = X.toarray().astype(float)
-    x = np.column_stack([x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30),
-                         np.ones(len(x))])  # fmt: skip
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
     cost = 0.5 if multilabel else 1.0
     for label in range(0, 30, 6):
         rows, signs, weights = problem.rows_of(label)
         assert len(rows) == 400  # all labels are candidates
-        expected = minimum(x[rows], signs, weights, cost, np.zeros(51))
+        expected = linear_svc(x[rows], signs, weights, cost)
         # A tolerance of 0.1, weights below 0.1 dropped, and rounding.
         assert np.abs(found[label] - expected).max() < 0.25
         assert np.abs(found[label] - expected).mean() < 0.06
