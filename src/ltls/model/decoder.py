@@ -56,9 +56,11 @@ class Decoder:
         return ids, scores
 
     def is_exhaustive(self, k: int) -> bool:
-        """Return whether scoring all labels is no more work than scoring the candidates."""
-        several = len(self.codebooks) > 1
-        return several and k > _MIN_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
+        """Return whether scoring all labels is no more work than scoring the candidates.
+
+        If labels share paths, the search scores all paths in any case.
+        """
+        return not self._shares_paths and self._wants_most(k)
 
     def predictor(self, weights: AnyWeights, k: int) -> _engine.Predictor:
         """Return the engine's predictor, from features to the k best labels.
@@ -74,7 +76,7 @@ class Decoder:
             weights.unit_length,
             self.loss.name,
             self.n_labels,
-            min(self._n_paths(k), self.trellis.n_classes),
+            self.trellis.n_classes if self.is_exhaustive(k) else self._n_paths(k),
             k,
         )
 
@@ -120,11 +122,22 @@ class Decoder:
         _engine.decode_scores(self.trellis.engine, self.loss.name, h, g)
         return g
 
+    @property
+    def _shares_paths(self) -> bool:
+        return isinstance(self.codebooks[0], BucketCodebook)
+
+    def _wants_most(self, k: int) -> bool:
+        """Return whether k labels of each of several trellises are most of all labels."""
+        several = len(self.codebooks) > 1
+        return several and k > _MIN_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
+
     def _n_paths(self, k: int) -> int:
-        """Return how many paths of each trellis to search."""
-        if isinstance(self.codebooks[0], BucketCodebook):
-            return max(_MIN_BUCKETS, 2 * k * self.trellis.n_classes // self.n_labels)
-        return max(k + 2, _MIN_PATHS) if len(self.codebooks) > 1 else k
+        """Return how many paths of each trellis to search, at most all of them."""
+        n_paths = self.trellis.n_classes
+        if self._shares_paths:
+            usual = max(_MIN_BUCKETS, 2 * k * n_paths // self.n_labels)
+            return n_paths if self._wants_most(k) else min(usual, n_paths)
+        return min(max(k + 2, _MIN_PATHS) if len(self.codebooks) > 1 else k, n_paths)
 
     def _scores_per_trellis(self, h: Floats) -> Iterator[Floats]:
         labels = np.arange(self.n_labels)

@@ -26,6 +26,10 @@ class Reranker(Protocol):
     def n_candidates(self) -> int:
         """How many candidates it needs, at least."""
 
+    @property
+    def for_candidates_only(self) -> bool:
+        """Whether other labels must not rank above the candidates."""
+
     def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Change the scores of the candidates of every row and sort them, in place."""
 
@@ -48,8 +52,10 @@ class TopK:
     ) -> None:
         self.weights, self.decoder, self.rerankers = weights, decoder, rerankers
         self.k = min(k, decoder.n_labels)
-        wanted = max(k, *(each.n_candidates for each in rerankers), 0)
-        self.n_candidates = min(wanted, decoder.n_labels)
+        needed = max((each.n_candidates for each in rerankers), default=0)
+        self.n_candidates = min(max(k, needed), decoder.n_labels)
+        limited = any(each.for_candidates_only for each in rerankers)
+        self.n_ranked_first = min(needed, decoder.n_labels) if limited else self.n_candidates
         self.engine = decoder.predictor(weights, self.n_candidates)
 
     def __call__(self, X: Any, n_jobs: int | None) -> tuple[Ints, Floats]:
@@ -71,8 +77,21 @@ class TopK:
         lacking = np.flatnonzero(ids[:, -1] < 0)
         if len(lacking):
             self._widen(X, lacking, ids, scores, n_jobs)
+        first = slice(self.n_ranked_first)
+        best = self._reranked(X, ids[:, first], scores[:, first], n_jobs)
+        ids[:, first], scores[:, first] = best
+        if self.n_ranked_first < self.n_candidates:
+            rest = slice(self.n_ranked_first, None)
+            ids[:, rest], others = self._reranked(X, ids[:, rest], scores[:, rest], n_jobs)
+            scores[:, rest] = np.minimum(others, best[1][:, -1:])
+
+    def _reranked(
+        self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None
+    ) -> tuple[Ints, Floats]:
+        ids, scores = np.ascontiguousarray(ids), np.ascontiguousarray(scores)
         for reranker in self.rerankers:
             reranker.rerank(X, ids, scores, n_jobs)
+        return ids, scores
 
     def _widen(self, X: Any, lacking: Ints, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         rest = X if len(lacking) == len(ids) else X[lacking]

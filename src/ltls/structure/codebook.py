@@ -317,7 +317,8 @@ class BucketCodebook(_Codebook):
         >>> BucketCodebook(2, [0, 1]).extend([1])
         BucketCodebook(n_labels=3, n_paths=2)
         """
-        return BucketCodebook(self.n_paths, np.concatenate([self.paths, paths]))
+        more = as_int64("paths", paths, ndim=1)
+        return BucketCodebook(self.n_paths, np.concatenate([self.paths, more]))
 
     def __repr__(self) -> str:
         return f"BucketCodebook(n_labels={self.n_labels}, n_paths={self.n_paths})"
