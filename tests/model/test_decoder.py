@@ -157,7 +157,7 @@ def test_probabilities_are_the_mean_over_trellises(problem):
 
 @given(problem=problems(), k=st.integers(1, 70), n_jobs=st.sampled_from([None, 2]))
 def test_topk_of_features_is_topk_of_their_edge_scores(problem, k, n_jobs):
-    ids, scores = TopK(problem.weights, problem.decoder, None, k)(problem.X, n_jobs)
+    ids, scores = TopK(problem.weights, problem.decoder, [], k)(problem.X, n_jobs)
     expected_ids, expected_scores = problem.decoder.topk(problem.h, k)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
@@ -180,7 +180,7 @@ def test_reranking_adds_the_scores_of_the_embedding(problem, k, seed):
     rows = problem.X @ features
     rows[:, dim] = 1
     problem.scores += 0.5 * rows @ labels.T
-    ids, scores = TopK(problem.weights, problem.decoder, embedding, k)(problem.X, None)
+    ids, scores = TopK(problem.weights, problem.decoder, [embedding], k)(problem.X, None)
     assert_ranking(ids, scores, problem, k)
 
 

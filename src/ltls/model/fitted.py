@@ -168,21 +168,20 @@ class FittedModel:
         shape (n_trellises, n_labels) are those of the new labels.
         """
         assert self.trainable is not None
+        trellis, growth = self.trellis, []
+        while paths is None and trellis.n_classes < len(self.labels) + len(labels):
+            trellis, edge_map = trellis.grow()
+            growth.append((trellis, edge_map))
+        self.labels.extend(labels)
         if self.label_weights is not None:
             self.label_weights = self.label_weights.add_labels(len(labels))
         if paths is not None:
             books = zip(self.codebooks, paths, strict=True)
             self.codebooks = [book.extend(new) for book, new in books]  # type: ignore[union-attr]
-            self.labels.extend(labels)
-            return
-        trellis, growth = self.trellis, []
-        while trellis.n_classes < len(self.labels) + len(labels):
-            trellis, edge_map = trellis.grow()
-            growth.append((trellis, edge_map))
-        self.labels.extend(labels)
         for trellis, edge_map in growth:
+            size = trellis.n_classes
             self.trellis = trellis
-            self.codebooks = [book.grow(trellis.n_classes) for book in self.codebooks]
+            self.codebooks = [book.grow(size) for book in self.codebooks]  # type: ignore[union-attr]
             self.trainable.grow(trellis, edge_map)
 
     def add_features(self, X: Any) -> None:

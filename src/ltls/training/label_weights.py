@@ -8,6 +8,7 @@ has no learning rate and converges in a few passes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -86,9 +87,7 @@ def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | N
     old = model.label_weights
     assert old is not None
     task = _task(model, examples, _NEGATIVES, n_jobs)
-    W = _run(
-        task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs
-    )
+    W = _run(task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs)
     model.label_weights = LabelWeights.of_matrix(
         W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
     )
@@ -111,7 +110,8 @@ def choose_weight(model: FittedModel, batch: Batch, n_jobs: int | None) -> None:
         """Return the number of true labels among the five best of every row."""
         model.label_weights = label_weights.with_weight(weight)
         ids, _ = model.topk(X, min(5, k), n_jobs)
-        return examples.contains(rows, ids).sum(axis=1).astype(float)
+        found: npt.NDArray[np.float64] = examples.contains(rows, ids).sum(axis=1).astype(float)
+        return found
 
     best, factor = hits(usual), 1.0
     for other in _OTHER_WEIGHTS:
@@ -166,7 +166,7 @@ def _run(
         )
     bounds = np.linspace(0, n_labels, _SLICES + 1).astype(int)
     parts = []
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         check_time()
         parts.append(
             task.run(
