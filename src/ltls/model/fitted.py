@@ -226,7 +226,8 @@ class FittedModel:
 
     def above(self, X: Any, threshold: float, n_jobs: int | None) -> tuple[Ints, Ints]:
         """Return the number of labels per row whose score reaches a threshold, and their ids."""
-        k = self.n_candidates
+        k = max(self.n_candidates, *(part.n_candidates for part in self.rerankers), 1)
+        k = min(k, len(self.labels))
         found: list[Ints] = [np.empty(0, np.int64)] * X.shape[0]
         rows = np.arange(X.shape[0])
         while len(rows):
@@ -275,7 +276,7 @@ class FittedModel:
             self.label_weights.rerank(X, ids, scores, n_jobs)
             by_label = np.empty_like(scores)
             np.put_along_axis(by_label, ids, scores, axis=1)
-            candidates, _ = self.candidates(X, self.label_weights.n_candidates, n_jobs)
+            candidates, _ = self._search(1, n_jobs, self.rerankers).candidates(X, n_jobs)
             theirs = np.take_along_axis(by_label, candidates, axis=1)
             scores = np.minimum(by_label, theirs.min(axis=1, keepdims=True))
             np.put_along_axis(scores, candidates, theirs, axis=1)

@@ -96,6 +96,11 @@ class LabelWeights:
             self.row_ptr, self.labels, self.values, self.scales, self.n_labels
         )
 
+    @property
+    def for_candidates_only(self) -> bool:
+        """A classifier has not seen the rows for which its label is no candidate."""
+        return True
+
     def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Replace the scores of candidates and sort them, in place."""
         features = engine_features(X, True, self.unit_length)
