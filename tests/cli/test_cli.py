@@ -220,7 +220,7 @@ def test_train_shows_the_defaults_of_the_estimator():
         if hasattr(part, "__metadata__")
     }
     del shown["verbose"]  # of the command, not of the estimator
-    assert len(shown) == 23
+    assert len(shown) == 25
     words = {True: "{}", False: "no-{}"}
     other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
     other |= {"normalize": "if they are sparse", "size_budget": "none"}
@@ -511,7 +511,7 @@ def test_what_goes_wrong_later_leaves_the_old_file(run, tmp_path, monkeypatch, e
 
 def test_a_model_that_cannot_be_written(run, tmp_path, full_disk):
     with full_disk():
-        result = run(*TRAIN, "-q")
+        result = run(*TRAIN, "-q", "--dtype", "float32")  # larger than the disk has room for
     assert result.code == 2
     assert re.fullmatch(r"ltls: .*model\.ltls: File too large; free .*\n", result.err)
     assert os.listdir(tmp_path) == []

@@ -151,6 +151,11 @@ class Weights(_Weights):
 
     def prune(self, threshold: float) -> PrunedWeights:
         """Return the weights whose magnitude reaches a threshold, as int8."""
+        if self.stride > MAX_PRUNED_STRIDE:
+            raise ValueError(
+                f"a model of {self.stride:,} weights per feature cannot be pruned, at most "
+                f"{MAX_PRUNED_STRIDE:,} can: use density=1 and no size_budget, or a smaller width"
+            )
         ends, columns, values, scales = [0], [], [], []
         for first in range(0, len(self.values), _ROWS_PER_BLOCK):
             some = slice(first, first + _ROWS_PER_BLOCK)

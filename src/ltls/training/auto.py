@@ -133,9 +133,7 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
     bucket_size = _bucket_size(config, size, label_weights)
     in_trellis = size.in_buckets(bucket_size)
     width = _or(config.width, in_trellis.width)
-    n_trellises = _n_trellises(
-        config, lambda: in_trellis.n_trellises(width, epochs, label_weights)
-    )
+    n_trellises = _n_trellises(config, lambda: in_trellis.n_trellises(width, epochs, label_weights))
     if isinstance(config.validation_fraction, str):
         n_held_out = size.n_validation
     else:

@@ -8,6 +8,7 @@ has no learning rate and converges in a few passes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -87,9 +88,7 @@ def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | N
     old = model.label_weights
     assert old is not None
     task = _task(model, examples, _NEGATIVES, n_jobs)
-    W = _run(
-        task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs
-    )
+    W = _run(task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs)
     model.label_weights = LabelWeights.of_matrix(
         W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
     )
@@ -169,7 +168,7 @@ def _run(
         )
     bounds = np.linspace(0, n_labels, _SLICES + 1).astype(int)
     parts = []
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         check_time()
         parts.append(
             task.run(
