@@ -75,6 +75,10 @@ def train(
     embedding_dim: Annotated[
         int | None, option("0", "Dimension of the embedding reranker; 0 for none.", min=0)
     ] = None,
+    propensity: Annotated[
+        str | None,
+        option("0", "Strength of preferring rare labels, or auto.", metavar="FLOAT|auto"),
+    ] = None,
     density: Annotated[
         float | None, option("auto", "Fraction of the weights to keep.", min=0, max=1)
     ] = None,
@@ -230,8 +234,19 @@ def _estimator(given: dict[str, Any], preset: str | None, texts: bool) -> LTLSCl
     for name in _TEXT_RANGES:
         if name in parameters:
             parameters[name] = _range(name, parameters[name])
+    if "propensity" in parameters:
+        parameters["propensity"] = _strength(parameters["propensity"])
     estimator: LTLSClassifier = (PRESETS[preset] if preset else make)(**parameters)
     return estimator
+
+
+def _strength(given: str) -> float | str:
+    if given.lower() == "auto":
+        return "auto"
+    try:
+        return float(given)
+    except ValueError:
+        raise ValueError(f"--propensity must be a number or auto, got {given!r}") from None
 
 
 def _range(name: str, given: str) -> tuple[int, int] | None:

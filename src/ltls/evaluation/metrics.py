@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from ..model import propensity as propensity_model
+
 from ..model.indicators import label_matrix
 
 __all__ = [
@@ -317,9 +319,7 @@ def propensities_of(
         raise ValueError(f"a must be at least 0, got {a!r}")
     if not b > 0:
         raise ValueError(f"b must be above 0, got {b!r}")
-    c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    result: NDArray[np.float64] = 1.0 / (1.0 + c * (np.asarray(counts) + b) ** -a)
-    return result
+    return propensity_model.propensities_of(counts, n_rows, a, b)
 
 
 def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, NDArray[np.bool_]]:

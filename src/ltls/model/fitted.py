@@ -23,6 +23,7 @@ from .examples import Examples
 from .label_weights import LabelWeights
 from .labels import Labels
 from .predictor import Predictor
+from .propensity import PropensityReranker
 from .topk import ROWS_PER_CALL, Reranker, TopK
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -61,6 +62,9 @@ class FittedModel:
         Reranks the trellises' candidates.
     label_weights : LabelWeights or None
         Reranks them after that.
+    propensity : float
+        Labels are ranked by score − propensity · log of their propensities. Probabilities are not
+        changed.
     threshold : float or None
         Multi-label only: the score from which a label is predicted.
     loss_curve : list of float
@@ -92,6 +96,7 @@ class FittedModel:
     frozen: AnyWeights | None = None
     embedding: Embedding | None = None
     label_weights: LabelWeights | None = None
+    propensity: float = 0.0
     threshold: float | None = None
     loss_curve: list[float] = field(default_factory=list)
     n_epochs: int = 0
@@ -124,6 +129,14 @@ class FittedModel:
     @property
     def rerankers(self) -> list[Reranker]:
         """The parts that rerank the trellises' candidates, in this order."""
+        if not self.propensity or self.counts is None:
+            return self._scorers
+        counts = np.pad(self.counts, (0, len(self.labels) - len(self.counts)))
+        return [*self._scorers, PropensityReranker.of(self.propensity, counts, self.n_rows)]
+
+    @property
+    def _scorers(self) -> list[Reranker]:
+        """The rerankers that have been trained, whose scores become probabilities."""
         return [part for part in (self.embedding, self.label_weights) if part is not None]
 
     @property
@@ -258,12 +271,17 @@ class FittedModel:
     # Scores and probabilities of all labels
 
     def all_scores(self, X: Any, n_jobs: int | None, reranked: bool = True) -> Floats:
-        """Return the scores of all labels, shape (n_rows, n_labels).
+        """Return the scores of all labels, shape (n_rows, n_labels)."""
+        return self._all_scores(X, n_jobs, self.rerankers if reranked else [])
+
+    def _all_scores(self, X: Any, n_jobs: int | None, rerankers: Sequence[Reranker]) -> Floats:
+        """Return the scores of all labels by the trellises and some rerankers.
 
         Label weights are trained to rerank candidates. Other labels score at most as high as the
         lowest of these, so that the best label is the one that is predicted.
         """
-        decoder, embedding = self.decoder(n_jobs), self.embedding if reranked else None
+        decoder = self.decoder(n_jobs)
+        embedding = self.embedding if self.embedding in rerankers else None
         features = None if embedding is None else embedding.engine_features(X)
         scores = np.empty((X.shape[0], len(self.labels)), np.float32)
         for rows, h in self.edge_scores(X, n_jobs):
@@ -271,12 +289,14 @@ class FittedModel:
             if embedding is not None and features is not None:
                 vectors = embedding.row_vectors(features, rows.start, len(h), n_jobs)
                 scores[rows] += embedding.all_scores(vectors)
-        if reranked and self.label_weights is not None:
+        limited = [part for part in rerankers if part.for_candidates_only]
+        if limited:
             ids = np.tile(np.arange(len(self.labels)), (len(scores), 1))
-            self.label_weights.rerank(X, ids, scores, n_jobs)
+            for part in limited:
+                part.rerank(X, ids, scores, n_jobs)
             by_label = np.empty_like(scores)
             np.put_along_axis(by_label, ids, scores, axis=1)
-            candidates, _ = self._search(1, n_jobs, self.rerankers).candidates(X, n_jobs)
+            candidates, _ = self._search(1, n_jobs, rerankers).candidates(X, n_jobs)
             theirs = np.take_along_axis(by_label, candidates, axis=1)
             scores = np.minimum(by_label, theirs.min(axis=1, keepdims=True))
             np.put_along_axis(scores, candidates, theirs, axis=1)
@@ -284,16 +304,16 @@ class FittedModel:
 
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
-        n_trellises = len(self.codebooks)
+        n_trellises, parts = len(self.codebooks), self._scorers
         if self.loss.independent_edges and self.multilabel:
             if self.label_weights is not None:
-                return np.exp(np.minimum(self.all_scores(X, n_jobs), 0))
-            scores = self.all_scores(X, n_jobs, reranked=False)
+                return np.exp(np.minimum(self._all_scores(X, n_jobs, parts), 0))
+            scores = self._all_scores(X, n_jobs, [])
             return np.exp(np.minimum(scores / n_trellises, 0))
         if self.label_weights is not None:
-            scores = self.all_scores(X, n_jobs)
+            scores = self._all_scores(X, n_jobs, parts)
         elif self.embedding is not None:  # all parts are log-probabilities up to a constant
-            scores = self.all_scores(X, n_jobs)
+            scores = self._all_scores(X, n_jobs, parts)
             scores /= n_trellises + self.embedding.weight
         elif self.loss.normalized:
             decoder = self.decoder(n_jobs)
@@ -301,7 +321,7 @@ class FittedModel:
             for rows, h in self.edge_scores(X, n_jobs):
                 scores[rows] = decoder.all_log_proba(h)
         else:
-            scores = self.all_scores(X, n_jobs)
+            scores = self._all_scores(X, n_jobs, parts)
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         probabilities: Floats = scores / scores.sum(axis=1, keepdims=True)
         return probabilities
@@ -331,7 +351,7 @@ class FittedModel:
         n_labels = len(self.labels)
         if self.label_weights is not None and n_labels > _MANY_LABELS:
             return self._proba_of_candidates(X, ids, n_jobs)
-        if not self.rerankers and self.loss.normalized and n_labels > _MANY_LABELS:
+        if not self._scorers and self.loss.normalized and n_labels > _MANY_LABELS:
             return np.exp(self.log_proba(X, ids, n_jobs))
         found = np.empty(ids.shape, np.float32)
         step = max(1, _MAX_CELLS // n_labels)
@@ -342,7 +362,8 @@ class FittedModel:
 
     def _proba_of_candidates(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
         assert self.label_weights is not None
-        found, scores = self.topk(X, self.label_weights.n_candidates, n_jobs)
+        search = self._search(self.label_weights.n_candidates, n_jobs, self._scorers)
+        found, scores = search(X, n_jobs)
         if self.loss.independent_edges and self.multilabel:
             scores = np.exp(np.minimum(scores, 0))
         else:

@@ -55,7 +55,7 @@ from .values import decode_labels, decode_parameters, encode_labels, encode_para
 MODEL = Kind("model file", "ltls", version=4)
 _DENSE_VERSION = 2
 # The sections that this version reads, each with the highest version of it.
-_SECTIONS = {"label_weights": 1}
+_SECTIONS = {"label_weights": 1, "propensity": 1}
 # Verified only on request.
 _MAPPED = (
     "weights",
@@ -120,7 +120,7 @@ def _encode(
         weights = model.trainable.for_prediction(model.l1)
     weights = weights.astype(dtype)
     new = isinstance(weights, PrunedWeights) or model.feature_map is not None
-    new = new or model.label_weights is not None or model.shares_paths
+    new = new or model.label_weights is not None or model.shares_paths or model.propensity > 0
     codebooks, tensors = encode_codebooks(model.codebooks, small=new)
     if isinstance(weights, PrunedWeights):
         tensors["weights.counts"] = _smallest(np.diff(weights.row_ptr))
@@ -157,6 +157,9 @@ def _encode(
     }
     if new:
         description["sections"] = {}
+    if model.propensity:
+        section = {"version": 1, "required": True, "strength": model.propensity}
+        description["sections"]["propensity"] = section
     if model.label_weights is not None:
         part = model.label_weights
         section = {"version": 1, "required": True, "weight": part.weight}
@@ -320,7 +323,10 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
             raise ModelFileError("the features that have weights are out of range")
     if "counts" in file.tensors:
         model.counts = file.tensor("counts").astype(np.int64)
-    if "label_weights" in description.get("sections", {}):
+    sections = description.get("sections", {})
+    if "propensity" in sections:
+        model.propensity = float(sections["propensity"]["strength"])
+    if "label_weights" in sections:
         model.label_weights = _decode_label_weights(description, file, mmap, model)
     return model
 

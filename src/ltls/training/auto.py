@@ -146,7 +146,8 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
         and (in_memory or early_stopping)  # a stream has no other rows to choose on
     ):
         density = 1.0
-    if (dim or label_weights or density is None) and not early_stopping:
+    chooses = dim or label_weights or density is None or config.propensity == "auto"
+    if chooses and not early_stopping:
         n_held_out = min(max(size.n_rows // 10, 1), _MAX_CALIBRATION_ROWS)
     if n_held_out >= size.n_rows:
         raise ValueError(

@@ -28,6 +28,7 @@ class TrainConfig:
     bucket_size: int | str = "auto"
     label_weights: bool | str = "auto"
     embedding_dim: int = 0
+    propensity: float | str = 0.0
     density: float | str = "auto"
     size_budget: str | int | None = None
     loss: str = "auto"

@@ -29,6 +29,7 @@ from .config import TrainConfig
 from .embedding import EmbeddingTrainer
 from .examples import make_examples
 from .label_weights import choose_weight, train_label_weights, update_label_weights
+from .propensity import choose_propensity, given_propensity
 from .pruning import choose_density, prune
 from .state import TrainerState
 from .trainer import Trainer
@@ -69,6 +70,7 @@ def fit(
     else:
         model = _new_model(config, plan, labels, compact, targets, rng, feature_map)
     examples = _examples(model, config, compact, targets, sample_weight)
+    model.propensity = given_propensity(config)
     state = TrainerState()
     held_out = _held_out_rows(plan, examples, rng)
     if checkpoint is not None:
@@ -103,9 +105,12 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
                 embedding.fit(source)
             if density is None:
                 density = choose_density(model, batch, plan.label_weights, config.n_jobs)
-            if plan.label_weights and model.multilabel and not plan.early_stopping:
+            chooses = model.multilabel or config.propensity == "auto"
+            if plan.label_weights and chooses and not plan.early_stopping:
                 with _pruned(model, density):
                     _train_label_weights(trainer, source, plan)
+            elif config.propensity == "auto" and not plan.label_weights:
+                choose_propensity(model, batch, config.n_jobs)
             if not plan.early_stopping:
                 for _ in range(plan.epochs):
                     order = source.rng.permutation(source.held_out)
@@ -134,7 +139,8 @@ def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None
     """
     model, n_jobs = trainer.model, trainer.config.n_jobs
     known = model.label_weights
-    if known is not None or not (model.multilabel or plan.early_stopping):
+    chooses = model.multilabel or plan.early_stopping or trainer.config.propensity == "auto"
+    if known is not None or not chooses:
         weight = None if known is None else known.weight
         model.label_weights = train_label_weights(model, source.examples, n_jobs, weight)
         return
@@ -144,6 +150,8 @@ def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None
     )
     if len(source.held_out):
         choose_weight(model, batch, n_jobs)
+        if trainer.config.propensity == "auto":
+            choose_propensity(model, batch, n_jobs)
         if model.multilabel:
             model.threshold = trainer.choose_threshold(batch)
 

@@ -17,6 +17,7 @@ from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .examples import balanced_weights, make_examples
 from .label_weights import train_label_weights
+from .propensity import given_propensity
 from .pruning import choose_density, prune
 from .state import TrainerState
 from .stats import ROWS_FOR_VECTORS, ROWS_FOR_WEIGHTS, DatasetStats
@@ -60,6 +61,7 @@ def fit_stream(
     )
     counts = label_stats.counts
     assert counts is not None
+    model.propensity = given_propensity(config)
     model.typical_labels = max(1, stats.typical_labels())
     model.n_rows, model.counts = stats.n_rows, counts
     class_weight = config.class_weight
