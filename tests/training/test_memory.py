@@ -17,11 +17,14 @@ def test_available_memory_is_within_the_limit():
     assert 0 < available <= limit
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_too_many_weights_name_the_estimate_and_what_would_do(method):
+@pytest.mark.parametrize(
+    ("method", "settings"), [("fit", {"bucket_size": 1}), ("fit", {}), ("partial_fit", {})]
+)
+def test_too_many_weights_name_the_estimate_and_what_would_do(method, settings):
     if available_memory() is None:
         pytest.skip("the system does not say how much memory there is")
-    estimator = LTLSClassifier(width=4096, n_trellises=9000, embedding_dim=0, random_state=0)
+    n_trellises = 9000 if settings else 90_000  # buckets have fewer paths
+    estimator = LTLSClassifier(width=4096, n_trellises=n_trellises, random_state=0, **settings)
     y = [f"label {i}" for i in range(8192)]
     rows = sp.csr_array((np.ones(8192, np.float32), np.arange(8192) % 900, np.arange(8193)))
     with pytest.raises(MemoryError) as error:

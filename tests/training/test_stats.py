@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ltls.model.labels import as_targets
-from ltls.training.stats import DatasetStats
+from ltls.training.stats import ROWS_FOR_VECTORS, DatasetStats
 
 labels = st.sampled_from(["a", "b", "c", "d", "e"])
 rows_of_labels = st.lists(st.lists(labels, max_size=4, unique=True), min_size=1, max_size=30)
@@ -13,7 +13,7 @@ rows_of_labels = st.lists(st.lists(labels, max_size=4, unique=True), min_size=1,
 
 @given(rows=rows_of_labels, size=st.integers(1, 7))
 def test_counts_are_those_of_all_rows(rows, size):
-    stats = DatasetStats(needs_sample=False)
+    stats = DatasetStats()
     for first in range(0, len(rows), size):
         part = rows[first : first + size]
         stats.add(np.ones((len(part), 3)), as_targets(part))
@@ -31,7 +31,7 @@ def test_counts_are_those_of_all_rows(rows, size):
 def test_label_vectors_are_normalized_means_of_the_first_rows(rows, size, seed):
     assume(any(rows))
     X = np.random.default_rng(seed).random((len(rows), 4)) + 0.1
-    stats = DatasetStats(needs_sample=True)
+    stats = DatasetStats(sample_per_label=ROWS_FOR_VECTORS)
     for first in range(0, len(rows), size):
         part = slice(first, first + size)
         stats.add(X[part], as_targets(rows[part]))

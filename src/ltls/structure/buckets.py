@@ -36,7 +36,7 @@ def similar_buckets(vectors: Any, n_buckets: int, rng: Any, n_jobs: int | None =
     >>> from ltls.structure.buckets import similar_buckets
     >>> vectors = np.array([[1, 0], [0, 1], [0.8, 0.6], [0.6, 0.8]])
     >>> buckets = similar_buckets(vectors, 2, np.random.RandomState(0))
-    >>> buckets[0] == buckets[2], buckets[1] == buckets[3]
+    >>> bool(buckets[0] == buckets[2]), bool(buckets[1] == buckets[3])
     (True, True)
     """
     sparse = csr_array(vectors)

@@ -49,6 +49,7 @@ def new_model(
     codebooks: list[Codebook]
     if plan.bucket_size > 1:
         trellis = Trellis(-(-len(labels) // plan.bucket_size), plan.width)
+        _check_memory(config, trellis, plan.n_trellises, n_features)  # before the work
         several = range(plan.n_trellises)
         codebooks = [_random_buckets(trellis, stats, rng, config.n_jobs) for _ in several]
     elif config.policy is not None:
@@ -172,7 +173,7 @@ def check_same_kind(model: FittedModel, targets: Targets) -> None:
 def _new_weights(
     config: TrainConfig, model: FittedModel, n_features: int, unit_length: bool
 ) -> TrainableWeights:
-    _check_memory(config, model, n_features)
+    _check_memory(config, model.trellis, len(model.codebooks), n_features)
     return TrainableWeights(
         model.trellis,
         len(model.codebooks),
@@ -185,12 +186,11 @@ def _new_weights(
     )
 
 
-def _check_memory(config: TrainConfig, model: FittedModel, n_features: int) -> None:
+def _check_memory(config: TrainConfig, trellis: Trellis, n_trellises: int, n_features: int) -> None:
     """Raise an error before weights are allocated that do not fit into memory."""
     available = available_memory()
     per_weight = 4 + 4 * (config.optimizer == "adagrad") + 8 * config.average
-    n_trellises, block = len(model.codebooks), padded(model.trellis.n_edges)
-    per_trellis = (n_features + config.fit_intercept) * block * per_weight
+    per_trellis = (n_features + config.fit_intercept) * padded(trellis.n_edges) * per_weight
     if available is None or n_trellises * per_trellis <= available:
         return
     fits = available // per_trellis
@@ -198,6 +198,6 @@ def _check_memory(config: TrainConfig, model: FittedModel, n_features: int) -> N
     needed = n_trellises * per_trellis
     raise MemoryError(
         f"training needs {needed / 1e9:.1f} GB for the weights of {n_features:,} features, "
-        f"{n_trellises} trellises and {model.trellis.n_edges:,} edges, and "
+        f"{n_trellises} trellises and {trellis.n_edges:,} edges, and "
         f"{available / 1e9:.1f} GB are available; {hint}"
     )
