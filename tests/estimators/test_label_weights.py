@@ -203,11 +203,14 @@ def test_the_best_labels_and_their_scores(case, k):
     np.testing.assert_array_equal(labels[:, 0], model.predict_topk(X, 1)[0][:, 0])
 
 
-@pytest.mark.parametrize("bucket_size", [1, 4])
-def test_labels_that_are_no_candidates_rank_below_them(one, several, monkeypatch, bucket_size):
+@pytest.mark.parametrize(("bucket_size", "n_trellises"), [(1, 1), (4, 2)])
+def test_labels_that_are_no_candidates_rank_below_them(
+    one, several, monkeypatch, bucket_size, n_trellises
+):
+    # The search for candidates is exact with one trellis, and with few buckets.
     monkeypatch.setattr(training, "_CANDIDATES", {False: 6, True: 6})
     for X, y in (one, several):
-        model = estimator(bucket_size=bucket_size).fit(X, y)
+        model = estimator(bucket_size=bucket_size, n_trellises=n_trellises).fit(X, y)
         assert model.model_.label_weights.n_candidates == 6
         candidates, _ = model.model_.candidates(X, 6, None)
         expected = np.sort(model.classes_[candidates], axis=1)
