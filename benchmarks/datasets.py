@@ -14,8 +14,17 @@ import scipy.sparse as sp
 from benchmarks import machine
 from ltls import readers
 
-MULTI_LABEL = ("bibtex", "delicious", "rcv1sub1", "stackex_cs", "makupalat", "debtags")
+MULTI_LABEL = (
+    "bibtex",
+    "delicious",
+    "rcv1sub1",
+    "stackex_cs",
+    "makupalat",
+    "debtags",
+    "wordnet_hyper",
+)
 SINGLE_LABEL = ("banking77", "icd10cm", "debsrc", "amazon_video_next", "debfiles")
+ONE_LABEL = (*SINGLE_LABEL, "wordnet_hyper")  # which has 1.03 labels per row
 PARTS = ("X", "Y", "X_test", "Y_test")
 
 

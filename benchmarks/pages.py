@@ -41,6 +41,8 @@ STORED = {
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {
     "tools": report.tools_table,
     "p1": report.p1_table,
+    "at5": report.at5_table,
+    "psp5": report.psp5_table,
     "size": report.size_table,
     "sets": report.set_sections,
 }

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import datasets, machine
-from benchmarks.accuracy import environments, report, results
+from benchmarks.accuracy import environments, report, results, targets
 from benchmarks.accuracy.environments import RunError
 from benchmarks.accuracy.methods import METHODS, PEERS, SEEDS, Method
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only check stored results")
     args = parser.parse_args()
     if args.check:
-        sys.exit(report.check(results.read_all()))
+        sys.exit(targets.check(results.read_all()))
     source = machine.data_folder()
     names = [peer.name for peer in PEERS] if "peers" in args.methods else []
     chosen = [METHODS[name] for name in dict.fromkeys([*names, *args.methods]) if name in METHODS]
@@ -120,7 +120,7 @@ def main() -> None:
         if missing := [method for method in fresh if best and method not in (best, *known)]:
             words = f"no confidence interval of {', '.join(missing)}: run {best} here, too"
             machine.say(f"{name}: {words} (--fresh --methods {best})")
-        print("\n".join(report.set_table(name, of)))
+        print("\n".join([*report.set_table(name, of), "", *report.cost_table(of)]))
 
 
 if __name__ == "__main__":

@@ -64,10 +64,7 @@ class Omikuji:
     """Three balanced k-means trees (Parabel); learns from a text file, predicts row by row."""
 
     def __init__(self, data, folder, settings):
-        X = data.X_test
-        spans = zip(X.indptr[:-1], X.indptr[1:])
-        self.rows = [list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist())) for a, b in spans]
-        self.train_file, self.folder = data.train_file, folder
+        self.X_test, self.train_file, self.folder = data.X_test, data.train_file, folder
         if not np.diff(data.X.indptr).all():
             self.train_file = os.path.join(os.path.dirname(folder), "train.txt")
             self.write_rows_with_features(data)
@@ -87,6 +84,9 @@ class Omikuji:
 
     def save(self):
         self.model.save(self.folder)
+        X = self.X_test
+        spans = zip(X.indptr[:-1], X.indptr[1:])
+        self.rows = [list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist())) for a, b in spans]
 
     def top(self):
         predict = self.model.predict
@@ -333,6 +333,7 @@ def main():
     os.makedirs(folder)
     contender = CONTENDERS[name](Data(data), folder, json.loads(settings))
     _, train, train_cpu = seconds(contender.train)
+    train_peak = peak_bytes()
     contender.save()
     times = []
     while not times or (len(times) < 3 and sum(wall for wall, _ in times) < LONG):
@@ -345,7 +346,7 @@ def main():
         "predict_seconds": predict,
         "predict_cpu_seconds": predict_cpu,
         "model_bytes": bytes_below(folder),
-        "peak_bytes": peak_bytes(),
+        "train_peak_bytes": train_peak,
         "python": ".".join(str(part) for part in sys.version_info[:3]),
     }
     np.save(os.path.join(out, "top5.npy"), top)

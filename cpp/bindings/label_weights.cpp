@@ -106,7 +106,8 @@ class LabelTask {
             }
         };
         list_ptr_.assign(static_cast<std::size_t>(n_labels_) + 1, 0);
-        each_pair([&](Index label, std::int32_t) { ++list_ptr_[static_cast<std::size_t>(label) + 1]; });
+        each_pair(
+            [&](Index label, std::int32_t) { ++list_ptr_[static_cast<std::size_t>(label) + 1]; });
         for (std::size_t label = 0; label + 1 < list_ptr_.size(); ++label)
             list_ptr_[label + 1] += list_ptr_[label];
         rows_.resize(static_cast<std::size_t>(list_ptr_.back()));

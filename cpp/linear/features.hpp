@@ -37,8 +37,8 @@ struct LabelVectors {
     Index rank, stride, n_labels;
 };
 
-// Sparse weights of labels, by feature: those of feature i are entries row_ptr[i] … row_ptr[i + 1]−1
-// of `labels` and `values`. Labels increase and are 16-bit integers, or 32-bit ones if `wide`.
+// Sparse weights of labels, by feature: those of feature i are entries row_ptr[i] … row_ptr[i +
+// 1]−1 of `labels` and `values`. Labels increase and are 16-bit integers, or 32-bit ones if `wide`.
 struct LabelWeights {
     const Index* row_ptr;
     const void* labels;

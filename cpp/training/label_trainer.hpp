@@ -90,9 +90,8 @@ class CoordinateDescent final : public LabelTrainer {
 
     // 1 / 2C: what the squared hinge adds to the diagonal of the dual problem.
     double slack(Index row) const {
-        const double weight = examples_.example_weights
-                                  ? static_cast<double>(examples_.example_weights[row])
-                                  : 1.0;
+        const double weight =
+            examples_.example_weights ? static_cast<double>(examples_.example_weights[row]) : 1.0;
         return 0.5 / (options_.cost * weight);
     }
 

@@ -115,7 +115,8 @@ class Worker {
         }
         Index distinct = 0;  // labels may share a path
         for (Index i = 0; i < count; ++i)
-            if (i == 0 || positives_[i] != positives_[i - 1]) positives_[distinct++] = positives_[i];
+            if (i == 0 || positives_[i] != positives_[i - 1])
+                positives_[distinct++] = positives_[i];
         return {positives_, distinct};
     }
 

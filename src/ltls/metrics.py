@@ -1,7 +1,9 @@
-"""Ranking metrics: precision, recall, nDCG and propensity-scored precision at k."""
+"""Ranking metrics at k: precision, recall, nDCG, PSP, macro-F1 and coverage."""
 
 from .evaluation.metrics import (
+    coverage_at_k,
     label_matrix,
+    macro_f1_at_k,
     ndcg_at_k,
     precision_at_k,
     propensities,
@@ -11,7 +13,9 @@ from .evaluation.metrics import (
 )
 
 __all__ = [
+    "coverage_at_k",
     "label_matrix",
+    "macro_f1_at_k",
     "ndcg_at_k",
     "precision_at_k",
     "propensities",

@@ -74,7 +74,7 @@ def test_figures_are_drawn(tmp_path):
 
 def quotations():
     """Return what the README has to say, in the words that it says it in."""
-    known = results.read_all()
+    known = report.compared(results.read_all())
     close, above = len(report.close_to_best(known)), len(report.above_best(known))
     yield f"within 0.5 points of the best of six peers on {close} of {len(known)} data sets"
     yield f"above it on {above} of {len(known)}"
@@ -115,7 +115,7 @@ def quotations():
 
 def claims():
     """Return what the overview has to say in its own words."""
-    known = results.read_all()
+    known = report.compared(results.read_all())
     above = report.above_best(known)
     yield f"the best of six peers on {len(above)} of {len(known)} data sets"
     behind = [-100 * results.lead(of) for name, of in known.items() if name not in above]

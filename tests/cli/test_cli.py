@@ -220,7 +220,7 @@ def test_train_shows_the_defaults_of_the_estimator():
         if hasattr(part, "__metadata__")
     }
     del shown["verbose"]  # of the command, not of the estimator
-    assert len(shown) == 23
+    assert len(shown) == 25
     words = {True: "{}", False: "no-{}"}
     other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
     other |= {"normalize": "if they are sparse", "size_budget": "none"}
@@ -304,15 +304,20 @@ def test_evaluate_counts_unseen_labels_as_missed(run, tmp_path):
     assert first.pop("psp") < 1
     del fifth["psp"]
     assert report == {"rows": 2, "labels": 3, "unknown_labels": 1}
-    assert first == {"k": 1, "precision": 1.0, "recall": 0.75, "ndcg": 1.0}
+    labels = {"macro_f1": 2 / 3, "coverage": 2 / 3}
+    rows = {"precision": 1.0, "recall": 0.75, "ndcg": 1.0}
+    assert first == pytest.approx({"k": 1, **rows, **labels})
+    assert 0 < fifth.pop("macro_f1") <= 2 / 3
     ndcg = (1 + 1 / (1 + 1 / np.log2(3))) / 2
-    assert fifth == pytest.approx({"k": 5, "precision": 0.2, "recall": 0.75, "ndcg": ndcg})
+    rows = {"precision": 0.2, "recall": 0.75, "ndcg": ndcg}
+    assert fifth == pytest.approx({"k": 5, **rows, "coverage": 2 / 3})
 
 
 def test_evaluate_prints_tables(run):
     result = run("evaluate", "several.ltls", "several.txt", "-k", "1,2")
     assert (result.code, result.err) == (0, "")
-    assert all(word in result.out for word in ("P@k", "R@k", "nDCG@k", "microseconds per row"))
+    heads = ("P@k", "R@k", "nDCG@k", "PSP@k", "macro-F1@k", "coverage@k")
+    assert all(word in result.out for word in (*heads, "microseconds per row"))
 
 
 def test_info(run):
@@ -506,7 +511,7 @@ def test_what_goes_wrong_later_leaves_the_old_file(run, tmp_path, monkeypatch, e
 
 def test_a_model_that_cannot_be_written(run, tmp_path, full_disk):
     with full_disk():
-        result = run(*TRAIN, "-q")
+        result = run(*TRAIN, "-q", "--dtype", "float32")  # larger than the disk has room for
     assert result.code == 2
     assert re.fullmatch(r"ltls: .*model\.ltls: File too large; free .*\n", result.err)
     assert os.listdir(tmp_path) == []

@@ -89,7 +89,8 @@ KINDS = [kind for _, kind in ROWS]
 def test_every_format_trains_the_same_model(folder, command, form):
     columns = () if form == "fasttext" else TRAIN[:4]
     (folder / "data").write_text(FORMS[form])
-    result = command("train", "data", "-o", "text.ltls", *columns, *TRAIN[4:])
+    exact = ("--dtype", "float32")
+    result = command("train", "data", "-o", "text.ltls", *columns, *TRAIN[4:], *exact)
     assert (result.code, result.out, result.err) == (0, "", "")
     model = ltls.load("text.ltls")
     texts = [text for text, _ in ROWS]
@@ -376,6 +377,7 @@ def test_report(folder, trained, command, name):
         "Recall by label frequency",
         "Most frequent confusions",
         "nDCG@k",
+        "coverage@k",
         "text.ltls",
     )
     assert all(title in text for title in titles)
@@ -417,10 +419,13 @@ def test_features_go_between_svmlight_and_xmc(folder, command):
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_models_get_other_weights(folder, trained, command, dtype):
-    assert command("convert", "text.ltls", "small.ltls", "--dtype", dtype).code == 0
+    whole = folder / "whole.ltls"
+    columns = (*TRAIN, "--dtype", "float32")
+    assert command("train", "rows.csv", *columns, "-o", "whole.ltls").code == 0
+    assert command("convert", "whole.ltls", "small.ltls", "--dtype", dtype).code == 0
     facts = json.loads(command("info", "small.ltls", "--json").out)
     assert facts["dtype"] == dtype
-    assert facts["bytes"] < trained.stat().st_size
+    assert facts["bytes"] < whole.stat().st_size
     assert facts["columns"]["text"] == "text"
     assert answers(command("predict", "small.ltls", "rows.csv", "-k", 1).out) == KINDS
 

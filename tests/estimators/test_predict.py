@@ -12,6 +12,9 @@ from comparison import (
     trained_both,
     with_each_loss,
 )
+from scipy.sparse import csr_array
+
+from ltls import LTLSClassifier
 
 
 @pytest.fixture(scope="module", params=LOSSES)
@@ -97,3 +100,32 @@ def test_multilabel_probabilities_are_exponentials_of_scores():
     model = classifier(X, labels, multilabel=True, loss="logistic", random_state=0)
     scores = model.decision_function(X)
     np.testing.assert_allclose(model.predict_proba(X), np.exp(scores), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("bucket_size", [1, 4])
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
+def test_label_weights_give_the_same_scores_in_every_method(several, bucket_size):
+    rng = np.random.default_rng(0)
+    n_labels, n_rows = 150, 900
+    centers = rng.random((n_labels, 50)) < 0.1
+    y = rng.integers(0, n_labels, n_rows)
+    X = csr_array((centers[y] | (rng.random((n_rows, 50)) < 0.05)).astype(np.float32))
+    if several:
+        y = [sorted({int(a) // step for step in range(1, 8)}) for a in y]
+    settings = {"width": 4, "n_trellises": 3, "label_weights": True, "bucket_size": bucket_size}
+    model = LTLSClassifier(random_state=0, **settings).fit(X, y)
+    every = model.decision_function(X)
+    first = model.classes_[every.argmax(axis=1)]
+    for k in (1, 10, 20, 60, n_labels):
+        labels, scores = model.predict_topk(X, k)
+        assert all(len(set(row)) == min(k, len(model.classes_)) for row in labels.tolist())
+        own = np.take_along_axis(every, np.searchsorted(model.classes_, labels), axis=1)
+        np.testing.assert_allclose(scores, own, rtol=1e-5, atol=1e-5)
+        assert (np.diff(scores, axis=1) <= 0).all()
+        np.testing.assert_array_equal(labels[:, 0], first)
+        for ours, theirs in zip(model.predictor(k)(X), (labels, scores), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    if several:
+        np.testing.assert_array_equal(model.predict(X).toarray(), every >= model.threshold_)
+    else:
+        np.testing.assert_array_equal(model.predict(X), first)

@@ -88,7 +88,7 @@ def test_partial_fit_gives_new_labels_free_paths(digits, toy):
 def test_save_and_load(digits, toy, tmp_path):
     X, y = digits
     model = classifier(epochs=3).fit(X, y)
-    model.save(tmp_path / "model.ltls")
+    model.save(tmp_path / "model.ltls", dtype="float32")
     loaded = load(tmp_path / "model.ltls", verify=True)
     assert loaded.assignment == "toy"
     assert loaded.codebooks_ == model.codebooks_
@@ -101,7 +101,7 @@ def test_save_and_load(digits, toy, tmp_path):
 def test_a_saved_model_predicts_without_the_policy(digits, toy, tmp_path):
     X, y = digits
     model = classifier(epochs=2).fit(X, y)
-    model.save(tmp_path / "model.ltls")
+    model.save(tmp_path / "model.ltls", dtype="float32")
     POLICIES.pop("toy")
     try:
         loaded = load(tmp_path / "model.ltls")

@@ -167,9 +167,8 @@ def test_the_best_of_many_labels_are_found_among_the_candidates(loss, k):
     centers = rng.normal(size=(400, 30))
     y = np.tile(np.arange(400), 5)
     X = centers[y] + 0.3 * rng.normal(size=(2000, 30))
-    model = LTLSClassifier(
-        width=8, n_trellises=3, loss=loss, assignment="similarity", random_state=0
-    ).fit(X, y)
+    settings = {"loss": loss, "assignment": "similarity", "label_weights": False}
+    model = LTLSClassifier(width=8, n_trellises=3, random_state=0, **settings).fit(X, y)
     labels, scores = model.predict_topk(X[:100], k)
     every = model.decision_function(X[:100])
     of_labels = np.take_along_axis(every, labels, axis=1)

@@ -65,7 +65,7 @@ def test_texts_in_every_container(model, form):
 def test_a_loaded_model_predicts_the_same(path, options, several):
     y = [[label, "x"] for label in LABELS] if several else LABELS
     model = TextClassifier(random_state=0, **options).fit(TEXTS, y)
-    model.save(path)
+    model.save(path, dtype="float32")
     loaded = ltls.load(path, verify=True)
     assert type(loaded) is TextClassifier
     assert loaded.get_params() == model.get_params()

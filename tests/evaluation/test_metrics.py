@@ -7,10 +7,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import ndcg_score, top_k_accuracy_score
+from sklearn.metrics import f1_score, ndcg_score, top_k_accuracy_score
 
 from ltls.metrics import (
+    coverage_at_k,
     label_matrix,
+    macro_f1_at_k,
     ndcg_at_k,
     precision_at_k,
     propensities,
@@ -18,7 +20,7 @@ from ltls.metrics import (
     recall_at_k,
 )
 
-METRICS = [precision_at_k, recall_at_k, ndcg_at_k]
+METRICS = [precision_at_k, recall_at_k, ndcg_at_k, macro_f1_at_k]
 
 
 @st.composite
@@ -46,7 +48,7 @@ def matrix_of(truth, n_labels):
 
 
 def naive(truth, answers, weights, k, propensity):
-    """Precision, recall, nDCG and propensity-scored precision, one row and one label at a time."""
+    """Precision, recall, nDCG, macro-F1 and propensity-scored precision, in plain loops."""
     sums = dict.fromkeys(["precision", "recall", "ndcg", "gained", "possible"], 0.0)
     for true, row, weight in zip(truth, answers, weights, strict=True):
         found = [label in true for label in row[:k]]
@@ -59,7 +61,21 @@ def naive(truth, answers, weights, k, propensity):
         sums["possible"] += weight * sum(sorted(1 / propensity[i] for i in true)[::-1][:k])
     psp = sums["gained"] / sums["possible"] if sums["possible"] else 0.0
     total = sum(weights)
-    return sums["precision"] / total, sums["recall"] / total, sums["ndcg"] / total, psp
+    macro, _ = naive_of_labels(truth, answers, weights, k)
+    return sums["precision"] / total, sums["recall"] / total, sums["ndcg"] / total, macro, psp
+
+
+def naive_of_labels(truth, answers, weights, k):
+    """Macro-F1 and coverage, one label and one row at a time."""
+    scores, covered = [], 0
+    for label in set().union(*truth):
+        tp = predicted_or_true = 0.0
+        for true, row, weight in zip(truth, answers, weights, strict=True):
+            tp += weight * (label in true and label in row[:k])
+            predicted_or_true += weight * ((label in true) + (label in row[:k]))
+        scores.append(2 * tp / predicted_or_true)
+        covered += tp > 0
+    return (sum(scores) / len(scores), covered / len(scores)) if scores else (0.0, 0.0)
 
 
 @given(problems())
@@ -74,6 +90,41 @@ def test_equal_to_a_plain_loop(problem):
     ones = [1.0] * len(truth)
     got = [metric(y, answers, k) for metric in METRICS] + [psp_at_k(y, answers, p, k)]
     assert got == pytest.approx(naive(truth, answers, ones, k, p))
+    _, covered = naive_of_labels(truth, answers, ones, k)
+    assert coverage_at_k(y, answers, k) == pytest.approx(covered)
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_macro_f1_equals_scikit_learns_of_the_labels_with_a_row(k):
+    rng = np.random.default_rng(3)
+    truth = rng.random((50, 40)) < 0.03
+    topk = np.argsort(-rng.random((50, 40)) - truth, axis=1)[:, :k]
+    weights = rng.random(50)
+    predicted = np.zeros_like(truth)
+    np.put_along_axis(predicted, topk, True, axis=1)
+    labels = np.flatnonzero(truth.any(axis=0))
+    assert len(labels) < 40
+    expected = f1_score(
+        truth, predicted, labels=labels, average="macro", sample_weight=weights, zero_division=0
+    )
+    assert macro_f1_at_k(truth, topk, sample_weight=weights) == pytest.approx(expected)
+
+
+def test_averages_over_labels_know_rare_ones():
+    truth, topk = [0] * 98 + [1, 2], [[0, 1]] * 100
+    assert precision_at_k(truth, topk, 1) == 0.98
+    assert coverage_at_k(truth, topk, 1) == pytest.approx(1 / 3)
+    assert coverage_at_k(truth, topk) == pytest.approx(2 / 3)
+    assert macro_f1_at_k(truth, topk) == pytest.approx((2 * 98 / 198 + 2 / 101 + 0) / 3)
+
+
+def test_no_true_label_scores_zero():
+    nothing = sp.csr_matrix((2, 3))
+    assert macro_f1_at_k(nothing, [[0], [1]]) == coverage_at_k(nothing, [[0], [1]]) == 0.0
+
+
+def test_rows_of_weight_zero_do_not_count():
+    assert macro_f1_at_k([0, 1], [[0], [0]], sample_weight=[1, 0]) == 1.0
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
@@ -102,7 +153,7 @@ def test_recall_of_one_label_equals_scikit_learns_top_k_accuracy(k):
 def test_label_ids_and_indicator_are_the_same_truth(ids, random):
     topk = [random.sample(range(10), 4) for _ in ids]
     indicator = matrix_of([{i} for i in ids], 10)
-    for metric in METRICS:
+    for metric in (*METRICS, coverage_at_k):
         assert metric(ids, topk) == metric(indicator, topk) == metric(indicator.toarray(), topk)
     assert np.array_equal(propensities(ids, n_labels=10), propensities(indicator))
     p = propensities(indicator)
@@ -113,13 +164,17 @@ def test_a_perfect_answer_scores_one():
     truth = matrix_of([{0, 3}, {1, 2}], 4)
     topk = [[3, 0], [1, 2]]
     p = propensities(truth)
-    assert [m(truth, topk) for m in METRICS] + [psp_at_k(truth, topk, p)] == [1.0] * 4
+    assert [m(truth, topk) for m in METRICS] + [psp_at_k(truth, topk, p)] == [1.0] * 5
+    assert coverage_at_k(truth, topk) == 1.0
 
 
 def test_label_ids_beyond_any_dense_matrix():
     big = 2**61
     topk = [[big, 0], [big, -1], [2**62, 3]]
-    assert precision_at_k([big, big + 1, 3], topk) == pytest.approx(1 / 3)
+    truth = [big, big + 1, 3]
+    assert precision_at_k(truth, topk) == pytest.approx(1 / 3)
+    assert coverage_at_k(truth, topk) == pytest.approx(2 / 3)
+    assert macro_f1_at_k(truth, topk) == pytest.approx((2 / 3 + 0 + 1) / 3)
 
 
 def test_duplicates_and_stored_zeros_of_a_sparse_matrix_are_what_scipy_means():
@@ -178,7 +233,8 @@ def test_many_rows_and_labels_need_no_dense_matrix():
     ],
 )
 def test_bad_arguments_are_named(y_true, topk, keywords, message):
-    for metric in METRICS:
+    metrics = METRICS if "sample_weight" in keywords else [*METRICS, coverage_at_k]
+    for metric in metrics:
         with pytest.raises(ValueError, match=message):
             metric(y_true, topk, **keywords)
 

@@ -123,12 +123,12 @@ def test_files_partial_fit_and_streams(rows, tmp_path):
     X, wide, y = rows
     model = LTLSClassifier(embedding_dim=0, **SETTINGS).fit(wide, y)
     path = tmp_path / "model.ltls"
-    model.save(path)
+    model.save(path, dtype="float32")
     loaded = ltls.load(path)
     assert loaded.n_features_in_ == 40 * SHIFT
     np.testing.assert_array_equal(loaded.predict(wide), model.predict(wide))
     facts = describe(path)
-    assert (facts["features"], facts["format_version"]) == (40 * SHIFT, 3)
+    assert (facts["features"], facts["format_version"]) == (40 * SHIFT, 4)
     assert path.stat().st_size < 100_000
     other = sp.csr_array((np.ones(8, np.float32), np.full(8, 77), np.arange(9)), wide[:8].shape)
     for estimator in (model, loaded):

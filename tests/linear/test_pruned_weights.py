@@ -102,6 +102,12 @@ def test_other_types_are_dense_again():
     np.testing.assert_array_equal(pruned.astype("float32").dense(), pruned.dense())
 
 
+def test_rows_that_are_too_long_for_16_bit_places_are_rejected():
+    wide = random_weights(2, 2**15, 3, False)
+    with pytest.raises(ValueError, match="98,304 weights per feature cannot be pruned, at most"):
+        wide.prune(0.5)
+
+
 def test_copies_and_pickles_score_alike():
     pruned = random_weights(20, 9, 1, False).prune(0.5)
     features = engine_features(np.eye(20, dtype=np.float32), False, False)

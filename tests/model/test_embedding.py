@@ -127,7 +127,8 @@ def problem(multilabel=False, n_rows=1200):
 @pytest.fixture(scope="module", params=[False, True], ids=["one label", "several labels"])
 def reranked(request):
     X, y = problem(request.param)
-    model = LTLSClassifier(width=2, n_trellises=2, embedding_dim=16, random_state=0).fit(X, y)
+    settings = {"width": 2, "n_trellises": 2, "label_weights": False, "random_state": 0}
+    model = LTLSClassifier(embedding_dim=16, **settings).fit(X, y)
     assert model.model_.embedding is not None
     return X, y, model
 
@@ -143,7 +144,7 @@ def test_topk_scores_are_those_of_decision_function(reranked):
 
 def test_reranking_is_more_accurate_than_the_trellises_alone():
     X, y = problem()
-    settings = {"width": 2, "n_trellises": 1, "random_state": 0}
+    settings = {"width": 2, "n_trellises": 1, "label_weights": False, "random_state": 0}
     plain = LTLSClassifier(embedding_dim=0, **settings).fit(X[:900], y[:900])
     model = LTLSClassifier(embedding_dim=32, **settings).fit(X[:900], y[:900])
     assert plain.model_.embedding is None

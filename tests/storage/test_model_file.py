@@ -37,7 +37,7 @@ def path(tmp_path):
 def test_a_loaded_model_predicts_the_same(digits, path, mmap, assignment, loss):
     X, y = digits
     model = LTLSClassifier(loss=loss, assignment=assignment, random_state=0).fit(X, y)
-    model.save(path)
+    model.save(path, dtype="float32")
     loaded = ltls.load(path, mmap=mmap, verify=True)
     for ours, theirs in zip(model.predict_topk(X, 4), loaded.predict_topk(X, 4), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -49,7 +49,7 @@ def test_a_loaded_model_predicts_the_same(digits, path, mmap, assignment, loss):
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_smaller_weights_predict_almost_the_same(digits, path, model, dtype):
     X, _ = digits
-    model.save(path)
+    model.save(path, dtype="float32")
     full = path.stat().st_size
     model.save(path, dtype=dtype)
     assert path.stat().st_size < full
@@ -61,10 +61,32 @@ def test_smaller_weights_predict_almost_the_same(digits, path, model, dtype):
     assert (error <= largest[:-1] * (0.5 / 127 if dtype == "int8" else 2**-11) * 1.01).all()
 
 
+def test_the_default_is_int8(digits, path, model):
+    X, y = digits
+    several = [[label, label // 2] for label in y]
+    tagger = LTLSClassifier(width=4, label_weights=True, random_state=0).fit(X, several)
+    for each in (model, tagger):
+        each.save(path)
+        assert describe(path)["dtype"] == "int8"
+        loaded = ltls.load(path)
+        # Rounding to one of 255 values per feature hardly ever changes the best label.
+        ours, theirs = each.predict_topk(X, 1), loaded.predict_topk(X, 1)
+        assert (ours[0] == theirs[0]).mean() > 0.99
+        np.testing.assert_allclose(theirs[1], ours[1], rtol=0.02, atol=0.02 * np.ptp(ours[1]))
+        largest = np.abs(each.coef_).max(axis=0)
+        assert (np.abs(loaded.coef_ - each.coef_) <= largest * 0.5 / 127 * 1.01).all()
+        # What was rounded is not rounded again.
+        loaded.save(path)
+        np.testing.assert_array_equal(ltls.load(path).coef_, loaded.coef_)
+    # Label weights are int8 in memory, too.
+    assert (loaded.label_coef_ != tagger.label_coef_).nnz == 0
+    np.testing.assert_array_equal(loaded.label_intercept_, tagger.label_intercept_)
+
+
 def test_multilabel_models_keep_their_threshold_and_format(path):
     X, Y = make_multilabel_classification(200, n_classes=9, random_state=0)
     model = LTLSClassifier(loss="logistic", random_state=0).fit(X, Y)
-    model.save(path)
+    model.save(path, dtype="float32")
     np.testing.assert_array_equal(ltls.load(path).predict(X), model.predict(X))
 
 
@@ -120,7 +142,7 @@ def test_given_codebooks_are_stored(digits, path):
 def test_partial_fit_of_a_loaded_model_starts_from_its_weights(digits, path, average):
     X, y = digits
     model = LTLSClassifier(l1=0.05, average=average, random_state=0).fit(X, y)
-    model.save(path)
+    model.save(path, dtype="float32")
     loaded = ltls.load(path).partial_fit(X[:1], y[:1], sample_weight=[0])
     np.testing.assert_allclose(loaded.coef_, model.coef_, atol=1e-6)
 
@@ -208,7 +230,7 @@ def predict(path, X, queue):
 
 def test_another_process_loads_the_same_model(digits, model, path):
     X, _ = digits
-    model.save(path)
+    model.save(path, dtype="float32")
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=predict, args=(path, X[:20], queue))
@@ -306,7 +328,7 @@ def test_descriptions_that_contradict_each_other_are_rejected(digits, path, chan
     model = LTLSClassifier(
         width=4, n_trellises=1, assignment=assignment, epochs=1, random_state=0
     ).fit(X, y)
-    model.save(path)
+    model.save(path, dtype="float32")
     rewritten(path, lambda *_: None)
     np.testing.assert_array_equal(ltls.load(path).predict(X), model.predict(X))
     rewritten(path, change)

@@ -81,7 +81,7 @@ def path(tmp_path):
 
 
 def model_bytes(model, path):
-    model.save(path)
+    model.save(path, dtype="float32")
     return path.read_bytes()
 
 

@@ -104,7 +104,7 @@ def test_learned_codebooks_are_saved_and_trained_further(tags, tmp_path):
     X, Y = tags
     y = [np.flatnonzero(row).tolist() for row in Y]
     model = learned(n_trellises=2).fit(X, y)
-    model.save(tmp_path / "model")
+    model.save(tmp_path / "model", dtype="float32")
     loaded = ltls.load(tmp_path / "model")
     assert loaded.codebooks_ == model.codebooks_
     for ours, theirs in zip(model.predict_topk(X, 3), loaded.predict_topk(X, 3), strict=True):

@@ -13,7 +13,7 @@ import typer
 from ..core.streams import display_name
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
-from ..evaluation.evaluation import Evaluation
+from ..evaluation.evaluation import METRIC_NAMES, Evaluation
 from ..evaluation.report import check_matplotlib, write_report
 from ..io.errors import EmptyFileError
 from .messages import set_verbosity
@@ -60,9 +60,9 @@ def evaluate(
 ) -> None:
     """Evaluate a model on labelled rows.
 
-    Prints precision, recall, nDCG and propensity-scored precision at k. The bars show recall by
-    label frequency: head, middle and tail labels each have a third of the label occurrences of the
-    training set. Labels that the model has never seen count as missed.
+    Prints precision, recall, nDCG, propensity-scored precision, macro-F1 and coverage at k. The
+    bars show recall by label frequency: head, middle and tail labels each have a third of the label
+    occurrences of the training set. Labels that the model has never seen count as missed.
     """
     set_verbosity(verbose, quiet)
     cutoffs = _cutoffs(k)
@@ -138,9 +138,8 @@ def _confidence(estimator: LTLSClassifier, rows: Any, best: Any) -> list[float]:
 def _show(
     facts: dict[str, Any], metrics: list[dict[str, Any]], groups: list[dict[str, Any]]
 ) -> None:
-    names = ("precision", "recall", "ndcg", "psp")
-    rows = [(row["k"], *(_number(row[name]) for name in names)) for row in metrics]
-    show(rows, "k", "P@k", "R@k", "nDCG@k", "PSP@k")
+    rows = [(row["k"], *(_number(row[name]) for name in METRIC_NAMES)) for row in metrics]
+    show(rows, "k", *METRIC_NAMES.values())
     lines = []
     for group in groups:
         span = f"{group['least_frequency']:,}–{group['most_frequency']:,}"

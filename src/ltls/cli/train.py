@@ -70,9 +70,7 @@ def train(
     ] = None,
     label_weights: Annotated[
         bool | None,
-        option(
-            "auto", "Rerank with sparse label weights.", "--label-weights/--no-label-weights"
-        ),
+        option("auto", "Rerank with sparse label weights.", "--label-weights/--no-label-weights"),
     ] = None,
     embedding_dim: Annotated[
         int | None, option("0", "Dimension of the embedding reranker; 0 for none.", min=0)
@@ -138,10 +136,7 @@ def train(
     random_state: Annotated[
         int | None, option("none", "Random seed.", min=0, max=2**32 - 1)
     ] = None,
-    dtype: Annotated[
-        str | None,
-        choice(DTYPES, "float32, int8 with --size-budget", "Type of the stored weights."),
-    ] = None,
+    dtype: Annotated[str | None, choice(DTYPES, "int8", "Type of the stored weights.")] = None,
     stream: Annotated[
         bool | None,
         option(

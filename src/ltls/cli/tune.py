@@ -48,7 +48,7 @@ def tune(
     random_state: Annotated[
         int | None, option("none", "Random seed.", min=0, max=2**32 - 1)
     ] = None,
-    dtype: Annotated[str | None, choice(DTYPES, "float32", "Type of the stored weights.")] = None,
+    dtype: Annotated[str | None, choice(DTYPES, "int8", "Type of the stored weights.")] = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,

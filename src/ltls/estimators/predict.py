@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import as_integer
+from ..features.mapping import FeatureMap
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import as_targets

@@ -14,6 +14,16 @@ import scipy.sparse as sp
 from ..model.fitted import FittedModel
 from . import metrics
 
+# What `Evaluation.at` returns, in the words of a table.
+METRIC_NAMES = {
+    "precision": "P@k",
+    "recall": "R@k",
+    "ndcg": "nDCG@k",
+    "psp": "PSP@k",
+    "macro_f1": "macro-F1@k",
+    "coverage": "coverage@k",
+}
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -122,9 +132,9 @@ class Evaluation:
         return np.pad(counts, (0, len(self.labels) - len(counts)))
 
     def at(self, k: int) -> dict[str, float | None]:
-        """Return precision, recall, nDCG and propensity-scored precision at k.
+        """Return precision, recall, nDCG, propensity-scored precision, macro-F1 and coverage at k.
 
-        The last one is None if the training frequencies of the labels are unknown.
+        Propensity-scored precision is None if the training frequencies of labels are unknown.
         """
         found = self.topk[:, : min(k, self.topk.shape[1])]
         topk = np.pad(found, ((0, 0), (0, k - found.shape[1])), constant_values=-1)
@@ -137,6 +147,8 @@ class Evaluation:
             "recall": metrics.recall_at_k(self.truth, topk, k),
             "ndcg": metrics.ndcg_at_k(self.truth, topk, k),
             "psp": psp,
+            "macro_f1": metrics.macro_f1_at_k(self.truth, topk, k),
+            "coverage": metrics.coverage_at_k(self.truth, topk, k),
         }
 
     def found(self, k: int) -> tuple[Ints, npt.NDArray[np.bool_]]:

@@ -1,4 +1,4 @@
-"""Ranking metrics: precision, recall, nDCG and propensity-scored precision at k.
+"""Ranking metrics at k: averages over rows (precision, recall, nDCG, PSP) and over labels.
 
 Every metric takes the true labels and an array with the k best labels of every row, best first,
 as ``predict_topk`` returns them. Nothing of size rows x labels is ever built.
@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..model.indicators import label_matrix
 
 __all__ = [
+    "coverage_at_k",
     "label_matrix",
+    "macro_f1_at_k",
     "ndcg_at_k",
     "precision_at_k",
     "propensities",
@@ -177,6 +179,82 @@ def psp_at_k(
     return _mean(gained.sum(axis=1), sample_weight) / best if best > 0 else 0.0
 
 
+def macro_f1_at_k(
+    y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Return macro-F1 at k: the F1 score of every label, averaged over the labels.
+
+    The first k predictions of a row are its predicted labels. The F1 score of a label is
+    2 · tp / (n_predicted + n_true), where tp is the number of rows for which it is predicted and
+    true. Every label has the same weight, however rare it is. F1 is chosen among the
+    macro-averages at k because precision alone rises if a rare label is predicted hardly ever,
+    and recall alone if it is predicted often.
+
+    Parameters
+    ----------
+    y_true, topk, k, sample_weight
+        As for :func:`precision_at_k`.
+
+    Returns
+    -------
+    float
+        Between 0 and 1, averaged over the labels with at least one row in `y_true`; 0 where no row
+        has a true label. Where papers average over all labels, those without a row count as 0.
+
+    References
+    ----------
+    Schultheis, Wydmuch, Kotłowski, Babbar and Dembczyński, Generalized Test Utilities for Long-Tail
+    Performance in Extreme Multi-label Classification, NeurIPS 2023.
+
+    Examples
+    --------
+    >>> from ltls.metrics import macro_f1_at_k
+    >>> round(macro_f1_at_k([0, 0, 0, 1], [[0], [0], [0], [0]]), 4)
+    0.4286
+    """
+    truth, hits = _hits(y_true, topk, k)
+    weight = _weights(sample_weight, truth.shape[0])
+    ids = np.asarray(topk)[:, : hits.shape[1]].astype(np.int64)
+    labels = np.unique(truth.indices)
+
+    def count(rows: NDArray[Any], which: NDArray[Any]) -> NDArray[np.float64]:
+        known = np.isin(which, labels)
+        at = np.searchsorted(labels, which[known])
+        return np.bincount(at, weight[rows[known]], minlength=labels.size).astype(np.float64)
+
+    rows = np.broadcast_to(np.arange(truth.shape[0])[:, None], ids.shape)
+    n_true = count(np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)), truth.indices)
+    n_predicted = count(rows.ravel(), ids.ravel())
+    counted = n_true > 0
+    f1 = 2 * count(rows[hits], ids[hits])[counted] / (n_predicted + n_true)[counted]
+    return float(f1.mean()) if f1.size else 0.0
+
+
+def coverage_at_k(y_true: Any, topk: ArrayLike, k: int | None = None) -> float:
+    """Return coverage at k: the fraction of labels that are predicted correctly at least once.
+
+    Parameters
+    ----------
+    y_true, topk, k
+        As for :func:`precision_at_k`.
+
+    Returns
+    -------
+    float
+        Of the labels with at least one row in `y_true`, the fraction that is among the first k
+        predictions of at least one of its rows; 0 where no row has a true label.
+
+    Examples
+    --------
+    >>> from ltls.metrics import coverage_at_k
+    >>> coverage_at_k([0, 0, 1, 2], [[0, 2], [0, 1], [2, 0], [1, 2]])
+    0.6666666666666666
+    """
+    truth, hits = _hits(y_true, topk, k)
+    found = np.asarray(topk)[:, : hits.shape[1]][hits]
+    return np.unique(found).size / max(np.unique(truth.indices).size, 1)
+
+
 def propensities(
     y_train: Any, a: float = 0.55, b: float = 1.5, n_labels: int | None = None
 ) -> NDArray[np.float64]:
@@ -282,12 +360,17 @@ def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, N
 
 def _mean(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float:
     """Return the (weighted) average over the rows."""
+    return float(np.average(values, weights=_weights(sample_weight, len(values))))
+
+
+def _weights(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+    """Return the weights of the rows, checked; 1 for each by default."""
     if sample_weight is None:
-        return float(values.mean())
+        return np.ones(n_rows)
     weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != values.shape:
+    if weight.shape != (n_rows,):
         raise ValueError(
-            f"sample_weight must have shape {values.shape}, one weight per row, got {weight.shape}"
+            f"sample_weight must have shape {(n_rows,)}, one weight per row, got {weight.shape}"
         )
     wrong = ~np.isfinite(weight) | (weight < 0)
     if wrong.any():
@@ -297,4 +380,4 @@ def _mean(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float
         )
     if not weight.any():
         raise ValueError("sample_weight must have a weight above 0, got only 0")
-    return float(np.average(values, weights=weight))
+    return weight

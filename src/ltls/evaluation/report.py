@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.atomic import replacing
 from ..core.version import __version__
-from .evaluation import Evaluation
+from .evaluation import METRIC_NAMES, Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -202,9 +202,8 @@ def _short(label: Any) -> str:
 
 
 def _metrics(metrics: list[dict[str, Any]]) -> list[list[str]]:
-    names = {"precision": "P@k", "recall": "R@k", "ndcg": "nDCG@k", "psp": "PSP@k"}
-    rows = [[str(row["k"]), *(_number(row[name]) for name in names)] for row in metrics]
-    return [["k", *names.values()], *rows]
+    rows = [[str(row["k"]), *(_number(row[name]) for name in METRIC_NAMES)] for row in metrics]
+    return [["k", *METRIC_NAMES.values()], *rows]
 
 
 def _groups(groups: list[dict[str, Any]]) -> list[list[str]]:
@@ -270,7 +269,7 @@ def _write_pdf(
         for table in tables:
             columns = max(map(len, table))
             height = 0.045 * len(table)
-            axes = page.add_axes((0.14, top - height, 0.13 * columns, height))
+            axes = page.add_axes((0.08, top - height, 0.12 * columns, height))
             axes.axis("off")
             drawn = axes.table(table, bbox=Bbox.unit(), edges="horizontal")
             drawn.auto_set_font_size(False)

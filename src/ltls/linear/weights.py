@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -150,6 +151,11 @@ class Weights(_Weights):
 
     def prune(self, threshold: float) -> PrunedWeights:
         """Return the weights whose magnitude reaches a threshold, as int8."""
+        if self.stride > MAX_PRUNED_STRIDE:
+            raise ValueError(
+                f"a model of {self.stride:,} weights per feature cannot be pruned, at most "
+                f"{MAX_PRUNED_STRIDE:,} can: use density=1 and no size_budget, or a smaller width"
+            )
         ends, columns, values, scales = [0], [], [], []
         for first in range(0, len(self.values), _ROWS_PER_BLOCK):
             some = slice(first, first + _ROWS_PER_BLOCK)
@@ -176,13 +182,18 @@ class Weights(_Weights):
 
     def magnitude_at(self, density: float) -> float:
         """Return the magnitude that a fraction `density` of the weights reaches, estimated."""
+        return self.magnitudes_at([density])[0]
+
+    def magnitudes_at(self, densities: Sequence[float]) -> list[float]:
+        """Return the magnitudes that some fractions of the weights reach, estimated."""
         every = max(1, self.values.size // _SAMPLED_WEIGHTS // self.stride)
         part = replace(
             self, values=self.values[::every], scales=_part(self.scales, slice(None, None, every))
         )
         magnitudes = np.abs(part.dense())
         smallest = float(np.finfo(np.float32).tiny)  # zeros are never kept
-        return max(float(np.quantile(magnitudes, 1 - density)), smallest)
+        found = np.quantile(magnitudes, 1 - np.array(densities))
+        return np.maximum(found, smallest).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

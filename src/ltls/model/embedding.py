@@ -63,6 +63,11 @@ class Embedding:
         """How many candidates it reranks, at least."""
         return 8
 
+    @property
+    def for_candidates_only(self) -> bool:
+        """Its scores are sensible for all labels."""
+        return False
+
     def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Add the embedding's scores to those of the candidates and sort them, in place."""
         features = self.engine_features(X)

@@ -168,21 +168,20 @@ class FittedModel:
         shape (n_trellises, n_labels) are those of the new labels.
         """
         assert self.trainable is not None
+        trellis, growth = self.trellis, []
+        while paths is None and trellis.n_classes < len(self.labels) + len(labels):
+            trellis, edge_map = trellis.grow()
+            growth.append((trellis, edge_map))
+        self.labels.extend(labels)
         if self.label_weights is not None:
             self.label_weights = self.label_weights.add_labels(len(labels))
         if paths is not None:
             books = zip(self.codebooks, paths, strict=True)
             self.codebooks = [book.extend(new) for book, new in books]  # type: ignore[union-attr]
-            self.labels.extend(labels)
-            return
-        trellis, growth = self.trellis, []
-        while trellis.n_classes < len(self.labels) + len(labels):
-            trellis, edge_map = trellis.grow()
-            growth.append((trellis, edge_map))
-        self.labels.extend(labels)
         for trellis, edge_map in growth:
+            size = trellis.n_classes
             self.trellis = trellis
-            self.codebooks = [book.grow(trellis.n_classes) for book in self.codebooks]
+            self.codebooks = [book.grow(size) for book in self.codebooks]  # type: ignore[union-attr]
             self.trainable.grow(trellis, edge_map)
 
     def add_features(self, X: Any) -> None:
@@ -227,7 +226,8 @@ class FittedModel:
 
     def above(self, X: Any, threshold: float, n_jobs: int | None) -> tuple[Ints, Ints]:
         """Return the number of labels per row whose score reaches a threshold, and their ids."""
-        k = self.n_candidates
+        k = max(self.n_candidates, *(part.n_candidates for part in self.rerankers), 1)
+        k = min(k, len(self.labels))
         found: list[Ints] = [np.empty(0, np.int64)] * X.shape[0]
         rows = np.arange(X.shape[0])
         while len(rows):
@@ -276,8 +276,7 @@ class FittedModel:
             self.label_weights.rerank(X, ids, scores, n_jobs)
             by_label = np.empty_like(scores)
             np.put_along_axis(by_label, ids, scores, axis=1)
-            n_candidates = max(part.n_candidates for part in self.rerankers)
-            candidates, _ = self.candidates(X, n_candidates, n_jobs)
+            candidates, _ = self._search(1, n_jobs, self.rerankers).candidates(X, n_jobs)
             theirs = np.take_along_axis(by_label, candidates, axis=1)
             scores = np.minimum(by_label, theirs.min(axis=1, keepdims=True))
             np.put_along_axis(scores, candidates, theirs, axis=1)

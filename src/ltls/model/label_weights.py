@@ -87,7 +87,8 @@ class LabelWeights:
         feature = np.repeat(np.arange(len(self.scales)), np.diff(self.row_ptr))
         values = self.values * self.scales[feature]
         shape = (len(self.scales), self.n_labels)
-        return csr_array((values, self.labels.astype(np.int64), self.row_ptr), shape=shape).T.tocsr()
+        by_feature = csr_array((values, self.labels.astype(np.int64), self.row_ptr), shape=shape)
+        return by_feature.T.tocsr()
 
     @cached_property
     def engine(self) -> _engine.LabelWeights:
@@ -95,6 +96,11 @@ class LabelWeights:
         return _engine.LabelWeights(
             self.row_ptr, self.labels, self.values, self.scales, self.n_labels
         )
+
+    @property
+    def for_candidates_only(self) -> bool:
+        """A classifier has not seen the rows for which its label is no candidate."""
+        return True
 
     def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Replace the scores of candidates and sort them, in place."""
@@ -130,8 +136,12 @@ class LabelWeights:
             smallest = np.quantile(np.abs(W.data), 1 - density)
             W.data[np.abs(W.data) < smallest] = 0
             W.eliminate_zeros()
-        kept = {"unit_length": self.unit_length, "weight": self.weight}
-        return self.of_matrix(W, n_candidates=self.n_candidates, **kept)
+        return self.of_matrix(
+            W,
+            unit_length=self.unit_length,
+            weight=self.weight,
+            n_candidates=self.n_candidates,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "engine"}

@@ -28,7 +28,7 @@ class Reranker(Protocol):
 
     @property
     def for_candidates_only(self) -> bool:
-        """Whether other labels must not rank above the candidates."""
+        """Whether labels beyond these candidates have to stay below them."""
 
     def rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Change the scores of the candidates of every row and sort them, in place."""
@@ -54,46 +54,72 @@ class TopK:
         self.k = min(k, decoder.n_labels)
         needed = max((each.n_candidates for each in rerankers), default=0)
         self.n_candidates = min(max(k, needed), decoder.n_labels)
-        limited = any(each.for_candidates_only for each in rerankers)
-        self.n_ranked_first = min(needed, decoder.n_labels) if limited else self.n_candidates
+        self.is_exhaustive = decoder.is_exhaustive(self.k)
+        # Finds the candidates that all other labels stay below. They are the same for any k.
+        self.first: TopK | None = None
+        if any(each.for_candidates_only for each in rerankers):
+            if self.n_candidates > needed:
+                self.first = TopK(weights, decoder, rerankers, 1)
+            else:
+                self.is_exhaustive = False
         self.engine = decoder.predictor(weights, self.n_candidates)
 
     def __call__(self, X: Any, n_jobs: int | None) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
+        ids, scores = self.candidates(X, n_jobs)
+        self._rerank(X, ids, scores, n_jobs)
+        if self.k < self.n_candidates:
+            ids = np.ascontiguousarray(ids[:, : self.k])
+            scores = np.ascontiguousarray(scores[:, : self.k])
+        return ids, scores
+
+    def candidates(self, X: Any, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the candidates of every row, before they are reranked."""
         shape = (X.shape[0], self.n_candidates)
         ids, scores = np.full(shape, -1, np.int64), np.empty(shape, np.float32)
-        if not self.decoder.is_exhaustive(self.n_candidates):
+        if not self.is_exhaustive:
             features = engine_features(X, self.weights.intercept, self.weights.unit_length)
             for first in range(0, len(ids), ROWS_PER_CALL):
                 some = slice(first, first + ROWS_PER_CALL)
                 self.engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
-        self.complete(X, ids, scores, n_jobs)
-        if self.k < self.n_candidates:
-            ids, scores = (np.ascontiguousarray(each[:, : self.k]) for each in (ids, scores))
+        self._widen(X, ids, scores, n_jobs)
         return ids, scores
 
     def complete(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         """Search wider for rows with fewer than k labels and rerank all rows, in place."""
-        lacking = np.flatnonzero(ids[:, -1] < 0)
-        if len(lacking):
-            self._widen(X, lacking, ids, scores, n_jobs)
-        first = slice(self.n_ranked_first)
-        best = self._reranked(X, ids[:, first], scores[:, first], n_jobs)
-        ids[:, first], scores[:, first] = best
-        if self.n_ranked_first < self.n_candidates:
-            rest = slice(self.n_ranked_first, None)
-            ids[:, rest], others = self._reranked(X, ids[:, rest], scores[:, rest], n_jobs)
-            scores[:, rest] = np.minimum(others, best[1][:, -1:])
+        if self.is_exhaustive:
+            ids[:, -1] = -1
+        self._widen(X, ids, scores, n_jobs)
+        self._rerank(X, ids, scores, n_jobs)
 
-    def _reranked(
-        self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None
-    ) -> tuple[Ints, Floats]:
-        ids, scores = np.ascontiguousarray(ids), np.ascontiguousarray(scores)
+    def _rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+        if self.first is not None:
+            self._rerank_below(self.first, X, ids, scores, n_jobs)
+            return
         for reranker in self.rerankers:
             reranker.rerank(X, ids, scores, n_jobs)
-        return ids, scores
 
-    def _widen(self, X: Any, lacking: Ints, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+    def _rerank_below(
+        self, first: TopK, X: Any, ids: Ints, scores: Floats, n_jobs: int | None
+    ) -> None:
+        """Rerank the first candidates, as for any k, and all others below these."""
+        n = first.n_candidates
+        best, best_scores = first.candidates(X, n_jobs)
+        row = self.decoder.n_labels * np.arange(len(ids))[:, None]
+        known = np.isin(ids + row, best + row)
+        others = np.argsort(known, axis=1, kind="stable")[:, : ids.shape[1] - n]
+        rest: Ints = np.take_along_axis(ids, others, axis=1)
+        rest_scores: Floats = np.take_along_axis(scores, others, axis=1)
+        for reranker in self.rerankers:
+            reranker.rerank(X, best, best_scores, n_jobs)
+            reranker.rerank(X, rest, rest_scores, n_jobs)
+        ids[:, :n], scores[:, :n] = best, best_scores
+        ids[:, n:], scores[:, n:] = rest, np.minimum(rest_scores, best_scores[:, -1:])
+
+    def _widen(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+        lacking = np.flatnonzero(ids[:, -1] < 0)
+        if not len(lacking):
+            return
         rest = X if len(lacking) == len(ids) else X[lacking]
         features = engine_features(rest, self.weights.intercept, self.weights.unit_length)
         for first in range(0, len(lacking), ROWS_PER_CALL):

@@ -21,7 +21,8 @@ def fit_into_budget(saved: SavedModel, budget: int) -> None:
     before = model.frozen, model.label_weights
     weights, label_weights = model.weights, model.label_weights
     if isinstance(weights, PrunedWeights):
-        n_kept, size = len(weights.values), len(weights.scales) * weights.stride
+        n_kept = len(weights.values)
+        size = len(weights.scales) * weights.n_trellises * weights.n_edges
         full, density = weights.to_dense(), n_kept / max(size, 1)
     else:
         full, density = weights, 1.0

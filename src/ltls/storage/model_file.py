@@ -143,7 +143,7 @@ def _encode(
         tensors["features"] = _smallest(model.feature_map.used)
     kind, tensors["labels"] = encode_labels(model.labels.values)
     state = {name: getattr(model, attribute) for name, attribute in _STATE.items()}
-    description = {
+    description: dict[str, Any] = {
         "trellis": {"n_classes": model.trellis.n_classes, "width": model.trellis.width},
         "codebooks": codebooks,
         "labels": {"kind": kind, "n": len(model.labels)},

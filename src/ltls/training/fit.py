@@ -128,24 +128,26 @@ def _pruned(model: FittedModel, density: float) -> Iterator[None]:
 
 
 def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None:
-    """Train label weights, and for several labels per row choose threshold and weight.
+    """Train label weights, and choose threshold and weight of the trellises' scores.
 
-    On rows that it was trained on, a model is too sure of itself. So label weights are first
-    trained without the held-out rows, to choose on these; and once more on all rows, unless they
-    are for early stopping.
+    On rows that it was trained on, a model is too sure of itself, so that is done on held-out rows.
+    If these are for early stopping, they stay held out. Otherwise label weights are trained once
+    more on all rows; for one label per row only so, with the usual weight.
     """
     model, n_jobs = trainer.model, trainer.config.n_jobs
     known = model.label_weights
-    if known is not None or not model.multilabel or not len(source.held_out):
+    if known is not None or not (model.multilabel or plan.early_stopping):
         weight = None if known is None else known.weight
         model.label_weights = train_label_weights(model, source.examples, n_jobs, weight)
         return
+    batch = source.examples, source.held_out
     model.label_weights = train_label_weights(
         model, source.examples, n_jobs, left_out=source.held_out
     )
-    batch = source.examples, source.held_out
-    choose_weight(model, batch, n_jobs)
-    model.threshold = trainer.choose_threshold(batch)
+    if len(source.held_out):
+        choose_weight(model, batch, n_jobs)
+        if model.multilabel:
+            model.threshold = trainer.choose_threshold(batch)
 
 
 def partial_fit(

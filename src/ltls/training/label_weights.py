@@ -8,6 +8,7 @@ has no learning rate and converges in a few passes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -30,7 +31,8 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 _SEVERAL = 1.1  # labels per row, on average
 _COST = {False: 1.0, True: 0.5}  # True if rows have several labels
 _TRELLIS_WEIGHT = {False: 0.5, True: 1.0}  # of the trellises' mean score
-_OTHER_WEIGHTS = (0.5, 2.0)  # times that
+_OTHER_WEIGHTS = (0.5, 2.0, 4.0)  # times that
+_TOP = 5
 _PASSES, _TOLERANCE, _THRESHOLD = 10, 0.1, 0.1
 _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negative row for
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
@@ -86,16 +88,14 @@ def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | N
     old = model.label_weights
     assert old is not None
     task = _task(model, examples, _NEGATIVES, n_jobs)
-    W = _run(
-        task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs
-    )
+    W = _run(task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs)
     model.label_weights = LabelWeights.of_matrix(
         W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
     )
 
 
 def choose_weight(model: FittedModel, batch: Batch, n_jobs: int | None) -> None:
-    """Choose the weight of the trellises' scores that is best for P@5 on held-out rows.
+    """Choose the weight of the trellises' scores on held-out rows, by P@1 and recall@5.
 
     Neither trellises nor label weights may have been trained on them. Other weights than the usual
     one must be better by more than a standard error.
@@ -104,22 +104,24 @@ def choose_weight(model: FittedModel, batch: Batch, n_jobs: int | None) -> None:
     label_weights = model.label_weights
     assert label_weights is not None
     X = examples.X[rows]
-    k = label_weights.n_candidates
-    usual = label_weights.weight
+    n_true = np.clip(examples.indptr[rows + 1] - examples.indptr[rows], 1, _TOP)
 
-    def hits(weight: float) -> npt.NDArray[np.float64]:
-        """Return the number of true labels among the five best of every row."""
+    def quality(weight: float) -> npt.NDArray[np.float64]:
+        """Return P@1 + recall@5 of every row."""
         model.label_weights = label_weights.with_weight(weight)
-        ids, _ = model.topk(X, min(5, k), n_jobs)
-        return examples.contains(rows, ids).sum(axis=1).astype(float)
+        ids, _ = model.topk(X, _TOP, n_jobs)
+        hits = examples.contains(rows, ids)
+        found: npt.NDArray[np.float64] = hits[:, 0] + hits.sum(axis=1) / n_true
+        return found
 
-    best, factor = hits(usual), 1.0
-    for other in _OTHER_WEIGHTS:
-        found = hits(other * usual)
+    chosen = label_weights.weight
+    best = quality(chosen)
+    for factor in _OTHER_WEIGHTS:
+        found = quality(factor * label_weights.weight)
         gain = found - best
         if gain.mean() > gain.std() / np.sqrt(len(gain)):
-            best, factor = found, other
-    model.label_weights = label_weights.with_weight(factor * usual)
+            best, chosen = found, factor * label_weights.weight
+    model.label_weights = label_weights.with_weight(chosen)
 
 
 def _has_several(examples: Examples) -> bool:
@@ -166,7 +168,7 @@ def _run(
         )
     bounds = np.linspace(0, n_labels, _SLICES + 1).astype(int)
     parts = []
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         check_time()
         parts.append(
             task.run(

@@ -78,8 +78,8 @@ def _enough_for_candidates(
         return float((examples.contains(rows, ids).sum(axis=1) / n_true).mean())
 
     wanted, density = recall(weights) - _MAX_CANDIDATE_LOSS, 1.0
-    for smaller in _DENSITIES:
-        if recall(weights.prune(weights.magnitude_at(smaller))) < wanted:
+    for smaller, magnitude in zip(_DENSITIES, weights.magnitudes_at(_DENSITIES), strict=True):
+        if recall(weights.prune(magnitude)) < wanted:
             break
         density = smaller
     return density
