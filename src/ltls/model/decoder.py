@@ -76,7 +76,7 @@ class Decoder:
             weights.unit_length,
             self.loss.name,
             self.n_labels,
-            self.trellis.n_classes if self.is_exhaustive(k) else self._n_paths(k),
+            self._n_paths(k),
             k,
         )
 

@@ -8,7 +8,7 @@ training step and a prediction still are: only the trellises' candidates are sco
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,6 @@ class Embedding:
     labels: npt.NDArray[Any]
     dim: int
     weight: float = 0.0
-    for_candidates_only: ClassVar[bool] = False
 
     def engine_features(self, X: Any) -> _engine.Features:
         """Pass rows to the engine, for `row_vectors`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,6 @@ class LabelWeights:
     unit_length: bool
     weight: float
     n_candidates: int
-    for_candidates_only: ClassVar[bool] = True  # it is trained on candidates
 
     @classmethod
     def of_matrix(

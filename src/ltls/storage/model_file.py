@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.arrays import as_integer
 from ..features.mapping import FeatureMap
 from ..linear.weights import AnyWeights, PrunedWeights, Weights, padded
 from ..model.embedding import Embedding
@@ -189,9 +190,9 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
     file.verify([name for name in file.tensors if verify or name not in _MAPPED])
     with damage_reported(file.path):
         description = file.description
-        _check_sections(file)
+        sections = _known_sections(file)
         parameters = current_parameters(decode_parameters(description["parameters"]))
-        model = _decode_model(description, file, mmap)
+        model = _decode_model(description, file, mmap, sections)
         text = None
         if "text" in description:
             names = [name for name in file.tensors if name.startswith("text.")]
@@ -200,15 +201,19 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
         return SavedModel(model, parameters, description["feature_names"], text)
 
 
-def _check_sections(file: TensorFile) -> None:
-    """Raise an error if a model cannot be used without a section that is not known here."""
+def _known_sections(file: TensorFile) -> dict[str, dict[str, Any]]:
+    """Return the sections that can be read; it is an error if others are required."""
+    known = {}
     for name, section in file.description.get("sections", {}).items():
-        if section["version"] > _SECTIONS.get(name, 0) and section["required"]:
+        if section["version"] <= _SECTIONS.get(name, 0):
+            known[name] = section
+        elif section["required"]:
             raise ModelFileError(
                 f"{file.path} has a section {name!r} of version {section['version']}, written by "
                 f"ltls {file.metadata.get('ltls_version')}, which this version does not read: "
                 "upgrade ltls"
             )
+    return known
 
 
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
@@ -302,7 +307,12 @@ def _decode_codebook(book: dict[str, Any], n_paths: int, file: TensorFile) -> Co
     return (TableCodebook if book["kind"] == "table" else BucketCodebook)(n_paths, paths)
 
 
-def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> FittedModel:
+def _decode_model(
+    description: dict[str, Any],
+    file: TensorFile,
+    mmap: bool,
+    sections: dict[str, dict[str, Any]],
+) -> FittedModel:
     labels = Labels(decode_labels(description["labels"]["kind"], file.tensor("labels")))
     trellis = Trellis(**description["trellis"])
     codebooks = decode_codebooks(description["codebooks"], trellis.n_classes, file)
@@ -312,6 +322,8 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
     known = {_STATE[name]: value for name, value in state.items()}
     known |= description.get("trained_on", {})
     model = FittedModel(labels, trellis, codebooks, loss, frozen=weights, **known)
+    if model.shares_paths and {book.n_labels for book in codebooks} != {len(labels)}:
+        raise ModelFileError(f"each of {len(labels)} labels must have a path in every codebook")
     if description.get("embedding"):
         model.embedding = _decode_embedding(description, file, mmap)
     if "features" in file.tensors:
@@ -323,11 +335,10 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
             raise ModelFileError("the features that have weights are out of range")
     if "counts" in file.tensors:
         model.counts = file.tensor("counts").astype(np.int64)
-    sections = description.get("sections", {})
     if "propensity" in sections:
         model.propensity = float(sections["propensity"]["strength"])
     if "label_weights" in sections:
-        model.label_weights = _decode_label_weights(description, file, mmap, model)
+        model.label_weights = _decode_label_weights(sections["label_weights"], file, mmap, model)
     return model
 
 
@@ -364,9 +375,8 @@ def _decode_weights(
 
 
 def _decode_label_weights(
-    description: dict[str, Any], file: TensorFile, mmap: bool, model: FittedModel
+    section: dict[str, Any], file: TensorFile, mmap: bool, model: FittedModel
 ) -> LabelWeights:
-    section = description["sections"]["label_weights"]
     labels, values = (
         file.tensor(name) if mmap else np.array(file.tensor(name))
         for name in ("label_weights.labels", "label_weights.values")
@@ -378,9 +388,11 @@ def _decode_label_weights(
         np.array(file.tensor("label_weights.scales")),
         len(model.labels),
         model.weights.unit_length,
-        section["weight"],
-        section["n_candidates"],
+        float(section["weight"]),
+        as_integer("n_candidates", section["n_candidates"], at_least=1),
     )
+    if values.dtype != np.int8:
+        raise ModelFileError(f"label weights must be int8, they are {values.dtype}")
     if weights.engine.n_rows != model.weights.n_features + 1:
         raise ModelFileError(
             f"{weights.engine.n_rows} rows of label weights do not fit "

@@ -94,7 +94,15 @@ def damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ModelFileError(f"{path} is damaged: {error!r}") from error
 
 

@@ -196,9 +196,9 @@ def plan_for_first_batch(config: TrainConfig) -> Plan:
     """Resolve every "auto" for `partial_fit`, where the size of the data is unknown."""
     if config.size_budget is not None:
         raise ValueError("size_budget needs all rows at once; partial_fit takes width")
-    for name in ("bucket_size", "label_weights"):
+    for name, possible in (("bucket_size", 1), ("label_weights", False)):
         given = getattr(config, name)
-        if given not in ("auto", 1, False):
+        if given not in ("auto", possible):
             raise ValueError(f"{name}={given!r} needs all rows at once: call fit first")
     return Plan(_or(config.width, _WIDTH), _n_trellises(config, lambda: _MIN_TRELLISES))
 

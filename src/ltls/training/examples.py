@@ -27,12 +27,12 @@ def make_examples(
         ids = ids[np.lexsort((ids, rows))]
     weights = sample_weight
     if class_weight is not None:
-        of_rows = _class_weights(class_weight, labels, ids, targets.indptr)
+        of_rows = class_weights(class_weight, labels, ids, targets.indptr)
         weights = of_rows if weights is None else weights * of_rows
     return Examples(X, targets.indptr, ids, weights, targets.multilabel)
 
 
-def _class_weights(
+def class_weights(
     class_weight: dict[Any, float] | str, labels: Labels, ids: Ints, indptr: Ints
 ) -> npt.NDArray[np.float32]:
     """Return the mean class weight of every row's labels, 1 for a row without labels."""

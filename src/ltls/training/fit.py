@@ -59,7 +59,7 @@ def fit(
     plan = plan_for(config, DatasetSize.of(compact, len(labels)))
     if previous is not None:
         model = warm_started(previous, config, labels, targets, X.shape[1])
-        model.label_weights = None
+        model.label_weights = model.threshold = None
         model.add_features(X)
         compact = model.compact(X)
     elif len(labels) < 2:
@@ -126,8 +126,10 @@ def _pruned(model: FittedModel, density: float) -> Iterator[None]:
     """Prune a model for a while."""
     if density < 1:
         prune(model, density)
-    yield
-    model.frozen = None
+    try:
+        yield
+    finally:
+        model.frozen = None
 
 
 def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None:

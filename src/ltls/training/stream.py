@@ -15,7 +15,7 @@ from .batches import Streamed
 from .build import new_model
 from .checkpoint import Checkpoint
 from .config import TrainConfig
-from .examples import balanced_weights, make_examples
+from .examples import balanced_weights, class_weights, make_examples
 from .label_weights import train_label_weights
 from .propensity import given_propensity
 from .pruning import choose_density, prune
@@ -97,6 +97,8 @@ def fit_stream(
         prune(model, density)
     if plan.label_weights and stats.sample is not None:
         sample = replace(stats.sample, X=model.compact(stats.sample.X))
+        if class_weight is not None:
+            sample.weights = class_weights(class_weight, labels, sample.labels, sample.indptr)
         with trainer.guard():
             model.label_weights = train_label_weights(model, sample, config.n_jobs)
     if model.multilabel:
