@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from ..model import propensity as propensity_model
-
 from ..model.indicators import label_matrix
 
 __all__ = [
