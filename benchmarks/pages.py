@@ -36,6 +36,8 @@ STORED = {
     "step_memory": "deep_head_step",
     "step_top5": "deep_head_step",
     "next_token": "deep_head_next_token",
+    "language_model_python": "deep_head_language_model_python",
+    "language_model_english": "deep_head_language_model_english",
     "omniglot": "deep_head_omniglot",
 }
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {

@@ -16,7 +16,7 @@ LAYERS = {
     "one cluster": {"cutoffs": [10]},
     "three clusters": {"cutoffs": [10, 30, 55]},
     "head bias": {"cutoffs": [7, 20], "head_bias": True, "div_value": 2.0},
-    "wide": {"cutoffs": [10, 30], "width": 64},
+    "wide": {"cutoffs": [10, 30], "width": 64, "trellis_features": 9},
     "mixture": {"cutoffs": [10, 30], "n_trellises": 2, "width": 3},
     "random": {"cutoffs": [1, 30], "assignment": "random"},
 }

@@ -39,6 +39,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         Whether the head has a bias.
     width : int, default=32
         States per slice of the trellis.
+    trellis_features : int, optional
+        The number of features of the last cluster, in place of the one by `div_value`. They cost
+        little: the trellis has few edges.
     reduction : {"mean", "sum", "none"}, default="mean"
         How per-row losses are reduced.
     ignore_index : int, default=-100
@@ -89,6 +92,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         head_bias: bool = False,
         width: int = 32,
         *,
+        trellis_features: int | None = None,
         reduction: str = "mean",
         ignore_index: int = -100,
         weight: Any = None,
@@ -119,6 +123,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         self.tail = nn.ModuleList()
         for i, (first, end) in enumerate(pairwise(self.cutoffs)):
             size = max(1, int(in_features // div_value ** (i + 1)))
+            if i == self.n_clusters - 1 and trellis_features is not None:
+                size = as_integer("trellis_features", trellis_features, at_least=1)
             narrow = nn.Linear(in_features, size, bias=False, **options)
             if i < self.n_clusters - 1:
                 within: nn.Module = nn.Linear(size, end - first, bias=False, **options)
@@ -182,6 +188,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             module.div_value,
             module.head.bias is not None,
             width,
+            trellis_features=module.tail[-1][0].out_features,
             **where,
         )
         new.head.load_state_dict(module.head.state_dict())
