@@ -38,6 +38,7 @@ STORED = {
     "next_token": "deep_head_next_token",
     "language_model_python": "deep_head_language_model_python",
     "language_model_english": "deep_head_language_model_english",
+    "recommend": "deep_head_recommend",
     "omniglot": "deep_head_omniglot",
 }
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {

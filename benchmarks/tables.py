@@ -366,6 +366,22 @@ def language_model(result: Result) -> list[str]:
 language_model_python = language_model_english = language_model
 
 
+def recommend(result: Result) -> list[str]:
+    """Return recall and nDCG of every model, and the recall of items without training rows."""
+    rows = [
+        [
+            row["head"],
+            f"{row['parameters']:,}",
+            f"{row['input parameters']:,}",
+            *(f"{row[key]:.4f}" for key in ("recall", "nDCG", "cold", "cold among cold")),
+        ]
+        for row in result["rows"]
+    ]
+    sizes = ["output parameters", "input parameters"]
+    heads = ["model", *sizes, "recall@10", "nDCG@10", "cold", "cold among cold"]
+    return captioned(table(heads, rows), result)
+
+
 def omniglot(result: Result) -> list[str]:
     rows = [
         [

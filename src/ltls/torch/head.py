@@ -220,6 +220,48 @@ class TrellisSoftmax(SoftmaxHead):
                 head.edges.bias.copy_(fitted[:, -1] if linear.bias is not None else 0)
         return head
 
+    @torch.no_grad()
+    def add_classes(self, paths: Any) -> Tensor:
+        """Give free paths to new classes, in place and without training; return their indices.
+
+        A class is scored at once, by the edges that its path shares with others: cold start. The
+        paths of items come from their content by `ltls.TableCodebook.from_embeddings`.
+
+        Parameters
+        ----------
+        paths : integer array of shape (n,) or (n, n_trellises)
+            A free path for every new class, in every trellis.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import TableCodebook
+        >>> from ltls.torch import TrellisSoftmax
+        >>> items = np.random.RandomState(0).standard_normal((100, 8))
+        >>> book = TableCodebook.from_embeddings(items, width=4)
+        >>> head = TrellisSoftmax(16, 100, width=4, assignment=book)
+        >>> new = book.assign_embeddings(items[:2] + 0.1)
+        >>> head.add_classes(book.path_of(new)).tolist()
+        [100, 101]
+        """
+        if self.weight is not None or self.nodes:
+            raise ValueError("add_classes needs a head without weight and without a hierarchy")
+        table = torch.as_tensor(paths, device="cpu").to(torch.int64)
+        table = table.reshape(len(table), -1)
+        if table.shape[1] != self.n_trellises:
+            raise ValueError(
+                f"paths must have one column for each of {self.n_trellises} trellises, got shape "
+                f"{tuple(table.shape)}"
+            )
+        labels = torch.arange(self.n_classes, device=self.edges.weight.device)
+        books = []
+        for r, book in enumerate(self.codebooks):
+            joined = torch.cat([book.path_of(labels).cpu(), table[:, r]])
+            books.append(TablePaths(joined, book.n_paths).to(labels.device))
+        self.codebooks = nn.ModuleList(books)
+        self.n_classes += len(table)
+        return torch.arange(self.n_classes - len(table), self.n_classes, device=labels.device)
+
     def tabulate(self) -> TrellisSoftmax:
         """Replace keyed codebooks by tables, in place: O(n_classes) memory.
 
