@@ -171,7 +171,7 @@ def best(model: Model, rows: Rows, among: Tensor | None) -> Tensor:
     scores = model.head.linear(hidden)
     if among is None:
         return scores.topk(K).indices
-    return among[scores[:, among].topk(K).indices]
+    return among[scores[:, among].topk(min(K, len(among))).indices]
 
 
 @torch.no_grad()
@@ -182,7 +182,7 @@ def ranked(model: Model, rows: Rows, among: Tensor | None = None) -> tuple[float
         some = rows.at(part)
         found = best(model, some, among) == some.y[:, None]
         recall += float(found.sum())
-        discount = torch.log2(torch.arange(2, K + 2, device=found.device))
+        discount = torch.log2(torch.arange(2, found.shape[1] + 2, device=found.device))
         gain += float((found / discount).sum())
     return recall / len(rows), gain / len(rows)
 

@@ -136,6 +136,25 @@ def test_prose_is_told_from_tables_and_markup():
     assert words == ["don't", "stop", ",", "at", "42", "."]
 
 
+def test_models_recommend_the_next_item(tmp_path, monkeypatch):
+    """Users walk through 60 items in circles; the item of a label is the column of its number."""
+    for part, n_users in (("train", 120), ("test", 40)):
+        lines = []
+        for user in range(n_users):
+            walk = [(user + 7 * step) % 60 for step in range(12)]
+            for place in range(1, 12):
+                history = sorted(set(walk[:place][-10:]))
+                lines.append(f"{walk[place]} " + " ".join(f"{item}:1" for item in history))
+        text = "\n".join([f"{len(lines)} 60 60", *lines]) + "\n"
+        (tmp_path / f"amazon_video_next_{part}.txt").write_text(text)
+    monkeypatch.setenv("LTLS_DATA", str(tmp_path))
+    rows = rows_of("recommend", tmp_path, "--epochs", "60")
+    assert len(rows) == 7
+    assert rows["full softmax"]["recall"] > 0.9
+    assert rows["trellis, semantic IDs"]["recall"] > 0.5
+    assert all(row["nDCG"] <= row["recall"] for row in rows.values())
+
+
 def test_networks_learn_characters(tmp_path):
     generator = np.random.default_rng(0)
     shapes = [generator.choice(35**2, 40, replace=False) for _ in range(40)]

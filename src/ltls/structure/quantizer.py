@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.cluster import MiniBatchKMeans
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -41,6 +40,8 @@ class ResidualQuantizer:
     @classmethod
     def fit(cls, vectors: Floats, width: int, n_digits: int, rng: Any) -> ResidualQuantizer:
         """Learn the centroids, one digit after the other, from the residuals of balanced codes."""
+        from sklearn.cluster import MiniBatchKMeans  # slow to import, and needed here alone
+
         quantizer = cls(np.empty((0, width, vectors.shape[1])))
         residual = vectors
         group = np.zeros(len(vectors), np.int64)

@@ -13,7 +13,7 @@ from ..core.arrays import as_integer
 from . import decoding
 from .base import Interval, Scores, SoftmaxHead
 from .head import TrellisSoftmax
-from .ops import custom
+from .ops.tracing import is_traced
 
 
 class AdaptiveTrellisSoftmax(SoftmaxHead):
@@ -233,8 +233,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _gathers(self, rows: Tensor) -> bool:
         """Return whether to gather the rows of a cluster, whose number the host must then know."""
-        traced = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
-        return not (rows.is_cuda or traced or custom.is_transformed())
+        return not (rows.is_cuda or is_traced())
 
     def _all_within(self, cluster: int, rows: Tensor, labels: Tensor) -> Tensor:
         if cluster == self.n_clusters - 1:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..core.arrays import as_integer
 from . import decoding
-from .ops import custom
+from .ops.tracing import is_traced
 
 _REDUCTIONS = ("mean", "sum", "none")
 _CELLS_PER_CHUNK = 1 << 24  # rows · classes that are scored at once
@@ -422,8 +422,7 @@ class SoftmaxHead(nn.Module):
 
         On a CPU only: anywhere else the host would wait for the device.
         """
-        traced = torch.compiler.is_compiling() or custom.is_transformed()
-        if labels.device.type != "cpu" or traced or not labels.numel():
+        if labels.device.type != "cpu" or is_traced() or not labels.numel():
             return
         if paths.max() == limit:
             raise ValueError(

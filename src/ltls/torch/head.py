@@ -16,6 +16,7 @@ from .codebooks import IdentityPaths, LabelPaths, TablePaths, make_codebooks, no
 from .fitting import fit_edges
 from .layout import make_layout
 from .ops.precision import accumulation_dtype
+from .ops.tracing import is_exported
 
 
 class TrellisSoftmax(SoftmaxHead):
@@ -319,7 +320,7 @@ class TrellisSoftmax(SoftmaxHead):
         return Scores(log_probs, ignored, uniform)
 
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
-        if torch.onnx.is_in_onnx_export() and self._searches():
+        if is_exported() and self._searches():
             # ONNX has no loops of this kind: rank all classes.
             best = self.log_prob(rows).topk(k)
             return best.indices, best.values

@@ -18,6 +18,7 @@ from ..layout import AnyTrellis, make_layout
 from . import reference
 from .available import HAS_ENGINE, HAS_TRITON
 from .precision import accumulation_dtype
+from .tracing import is_exported, is_traced, is_transformed
 
 if HAS_ENGINE:
     from . import engine
@@ -29,7 +30,7 @@ MAX_FUSED_WIDTH = 64  # of the Triton kernels
 
 def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
     """Return whether a fused implementation exists for this tensor; otherwise use `reference`."""
-    if trellis.n_slices == 0 or torch.onnx.is_in_onnx_export() or is_transformed():
+    if trellis.n_slices == 0 or is_exported() or is_transformed():
         return False
     if h.device.type == "cpu":
         return HAS_ENGINE
@@ -42,13 +43,7 @@ def _use_triton(values: Tensor) -> bool:
 
 def _is_eager(values: Tensor) -> bool:
     """Return whether this is an ordinary tensor in eager mode: no tracing, no subclass."""
-    return not torch.compiler.is_compiling() and type(values) is Tensor and not is_transformed()
-
-
-def is_transformed() -> bool:
-    """Return whether a transform of `torch.func` is active, such as grad or vmap."""
-    active: bool = torch._C._are_functorch_transforms_active()
-    return active
+    return type(values) is Tensor and not is_traced()
 
 
 # Log-probabilities and the log-partition
@@ -235,7 +230,7 @@ def look_up(
 
     `ignore_index` is mapped to −1, a label out of range to `n_paths`.
     """
-    if torch.onnx.is_in_onnx_export() or is_transformed():
+    if is_exported() or is_transformed():
         return reference.look_up(labels, table, n_labels, n_paths, ignore_index)
     compute = _look_up if _is_eager(labels) else torch.ops.ltls.look_up
     return compute(labels, table, n_labels, n_paths, ignore_index)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..layout import Block, Layout
+from .tracing import is_exported
 
 _FORBIDDEN = -1e30  # stands in for −inf: the gradient of logsumexp is NaN where all inputs are −inf
 
@@ -111,7 +112,7 @@ def topk(
 
 def _stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest values of the last dimension; ties go to the smaller index."""
-    if torch.onnx.is_in_onnx_export():  # ONNX has no stable sort, but its TopK is stable
+    if is_exported():  # ONNX has no stable sort, but its TopK is stable
         return torch.topk(scores, min(k, scores.shape[-1]), -1)
     values, indices = scores.sort(dim=-1, descending=True, stable=True)
     return values[..., :k], indices[..., :k]
