@@ -39,6 +39,7 @@ STORED = {
     "language_model_python": "deep_head_language_model_python",
     "language_model_english": "deep_head_language_model_english",
     "recommend": "deep_head_recommend",
+    "restricted": "deep_head_restricted",
     "omniglot": "deep_head_omniglot",
 }
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {

@@ -366,6 +366,12 @@ def language_model(result: Result) -> list[str]:
 language_model_python = language_model_english = language_model
 
 
+def restricted(result: Result) -> list[str]:
+    """Return the time of an answer under every restriction."""
+    rows = [[row["restriction"], f"{row['us per row']:,.0f}"] for row in result["rows"]]
+    return captioned(table(["the ten best of", "µs per row"], rows), result)
+
+
 def recommend(result: Result) -> list[str]:
     """Return recall and nDCG of every model, and the recall of items without training rows."""
     rows = [

@@ -155,6 +155,14 @@ def test_models_recommend_the_next_item(tmp_path, monkeypatch):
     assert all(row["nDCG"] <= row["recall"] for row in rows.values())
 
 
+def test_restricted_answers_are_timed(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.deep_head.restricted", "--output", tmp_path]
+    subprocess.run([*command, "--classes", "100000"], cwd=ROOT, check=True, capture_output=True)
+    stored = json.loads((tmp_path / "deep_head_restricted.json").read_text())
+    assert len(stored["rows"]) == 7
+    assert all(row["us per row"] > 0 for row in stored["rows"])
+
+
 def test_networks_learn_characters(tmp_path):
     generator = np.random.default_rng(0)
     shapes = [generator.choice(35**2, 40, replace=False) for _ in range(40)]
