@@ -149,6 +149,8 @@ def test_soft_targets_are_those_of_cross_entropy(weighted, smoothing):
     found = head(x, labels, probs).loss
     expected = F.cross_entropy(head.log_prob(x), dense, weight, label_smoothing=smoothing)
     torch.testing.assert_close(found, expected)
+    every = torch.arange(C).expand(5, -1)
+    torch.testing.assert_close(head(x, every, dense).loss, expected)
     padded = torch.cat([labels, torch.full((5, 2), -100)], 1)
     with_padding = head(x, padded, torch.cat([probs, torch.ones(5, 2)], 1)).loss
     torch.testing.assert_close(with_padding, expected)

@@ -139,7 +139,7 @@ class SoftmaxHead(nn.Module):
         if target is None:
             return self.log_prob(input)
         several = target.dim() == input.dim()
-        if several and target.shape[-1] == self.n_classes:
+        if several and target.shape[-1] == self.n_classes and target_probs is None:
             raise ValueError(
                 f"target must be class indices, got shape {tuple(target.shape)}, which is one-hot "
                 f"for {self.n_classes} classes; target.argmax(-1) has the indices"
