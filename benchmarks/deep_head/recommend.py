@@ -115,6 +115,7 @@ def read_problem(most_rows: int | None) -> Problem:
     vectors = np.where(columns[:, None] >= 0, inputs[columns], inputs.mean(0))
     is_cold = np.random.RandomState(0).randint(COLD, size=n_labels) == 0
     counts = np.bincount(y, minlength=n_labels)
+    counts[is_cold] = 0  # nobody knows how often they will be bought
     order = np.lexsort((-counts, is_cold))
     new = np.argsort(order)  # number of every old label
     n_warm = int((~is_cold).sum())
