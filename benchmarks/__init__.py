@@ -10,6 +10,10 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.paper                the paper's tables with the paper's settings
     python -m benchmarks.deep_head.step       a training step of an output layer, on a GPU
     python -m benchmarks.deep_head.next_token the next token by a network, on a GPU
+    python -m benchmarks.deep_head.english    a corpus of English words from Debian's packages
+    python -m benchmarks.deep_head.language_model CORPUS  a transformer's next token, on a GPU
+    python -m benchmarks.deep_head.recommend  the next item of a user: semantic IDs
+    python -m benchmarks.deep_head.restricted answers among some classes, or within a category
     python -m benchmarks.deep_head.omniglot   handwritten characters by networks, on a GPU
     python -m benchmarks.pages                puts what is stored into docs/results
 

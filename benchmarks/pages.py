@@ -36,6 +36,10 @@ STORED = {
     "step_memory": "deep_head_step",
     "step_top5": "deep_head_step",
     "next_token": "deep_head_next_token",
+    "language_model_python": "deep_head_language_model_python",
+    "language_model_english": "deep_head_language_model_english",
+    "recommend": "deep_head_recommend",
+    "restricted": "deep_head_restricted",
     "omniglot": "deep_head_omniglot",
 }
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {

@@ -286,12 +286,19 @@ def paper_orders(result: Result) -> list[str]:
 # The deep head
 
 
+# What no exact dense layer can go below: three products of batch, inputs and classes at the 989
+# TFLOP/s of an H200's data sheet.
+BF16_PEAK = 989e12
 HEADS = {
     "TrellisSoftmax, width 8": "`TrellisSoftmax`, width 8",
     "TrellisSoftmax, width 8, CUDA graph": "`TrellisSoftmax`, width 8, CUDA graph",
     "TrellisSoftmax, width 32": "`TrellisSoftmax`, width 32",
+    "AdaptiveTrellisSoftmax, width 32": "`AdaptiveTrellisSoftmax`, width 32",
+    "AdaptiveTrellisSoftmax, width 32, CUDA graph": "`AdaptiveTrellisSoftmax`, CUDA graph",
     "AdaptiveLogSoftmaxWithLoss": "`AdaptiveLogSoftmaxWithLoss`",
     "cut-cross-entropy, bf16": "cut-cross-entropy, bf16",
+    "Liger, bf16": "Liger, bf16",
+    "linear_cross_entropy, bf16": "`linear_cross_entropy`, bf16",
     "nn.Linear + cross_entropy, bf16": "`nn.Linear`, bf16",
     "nn.Linear + cross_entropy": "`nn.Linear`",
 }
@@ -312,10 +319,13 @@ def by_classes(
         return missing if failed else "failed" if "error" in row else "–"
 
     lines = [
-        [title, *(cell(rows[head, n]) for n in classes)]
+        [title, *(cell(rows.get((head, n), {})) for n in classes)]
         for head, title in HEADS.items()
-        if any(figure in rows[head, n] for n in classes)
+        if any(figure in rows.get((head, n), {}) for n in classes)
     ]
+    if figure == "step ms":
+        limits = [6e3 * result["batch"] * 512 * n / BF16_PEAK for n in classes]
+        lines.append(["limit of a dense layer, bf16", *(f"{limit:,.2f}" for limit in limits)])
     return captioned(table(["head", *(f"{power(n)} classes" for n in classes)], lines), result)
 
 
@@ -339,6 +349,42 @@ def next_token(result: Result) -> list[str]:
         if "error" not in row and "similarity" not in row["head"] and "learned" not in row["head"]
     ]
     heads = ["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"]
+    return captioned(table(heads, rows), result)
+
+
+def language_model(result: Result) -> list[str]:
+    """Return what a transformer reaches with each head."""
+    rows = [
+        [row["head"], f"{row['parameters']:,}", *scores(row)]
+        for row in result["rows"]
+        if "error" not in row
+    ]
+    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"]
+    return captioned(table(heads, rows), result)
+
+
+language_model_python = language_model_english = language_model
+
+
+def restricted(result: Result) -> list[str]:
+    """Return the time of an answer under every restriction."""
+    rows = [[row["restriction"], f"{row['us per row']:,.0f}"] for row in result["rows"]]
+    return captioned(table(["the ten best of", "µs per row"], rows), result)
+
+
+def recommend(result: Result) -> list[str]:
+    """Return recall and nDCG of every model, and the recall of items without training rows."""
+    rows = [
+        [
+            row["head"],
+            f"{row['parameters']:,}",
+            f"{row['input parameters']:,}",
+            *(f"{row[key]:.4f}" for key in ("recall", "nDCG", "cold", "cold among cold")),
+        ]
+        for row in result["rows"]
+    ]
+    sizes = ["output parameters", "input parameters"]
+    heads = ["model", *sizes, "recall@10", "nDCG@10", "cold", "cold among cold"]
     return captioned(table(heads, rows), result)
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from ltls.structure.axes import label_axes
 from ltls.structure.splits import split_along_axes
-from ltls.torch import TrellisSoftmax, make_layout
+from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, make_layout
 
 TOP = 5
 # Passes of float32 numbers through memory in a step.
@@ -80,6 +80,25 @@ class CutCrossEntropy(Full):
         return 0.0
 
 
+class Liger(CutCrossEntropy):
+    """The same by Liger's kernels, in chunks of rows; in bf16 as well."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        from liger_kernel.transformers.fused_linear_cross_entropy import (
+            LigerFusedLinearCrossEntropyLoss,
+        )
+
+        return LigerFusedLinearCrossEntropyLoss()(self.linear.weight.bfloat16(), x.bfloat16(), y)
+
+
+class LinearCrossEntropy(CutCrossEntropy):
+    """The same by torch's own function, which is new in torch 2.13."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        weight = self.linear.weight.bfloat16()
+        return F.linear_cross_entropy(x.bfloat16(), weight, y)  # type: ignore[attr-defined]
+
+
 class Adaptive(Head):
     """torch's own answer to many classes."""
 
@@ -100,6 +119,31 @@ class Adaptive(Head):
         for first, end in pairwise(cutoffs):
             logits += int(((y >= first) & (y < end)).sum()) * (end - first)
         return PASSES_OF_LOGITS * 4.0 * logits
+
+
+class AdaptiveTrellis(Head):
+    """Ours for language: an adaptive softmax whose last cluster is a trellis."""
+
+    def __init__(
+        self, in_features: int, n_classes: int, cutoffs: list[int], width: int, **options: Any
+    ) -> None:
+        super().__init__()
+        self.softmax = AdaptiveTrellisSoftmax(
+            in_features, n_classes, cutoffs, width=width, **options
+        )
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.softmax(x, y).loss
+
+    def top(self, x: Tensor) -> Tensor:
+        return self.softmax.topk(x, TOP)[0]
+
+    def score_bytes(self, y: Tensor) -> float:
+        """Count the logits of every row in the head and all dense clusters, and the edges."""
+        softmax = self.softmax
+        logits = softmax.cutoffs[-2] + softmax.n_clusters
+        edges = softmax.trellis.layout.n_edges
+        return 4.0 * len(y) * (PASSES_OF_LOGITS * logits + PASSES_OF_EDGES * edges)
 
 
 class Trellis(Head):

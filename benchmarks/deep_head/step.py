@@ -4,12 +4,12 @@ A step is forward, backward (into the weights and the input) and AdamW; memory i
 what the input needs: weights, gradients, the optimizer's state and everything in between. Targets
 are Zipf-distributed. Times are medians between CUDA events of steps that follow each other. A head
 that fails, or does not fit into memory, is reported, and the remaining heads still run;
-cut-cross-entropy, which can leave a GPU unusable for the process that called it, has a process of
-its own.
+cut-cross-entropy and Liger, which can leave a GPU unusable for the process that called them, have
+processes of their own.
 
-Writes deep_head_step.json after every point, in under five minutes on an H200; torch, triton and
-numpy are all it needs (and cut-cross-entropy, if it is to be measured; PYTHONPATH may name a folder
-that has it):
+Writes deep_head_step.json after every point, in under seven minutes on an H200; torch, triton and
+numpy are all it needs (and cut-cross-entropy and Liger, if they are to be measured; PYTHONPATH may
+name a folder that has them):
 
     PYTHONPATH=src python -m benchmarks.deep_head.step
     PYTHONPATH=src:FOLDER python -m benchmarks.deep_head.step
@@ -43,7 +43,16 @@ import torch
 from torch import Tensor
 
 from benchmarks import machine
-from benchmarks.deep_head.heads import TOP, Adaptive, CutCrossEntropy, Full, Trellis
+from benchmarks.deep_head.heads import (
+    TOP,
+    Adaptive,
+    AdaptiveTrellis,
+    CutCrossEntropy,
+    Full,
+    Liger,
+    LinearCrossEntropy,
+    Trellis,
+)
 
 NAME = "deep_head_step"
 
@@ -51,6 +60,11 @@ BATCH, IN_FEATURES, CLASSES = 4096, (512, 1024), (10**4, 10**5, 10**6, 10**7)
 WIDTHS = (2, 8, 32)
 # Of each, those below half of the classes; the faster of the two is reported.
 CUTOFFS = ((2_000, 20_000, 200_000, 2_000_000), (10_000, 100_000, 1_000_000))
+TRELLIS_CUTOFFS = (2_000, 10_000)  # of the adaptive softmax that ends in a trellis
+PEERS = {  # head, the module it needs, and how it is made
+    "cut-cross-entropy, bf16": ("cut_cross_entropy", CutCrossEntropy),
+    "Liger, bf16": ("liger_kernel", Liger),
+}
 SECONDS_PER_TIMING = 0.3
 SECONDS_APART = 60  # for one head in a process of its own
 TOO_LARGE = "does not fit"
@@ -156,18 +170,33 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
                 "cutoffs": below,
                 "make": lambda c=below: there(Adaptive, in_features, n_classes, c),
             }
+    dense = [cutoff for cutoff in TRELLIS_CUTOFFS if cutoff <= n_classes // 2]
+    adaptive = {
+        "make": lambda: AdaptiveTrellis(in_features, n_classes, dense or [100], 32, **where)
+    }
+    yield {"head": "AdaptiveTrellisSoftmax, width 32", **adaptive}
     full = {"make": lambda: there(Full, in_features, n_classes)}
-    if importlib.util.find_spec("cut_cross_entropy") and device.startswith("cuda"):
+    if device.startswith("cuda"):
+        for name, (module, kind) in PEERS.items():
+            if importlib.util.find_spec(module):
+                yield {
+                    "head": name,
+                    "make": lambda kind=kind: there(kind, in_features, n_classes),
+                    "training only": True,
+                    "apart": True,
+                }
+    if hasattr(torch.nn.functional, "linear_cross_entropy"):
         yield {
-            "head": "cut-cross-entropy, bf16",
-            "make": lambda: there(CutCrossEntropy, in_features, n_classes),
+            "head": "linear_cross_entropy, bf16",
+            "make": lambda: there(LinearCrossEntropy, in_features, n_classes),
             "training only": True,
-            "apart": True,
         }
     yield {"head": "nn.Linear + cross_entropy", **full}
     yield {"head": "nn.Linear + cross_entropy, bf16", "bf16": True, **full}
     if device.startswith("cuda"):
         yield {"head": "TrellisSoftmax, width 8, CUDA graph", "graph": True, **extra}
+        name = "AdaptiveTrellisSoftmax, width 32, CUDA graph"
+        yield {"head": name, "graph": True, **adaptive}
 
 
 def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[str, Any]:
@@ -248,9 +277,10 @@ def attempt(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[
         return {"error": f"{type(error).__name__}: {first[:200]}"}
 
 
-def attempt_apart(in_features: int, n_classes: int, seconds: float) -> dict[str, Any]:
+def attempt_apart(head: str, in_features: int, n_classes: int, seconds: float) -> dict[str, Any]:
     """Measure what is to run apart in a process of its own."""
-    command = [sys.executable, "-m", __spec__.name, "--apart", str(in_features), str(n_classes)]
+    sizes = str(in_features), str(n_classes)
+    command = [sys.executable, "-m", __spec__.name, "--apart", head, *sizes]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds, cwd=machine.ROOT
@@ -264,10 +294,10 @@ def attempt_apart(in_features: int, n_classes: int, seconds: float) -> dict[str,
         return {"error": f"ended with status {done.returncode}: {last[:200]}"}
 
 
-def run_apart(in_features: int, n_classes: int, device: Device) -> None:
+def run_apart(head: str, in_features: int, n_classes: int, device: Device) -> None:
     """Print as JSON what was found, in the process that `attempt_apart` starts."""
     x, y = inputs(BATCH, in_features, n_classes, device.name)
-    (case,) = (c for c in heads(in_features, n_classes, device.name) if c.get("apart"))
+    (case,) = (c for c in heads(in_features, n_classes, device.name) if c["head"] == head)
     print(json.dumps(attempt(case, x, y, device)), flush=True)
 
 
@@ -295,6 +325,16 @@ def ratios(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float]]:
 def check(rows: list[dict[str, Any]]) -> int:
     """Print what we want and what was found; return 1 where a target is missed."""
     failed = False
+    every = {(r["in_features"], r["C"], r["head"]): r.get("step ms", 0.0) for r in rows}
+    for size in sorted({row["in_features"] for row in rows}):
+        ours = every.get((size, 10**6, "AdaptiveTrellisSoftmax, width 32"), 0)
+        other = every.get((size, 10**4, "AdaptiveLogSoftmaxWithLoss"), 0)
+        if ours and other:
+            failed |= ours > other
+            print(
+                f"{'ok' if ours <= other else 'MISSED':7} {size} inputs, a step of the adaptive "
+                f"trellis of 10⁶ classes: {ours:.2f} ms, of adaptive softmax of 10⁴: {other:.2f} ms"
+            )
     at = (r for r in rows if (r["C"], r["head"]) == (10**6, "TrellisSoftmax, width 8"))
     for row in at:
         slow = row.get(f"top-{TOP} ms", 0) > MAX_TOP_MS
@@ -312,9 +352,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it work at all?")
-    parser.add_argument("--seconds", type=float, default=230, help="after which nothing is begun")
+    parser.add_argument("--seconds", type=float, default=380, help="after which nothing is begun")
     parser.add_argument("--check", action="store_true", help="only check stored results")
-    parser.add_argument("--apart", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--apart", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.check:
         sys.exit(check(machine.read(NAME, options.output)["rows"]))
@@ -323,7 +363,7 @@ def main() -> None:
     start = time.perf_counter()
     device = Device(options.device, 0.02 if options.quick else SECONDS_PER_TIMING)
     if options.apart:
-        run_apart(*options.apart, device)
+        run_apart(options.apart[0], *map(int, options.apart[1:]), device)
         return
     batch, sizes, classes = BATCH, IN_FEATURES, CLASSES
     if options.quick:
@@ -333,8 +373,9 @@ def main() -> None:
         about["gpu"] = torch.cuda.get_device_name()
         about["triton"] = version("triton")
     about["TF32 products"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
-    if not importlib.util.find_spec("cut_cross_entropy"):
-        about["cut-cross-entropy"] = "not installed, left out"
+    for name, (module, _) in PEERS.items():
+        if not importlib.util.find_spec(module):
+            about[name] = "not installed, left out"
     rows: list[dict[str, Any]] = []
     result = {"about": about, "batch": batch, "bandwidth": device.bandwidth(), "rows": rows}
     # A million classes first: the targets are defined at this size.
@@ -351,7 +392,7 @@ def main() -> None:
                 row["error"] = f"not run: {options.seconds:.0f} s were over"
             elif case.get("apart"):
                 device.settle()
-                row |= attempt_apart(size, n_classes, min(left, SECONDS_APART))
+                row |= attempt_apart(case["head"], size, n_classes, min(left, SECONDS_APART))
             else:
                 row |= attempt(case, x, y, device)
             here.append(row)

@@ -38,14 +38,15 @@ def test_a_step_of_every_head_is_measured(tmp_path):
     full, ours = rows["nn.Linear + cross_entropy"], rows["TrellisSoftmax, width 8"]
     assert ours["parameters"] < full["parameters"] / 10
     assert ours["step ms"] > 0
+    assert rows["AdaptiveTrellisSoftmax, width 32"]["step ms"] > 0
 
 
 def test_a_process_that_dies_is_a_row_that_says_so(monkeypatch):
     from benchmarks.deep_head import step
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "ended with status 1" in step.attempt_apart(16, 1000, 60)["error"]
-    assert "stopped after" in step.attempt_apart(16, 1000, 0.01)["error"]
+    assert "ended with status 1" in step.attempt_apart("Liger, bf16", 16, 1000, 60)["error"]
+    assert "stopped after" in step.attempt_apart("Liger, bf16", 16, 1000, 0.01)["error"]
 
 
 def test_a_check_fails_where_a_head_is_too_slow(capsys):
@@ -77,6 +78,89 @@ def test_heads_learn_the_next_token(tmp_path):
         # The best of the grid has neighbours on both sides, but for rates that are never tried.
         assert min(tried) < row["rate"] < max(tried) or row["rate"] in (0.0003, 0.03)
         assert tried[row["rate"]] == min(tried.values())
+
+
+def corpus_file(folder):
+    """Write a corpus in which every token says what comes next."""
+    n, start = 60, 60
+    ids = np.concatenate([[start] * 8, np.arange(6_000) * 7 % n]).astype(np.int32)
+    parts = {"train": ids, "validation": ids[:900], "test": ids[:900]}
+    path = folder / "toy.npz"
+    np.savez(path, **parts, n_classes=n + 1, start=start)
+    return path
+
+
+def test_a_transformer_learns_with_every_head(tmp_path):
+    path = corpus_file(tmp_path)
+    command = [sys.executable, "-m", "benchmarks.deep_head.language_model", path, "--small"]
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--output", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    stored = json.loads((tmp_path / "deep_head_language_model_toy.json").read_text())
+    rows = {row["head"]: row for row in stored["rows"]}
+    assert len(rows) == 6
+    for row in rows.values():
+        assert row["NLL"] < 0.9 * np.log(61)
+        assert row["P@1"] <= row["R@5"]
+        assert row["rate"] == float(min(row["tried"], key=row["tried"].get))
+
+
+def test_a_language_model_is_checked_against_its_peers(capsys):
+    from benchmarks.deep_head import language_model
+
+    full = {"head": "full softmax", "parameters": 1000, "P@1": 0.3, "R@5": 0.5, "NLL": 4.2}
+    adaptive = {**full, "head": "adaptive softmax", "parameters": 100, "NLL": 4.17}
+    ours = {**full, "head": "adaptive trellis, width 32", "parameters": 60, "NLL": 4.18}
+    assert language_model.check([full, adaptive, ours]) == 0
+    assert language_model.check([full, adaptive, {**ours, "NLL": 4.19}]) == 1
+    assert language_model.check([full, adaptive, {**ours, "P@1": 0.29}]) == 1
+    assert language_model.check([full, adaptive, {**ours, "parameters": 70}]) == 1
+    assert "MISSED" in capsys.readouterr().out
+
+
+def test_prose_is_told_from_tables_and_markup():
+    from benchmarks.deep_head import english
+
+    sentence = "It is the purpose of a test to show that the text of a page is found."
+    page = f"<html><pre>int a = 1;</pre><p>{sentence}</p>\n\n<td>1</td><td>2</td></html>"
+    assert list(english.paragraphs(page)) == [sentence.lower()]
+    manual = f".TH LS 1\n.SH NAME\n{sentence}\n\n-a -b -c -d -e -f -g -h -i -j -k -l -m -n"
+    assert list(english.paragraphs(manual)) == [sentence.lower()]
+    words = english.WORD.findall("don't stop, at 42.")
+    assert words == ["don't", "stop", ",", "at", "42", "."]
+
+
+def test_models_recommend_the_next_item(tmp_path, monkeypatch):
+    """Users walk through 60 items in circles; the item of a label is the column of its number."""
+    for part, n_users in (("train", 120), ("test", 40)):
+        lines = []
+        for user in range(n_users):
+            walk = [(user + 7 * step) % 60 for step in range(12)]
+            for place in range(1, 12):
+                history = sorted(set(walk[:place][-10:]))
+                lines.append(f"{walk[place]} " + " ".join(f"{item}:1" for item in history))
+        text = "\n".join([f"{len(lines)} 60 60", *lines]) + "\n"
+        (tmp_path / f"amazon_video_next_{part}.txt").write_text(text)
+    monkeypatch.setenv("LTLS_DATA", str(tmp_path))
+    rows = rows_of("recommend", tmp_path, "--epochs", "60")
+    assert len(rows) == 7
+    assert rows["full softmax"]["recall"] > 0.9
+    assert rows["trellis, semantic IDs"]["recall"] > 0.5
+    assert all(row["nDCG"] <= row["recall"] for row in rows.values())
+
+
+def test_restricted_answers_are_timed(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.deep_head.restricted", "--output", tmp_path]
+    subprocess.run([*command, "--classes", "100000"], cwd=ROOT, check=True, capture_output=True)
+    stored = json.loads((tmp_path / "deep_head_restricted.json").read_text())
+    assert len(stored["rows"]) == 7
+    assert all(row["us per row"] > 0 for row in stored["rows"])
 
 
 def test_networks_learn_characters(tmp_path):

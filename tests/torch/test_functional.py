@@ -62,6 +62,42 @@ def test_equals_the_enumeration_of_all_paths(size, backend, dtype):
     np.testing.assert_allclose(log_probs.exp().sum(1), 1, rtol=1e-4)
 
 
+def test_mean_score_is_the_mean_over_all_paths(size):
+    trellis, graph = size
+    h = edge_scores(trellis.n_edges, 3)
+    expected = [np.mean(graph.scores(numbers)) for numbers in h.tolist()]
+    np.testing.assert_allclose(functional.mean_score(h, trellis), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_an_interval_of_paths_equals_its_enumeration(size):
+    """Every interval of every trellis: sums, the best paths and samples of it alone."""
+    trellis, graph = size
+    h = edge_scores(trellis.n_edges, 2)
+    scores = np.array([graph.scores(numbers) for numbers in h.tolist()])
+    n = trellis.n_classes
+    step = max(1, n // 13)
+    for first in range(0, n, step):
+        for end in {first + 1, min(first + step + 1, n), n}:
+            inside = scores[:, first:end]
+            total = functional.log_partition(h, trellis, within=(first, end))
+            np.testing.assert_allclose(total, np.logaddexp.reduce(inside, 1), rtol=1e-10)
+            paths, found = functional.topk(h, trellis, 4, within=(first, end))
+            np.testing.assert_allclose(found, -np.sort(-inside, 1)[:, :4], rtol=1e-10)
+            np.testing.assert_array_equal(paths, first + np.argsort(-inside, 1)[:, :4])
+            drawn = functional.sample(h, trellis, 5, within=(first, end))
+            assert ((drawn >= first) & (drawn < end)).all()
+
+
+def test_blocks_of_an_interval_are_logarithmic():
+    layout = make_layout(10**18, 8)
+    blocks = layout.blocks(123_456_789, 987_654_321_987_654_321)
+    assert len(blocks) <= 3 * (layout.n_slices + 1)
+    sizes = [(each.end - each.first) * layout.width**each.level for each in blocks]
+    assert sum(sizes) == 987_654_321_987_654_321 - 123_456_789
+    with pytest.raises(ValueError, match="interval of paths within 0 … 22, got 3 and 23"):
+        make_layout(22, 2).blocks(3, 23)
+
+
 def test_ties_go_to_the_smaller_path(backend):
     paths, _ = functional.topk(torch.zeros(2, 19), Trellis(22), 22)
     assert paths.tolist() == [[*range(22)]] * 2
@@ -119,23 +155,30 @@ def test_any_batch_shape(backend):
     )
 
 
-@pytest.mark.parametrize(("n_classes", "width", "temperature"), [(22, 2, 1.0), (50, 5, 2.5)])
-def test_samples_follow_the_distribution(n_classes, width, temperature):
+@pytest.mark.parametrize(
+    ("n_classes", "width", "temperature", "within"),
+    [(22, 2, 1.0, None), (50, 5, 2.5, None), (22, 2, 1.0, (3, 17)), (50, 5, 2.5, (7, 48))],
+)
+def test_samples_follow_the_distribution(n_classes, width, temperature, within):
     from scipy import stats
 
     layout = make_layout(n_classes, width)
     h = edge_scores(layout.n_edges, 2)
     n = 20_000
     generator = torch.Generator().manual_seed(0)
-    paths = functional.sample(h, layout, n, temperature, generator)
+    paths = functional.sample(h, layout, n, temperature, generator, within)
     every = torch.arange(n_classes).expand(2, -1)
     expected = functional.log_prob(h / temperature, every, layout).exp()
+    if within is not None:
+        expected[:, : within[0]] = expected[:, within[1] :] = 0
+        expected /= expected.sum(1, keepdim=True)
     for row in range(2):
         found = np.bincount(paths[row], minlength=n_classes)
         frequencies = expected[row].numpy() * n
-        common = frequencies >= 5
-        rest = [frequencies[~common].sum()] if (~common).any() else []
-        found_rest = [found[~common].sum()] if (~common).any() else []
+        assert not found[frequencies == 0].any()
+        common, rare = frequencies >= 5, (frequencies > 0) & (frequencies < 5)
+        rest = [frequencies[rare].sum()] if rare.any() else []
+        found_rest = [found[rare].sum()] if rare.any() else []
         test = stats.chisquare([*found[common], *found_rest], [*frequencies[common], *rest])
         assert test.pvalue > 1e-4
 

@@ -124,6 +124,50 @@ def test_the_loss_is_cross_entropy_of_all_log_probabilities(reduction, smoothing
     torch.testing.assert_close(grad, expected)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", ["frequency", "mixture"])
+def test_class_weights_are_those_of_cross_entropy(name, reduction):
+    x, y = rows(8)
+    y[2] = -100
+    weight = torch.rand(C, generator=torch.Generator().manual_seed(3)) + 0.1
+    head = make(name, weight=weight, reduction=reduction)
+    output, found = head(x, y)
+    expected = F.cross_entropy(head.log_prob(x), y, weight, reduction=reduction)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(output, head.log_prob(x, y))
+    assert head.state_dict()["weight"].tolist() == weight.tolist()
+
+
+@pytest.mark.parametrize(("weighted", "smoothing"), [(False, 0.0), (True, 0.0), (False, 0.2)])
+def test_soft_targets_are_those_of_cross_entropy(weighted, smoothing):
+    x, _ = rows(5)
+    weight = torch.linspace(0.5, 2, C) if weighted else None
+    head = make(weight=weight, label_smoothing=smoothing)
+    labels = torch.stack([torch.randperm(C)[:7] for _ in range(5)])
+    probs = torch.rand(5, 7).softmax(1)
+    dense = torch.zeros(5, C).scatter(1, labels, probs)
+    found = head(x, labels, probs).loss
+    expected = F.cross_entropy(head.log_prob(x), dense, weight, label_smoothing=smoothing)
+    torch.testing.assert_close(found, expected)
+    every = torch.arange(C).expand(5, -1)
+    torch.testing.assert_close(head(x, every, dense).loss, expected)
+    padded = torch.cat([labels, torch.full((5, 2), -100)], 1)
+    with_padding = head(x, padded, torch.cat([probs, torch.ones(5, 2)], 1)).loss
+    torch.testing.assert_close(with_padding, expected)
+
+
+def test_label_smoothing_of_a_mixture_is_an_upper_bound():
+    x, y = rows(6)
+    head = make("mixture", label_smoothing=0.3, reduction="none")
+    exact = F.cross_entropy(head.log_prob(x), y, label_smoothing=0.3, reduction="none")
+    assert (head(x, y).loss >= exact).all()
+    with torch.no_grad():  # equal where the trellises agree: here all are uniform
+        for parameter in head.edges.parameters():
+            parameter.zero_()
+    exact = F.cross_entropy(head.log_prob(x), y, label_smoothing=0.3, reduction="none")
+    torch.testing.assert_close(head(x, y).loss, exact)
+
+
 @pytest.mark.parametrize("name", ["frequency", "mixture"])
 def test_ignored_rows_have_no_loss_and_no_gradient(name):
     x, y = rows(6)
@@ -185,28 +229,54 @@ def test_topk_is_exact(head, k):
 
 
 @pytest.mark.parametrize(
-    ("name", "temperature"), [("frequency", 1.0), ("paper", 3.0), ("random mixture", 1.0)]
+    ("name", "options"),
+    [
+        ("frequency", {}),
+        ("paper", {"temperature": 3.0}),
+        ("random mixture", {}),
+        ("mixture", {"temperature": 0.5, "top_k": 9}),
+        ("frequency", {"top_k": 5, "top_p": 0.8}),
+        ("frequency", {"temperature": 2.0, "top_p": 0.7}),
+        ("mixture", {"top_p": 0.95}),
+        ("mixture", {"among": torch.arange(0, C, 7)}),
+        ("frequency", {"among": torch.arange(0, C, 3), "temperature": 2.0, "top_k": 6}),
+    ],
+    ids=str,
 )
-def test_samples_follow_the_distribution(name, temperature):
+def test_samples_follow_the_distribution(name, options):
     from scipy import stats
 
     head = make(name)
     x, _ = rows(1)
     n = 20_000
-    labels = head.sample(x, n, temperature, torch.Generator().manual_seed(0))
+    labels = head.sample(x, n, generator=torch.Generator().manual_seed(0), **options)
     assert labels.shape == (1, n)
-    if temperature == 1:
-        expected = head.log_prob(x)[0].exp()
-    else:
-        scores = head.log_prob(x)[0] / temperature
-        expected = scores.softmax(0)
-    frequencies = n * expected.detach().double().numpy()
+    expected = restricted(head.log_prob(x)[0].detach().double(), **options)
+    assert not set(labels[0].tolist()) - set(expected.nonzero()[:, 0].tolist())
+    frequencies = n * expected.numpy()
     found = np.bincount(labels[0], minlength=C).astype(float)
     common = frequencies >= 5
     found = np.append(found[common], found[~common].sum() + 1)
     frequencies = np.append(frequencies[common], frequencies[~common].sum() + 1)
     frequencies *= found.sum() / frequencies.sum()
     assert stats.chisquare(found, frequencies).pvalue > 1e-4
+
+
+def restricted(log_probs, temperature=1.0, top_k=None, top_p=None, among=None):
+    """Return the probabilities as the warpers of Hugging Face's `generate` define them."""
+    if among is not None:
+        allowed = torch.zeros(C, dtype=torch.bool)
+        allowed[among] = True
+        log_probs = log_probs.masked_fill(~allowed, -torch.inf)
+    log_probs = log_probs / temperature
+    if top_k is not None:
+        log_probs = log_probs.masked_fill(log_probs < log_probs.topk(top_k)[0][-1], -torch.inf)
+    probs = log_probs.softmax(0)
+    if top_p is not None:
+        ordered, indices = probs.sort(descending=True)
+        before = ordered.cumsum(0) - ordered
+        probs[indices[before >= top_p]] = 0
+    return probs / probs.sum()
 
 
 def test_any_batch_shape(head):
@@ -223,7 +293,158 @@ def test_any_batch_shape(head):
     assert head.topk(x[:0], 4)[0].shape == (0, 3, 4)
 
 
+# Restricted answers
+
+RESTRICTED = ["frequency", "random", "mixture", "similarity mixture", "free paths", "not fused"]
+
+
+@pytest.mark.parametrize("name", RESTRICTED)
+@pytest.mark.parametrize("kind", ["set", "mask", "sets", "masks"])
+def test_answers_among_given_classes_are_exact(name, kind):
+    """The oracle masks the log-probabilities of all classes and normalizes them again."""
+    head = make(name)
+    x, _ = rows(2, 3)
+    generator = torch.Generator().manual_seed(5)
+    mask = torch.rand(2, 3, C, generator=generator) < 0.1
+    mask[..., 4] = True
+    if kind in ("set", "mask"):
+        mask = mask[:1, :1].expand(2, 3, C)
+        among = mask[0, 0] if kind == "mask" else mask[0, 0].nonzero()[:, 0].flip(0)
+    elif kind == "masks":
+        among = mask
+    else:
+        lists = [row.nonzero()[:, 0].tolist() for row in mask.flatten(0, 1)]
+        longest = max(map(len, lists)) + 1
+        padded = [[*row, row[0], *[-1] * (longest - len(row))] for row in lists]  # one twice
+        among = torch.tensor([row[: longest + 1] for row in padded]).unflatten(0, (2, 3))
+    expected = head.log_prob(x).masked_fill(~mask, -torch.inf).log_softmax(-1)
+    torch.testing.assert_close(head.log_prob(x, among=among), expected)
+    labels, log_probs = head.topk(x, 30, among=among)
+    best = expected.topk(labels.shape[-1])
+    torch.testing.assert_close(log_probs, best.values)
+    assert torch.equal(labels >= 0, best.values > -torch.inf)
+    torch.testing.assert_close(
+        head.log_prob(x, labels.clamp(min=0), among=among)[labels >= 0], log_probs[labels >= 0]
+    )
+    assert torch.equal(head.predict(x, among=among), labels[..., 0])
+
+
+LEVELS = np.stack([np.arange(C) % 4, np.arange(C) * 7 % 5], 1)
+HIERARCHIES = {
+    "one level": {"hierarchy": LEVELS[:, 0]},
+    "two levels": {"hierarchy": LEVELS, "counts": np.arange(C) % 11},
+    "names": {"hierarchy": np.array(["a", "b", "c", "d"])[LEVELS[:, 0]], "width": 3},
+    "mixture": {"hierarchy": LEVELS, "n_trellises": 3, "width": 2},
+}
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_answers_within_a_node_are_exact(name):
+    head, (x, _) = make(**HIERARCHIES[name]), rows(4)
+    every = head.log_prob(x)
+    torch.testing.assert_close(every.exp().sum(1), torch.ones(4))
+    values = np.asarray(HIERARCHIES[name]["hierarchy"]).reshape(C, -1)
+    assert len(head.nodes) == (4 if values.shape[1] == 1 else 4 + 20)
+    for node in head.nodes:
+        mask = torch.from_numpy((values[:, : len(node)] == np.array(node)).all(1))
+        expected = every.masked_fill(~mask, -torch.inf).log_softmax(-1)
+        within = node[0] if len(node) == 1 else node
+        torch.testing.assert_close(head.log_prob(x, within=within), expected)
+        labels, log_probs = head.topk(x, 4, within=within)
+        torch.testing.assert_close(log_probs, expected.topk(labels.shape[1]).values)
+        torch.testing.assert_close(head.log_prob(x, labels, within=within), log_probs)
+        assert mask[head.sample(x, 6, within=within)].all()
+        assert mask[head.sample(x, 6, within=within, top_p=0.5)].all()
+    with pytest.raises(ValueError, match="within must be a node of the hierarchy, got 'z'"):
+        head.topk(x, 4, within="z")
+    with pytest.raises(ValueError, match="cannot be combined"):
+        head.topk(x, 4, within=within, among=[1])
+
+
+def test_samples_within_a_node_follow_the_distribution():
+    head, (x, _) = make(**HIERARCHIES["mixture"]), rows(1)
+    drawn = head.sample(x, 20_000, generator=torch.Generator().manual_seed(0), within=2)
+    expected = head.log_prob(x, within=2)[0].exp()
+    found = torch.bincount(drawn[0], minlength=C) / 20_000
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.02)
+
+
+def test_restricted_log_probabilities_are_differentiable():
+    head, (x, _) = make(**HIERARCHIES["two levels"]).double(), rows(2)
+    x = x.double().requires_grad_()
+    y = torch.tensor([1, 5])
+    assert torch.autograd.gradcheck(lambda x: head.log_prob(x, y, within=1), x)
+    assert torch.autograd.gradcheck(lambda x: head.log_prob(x, y, among=[1, 5, 50]), x)
+
+
 # An ordinary module
+
+
+def test_forward_without_a_target_is_the_log_probabilities_of_all_classes(head):
+    x, _ = rows(2, 3)
+    torch.testing.assert_close(head(x), head.log_prob(x))
+
+
+def test_transforms_of_torch_func(head):
+    x, y = rows(4)
+    parameters = {name: p.detach() for name, p in head.named_parameters()}
+
+    def loss(parameters, x, y):
+        return torch.func.functional_call(head, parameters, (x, y)).loss
+
+    found = torch.func.grad(loss)(parameters, x, y)
+    per_sample = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(
+        parameters, x[:, None], y[:, None]
+    )
+    head(x, y).loss.backward()
+    for name, parameter in head.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad)
+        torch.testing.assert_close(per_sample[name].mean(0), parameter.grad)
+
+
+def test_reset_parameters(head):
+    before = copy.deepcopy(head.state_dict())
+    torch.manual_seed(7)
+    head.reset_parameters()
+    assert not torch.equal(head.edges.weight, before["edges.weight"])
+    assert head.edges.weight.abs().max() <= IN**-0.5
+    for key, value in head.state_dict().items():
+        if key.startswith("codebooks"):
+            assert torch.equal(value, before[key])
+
+
+@pytest.mark.parametrize("context", [True, False])
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_made_on_meta_is_restored_on_the_cpu(name, context):
+    """As FSDP does: build without memory, allocate, reset, or load a state."""
+    head = make(name)
+    if context:
+        with torch.device("meta"):
+            other = TrellisSoftmax(IN, C, **{"width": 4, **HEADS[name]})
+    else:
+        other = TrellisSoftmax(IN, C, **{"width": 4, **HEADS[name]}, device="meta")
+    assert all(value.is_meta for value in other.state_dict().values())
+    other.to_empty(device="cpu")
+    for value in other.state_dict().values():
+        value.zero_()
+    other.reset_parameters()
+    for key, value in head.state_dict().items():
+        if key.startswith("codebooks"):
+            assert torch.equal(other.state_dict()[key], value)
+    other.load_state_dict(head.state_dict())
+    x, y = rows(7)
+    torch.testing.assert_close(other(x, y), head(x, y), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kinds", [("counts", "frequency"), ("frequency", "counts")], ids=str)
+def test_states_move_between_heads_with_and_without_counts(kinds):
+    saved, other = (make(kind, seed) for seed, kind in enumerate(kinds))
+    x, y = rows(7)
+    for module in (other, torch.nn.Sequential(other)):
+        keys = {k if module is other else f"0.{k}": v for k, v in saved.state_dict().items()}
+        module.load_state_dict(keys)
+        torch.testing.assert_close(other(x, y), saved(x, y), rtol=0, atol=0)
+        assert torch.equal(other.predict(x), saved.predict(x))
 
 
 def test_training_converges():
@@ -294,7 +515,14 @@ def double_rows():
         ({"n_trellises": 0}, "n_trellises must be at least 1"),
         ({"reduction": "max"}, "reduction must be one of"),
         ({"label_smoothing": 2}, "label_smoothing must be between 0 and 1"),
-        ({"label_smoothing": 0.1, "n_trellises": 2}, "label_smoothing requires one trellis"),
+        (
+            {"label_smoothing": 0.1, "assignment": TableCodebook(130, np.arange(C) + 30)},
+            "label_smoothing requires a codebook without free paths",
+        ),
+        ({"weight": [1, 2]}, r"weight must have shape \(100,\)"),
+        ({"weight": np.ones(C), "label_smoothing": 0.1}, "cannot be combined"),
+        ({"hierarchy": [1, 2]}, r"hierarchy must have shape \(100,\) or \(100, n_levels\)"),
+        ({"hierarchy": np.ones(C), "assignment": "random"}, "requires assignment='frequency'"),
         ({"assignment": "ranking"}, "assignment must be one of .*, which needs the fit"),
         ({"assignment": "learned"}, "assignment must be one of .*, which needs the fit"),
         ({"assignment": "alphabetical"}, "assignment must be one of .*, got 'alphabetical'$"),
@@ -319,6 +547,17 @@ def test_invalid_parameters_raise(options, message):
         (lambda head, x, y: head(x[:, 1:], y), r"input must have shape \(…, 12\)"),
         (lambda head, x, y: head(x, y[1:]), r"target must have shape"),
         (lambda head, x, y: head(x, y.float()), "target must have an integer dtype"),
+        (lambda head, x, y: head(x, F.one_hot(y, C)), "one-hot for 100 classes"),
+        (lambda head, x, y: head(x, F.one_hot(y, C).float()), "one-hot for 100 classes"),
+        (lambda head, x, y: head(x, y, torch.ones(3)), "target_probs must be"),
+        (lambda head, x, y: head.sample(x, top_p=0.0), "top_p must be greater than 0"),
+        (lambda head, x, y: head.sample(x, top_k=0), "top_k must be at least 1"),
+        (lambda head, x, y: head.sample(x, 1, 2.0, top_p=0.5), "temperature must be 1"),
+        (lambda head, x, y: head.topk(x, 1, within=3), "within needs a layer with a hierarchy"),
+        (lambda head, x, y: head.topk(x, 1, among=x[0]), "among must be class indices"),
+        (lambda head, x, y: head.topk(x, 1, among=y[:, None].bool()), "among must be class"),
+        (lambda head, x, y: head.topk(x, 1, among=[5, C]), "indices below 100, got 100"),
+        (lambda head, x, y: head.topk(x, 1, among=np.zeros(C, bool)), "at least one class"),
         (lambda head, x, y: head(x, y - 200), "target must be a class index from 0 to 99"),
         (lambda head, x, y: head(x, y + 100), "target must be a class index from 0 to 99"),
         (lambda head, x, y: head.topk(x, 0), "k must be at least 1"),

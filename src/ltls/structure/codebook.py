@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..core import _engine
 from ..core.arrays import as_int64, as_integer
 from .policies import Assignment, Identity, KeyedPermutation
+from .quantizer import ResidualQuantizer
 
 # A random codebook of up to this many paths is decoded with a table: a lookup takes a tenth of the
 # time of computing the permutation, and the table is small compared with any model.
@@ -177,12 +178,97 @@ class TableCodebook(_Codebook):
     """
 
     _engine: _engine.TableCodebook
+    quantizer: ResidualQuantizer | None = None
+    """How vectors become paths, for a codebook of `from_embeddings`."""
 
     def __init__(self, n_paths: int, paths: npt.ArrayLike = ()) -> None:
         self._engine = _engine.TableCodebook(
             as_integer("n_paths", n_paths, at_least=1, at_most=2**62),
             as_int64("paths", paths, ndim=1),
         )
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        vectors: npt.ArrayLike,
+        width: int = 32,
+        n_trellises: int = 1,
+        *,
+        spare: float = 0.1,
+        random_state: int = 0,
+    ) -> TableCodebook | list[TableCodebook]:
+        """Derive paths from a vector per label, such as the content of an item: semantic IDs.
+
+        The states of a path are the digits of a residual k-means code, so that similar labels share
+        edges. Codes are balanced and distinct. There are ``width ** n`` paths, the smallest such
+        number that leaves `spare` free, and new labels get the free path that their vector is next
+        to: see `assign_embeddings`.
+
+        Parameters
+        ----------
+        vectors : array of shape (n_labels, n_dimensions)
+        width : int, default=32
+            States per slice of the trellis.
+        n_trellises : int, default=1
+            Number of codebooks. Those after the first see a random half of the dimensions.
+        spare : float, default=0.1
+            Number of free paths, relative to the number of labels.
+        random_state : int, default=0
+            Seed of k-means and of the choice of dimensions.
+
+        Returns
+        -------
+        codebook : TableCodebook, or a list of them if n_trellises > 1
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import TableCodebook
+        >>> vectors = np.random.RandomState(0).standard_normal((100, 8))
+        >>> book = TableCodebook.from_embeddings(vectors, width=4)
+        >>> book
+        TableCodebook(n_labels=100, n_paths=256, n_free=156)
+        >>> book.assign_embeddings(vectors[:2] + 0.01)
+        array([100, 101])
+        """
+        numbers = np.asarray(vectors, np.float64)
+        if numbers.ndim != 2 or not numbers.size or not np.isfinite(numbers).all():
+            raise ValueError(
+                "vectors must be finite numbers of shape (n_labels, n_dimensions), got shape "
+                f"{numbers.shape}"
+            )
+        width = as_integer("width", width, at_least=2)
+        n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
+        if not spare >= 0:
+            raise ValueError(f"spare must be at least 0, got {spare}")
+        n_digits = 1
+        while width**n_digits < (1 + spare) * len(numbers):
+            n_digits += 1
+        rng = np.random.RandomState(random_state)
+        books = []
+        for r in range(n_trellises):
+            seen = np.ones(numbers.shape[1])
+            if r and numbers.shape[1] > 1:
+                seen[rng.permutation(len(seen))[: len(seen) // 2]] = 0
+            book = cls(width**n_digits)
+            book.quantizer = ResidualQuantizer.fit(numbers * seen, width, n_digits, rng)
+            book.assign_embeddings(numbers)
+            books.append(book)
+        return books if n_trellises > 1 else books[0]
+
+    def assign_embeddings(self, vectors: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Give new labels the free paths that are next to their vectors; return the labels.
+
+        This needs no training: a model scores a new label by the edges that it shares with others.
+        """
+        if self.quantizer is None:
+            raise ValueError("assign_embeddings needs a codebook that from_embeddings returned")
+        paths = self.paths
+        # A quantizer of some dimensions has centroids that are 0 in all others.
+        codes = self.quantizer.codes(np.asarray(vectors, np.float64), paths[paths >= 0])
+        labels = np.arange(len(codes)) + self.n_labels
+        self._engine = _engine.TableCodebook(self.n_paths, np.concatenate([paths, codes]))
+        return labels
 
     @property
     def n_free(self) -> int:
@@ -268,10 +354,11 @@ class TableCodebook(_Codebook):
     __hash__ = None  # type: ignore[assignment]  # it can be changed
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"n_paths": self.n_paths, "paths": self.paths}
+        return {"n_paths": self.n_paths, "paths": self.paths, "quantizer": self.quantizer}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        self.__init__(state["n_paths"], state["paths"])  # type: ignore[misc]
+        self.quantizer = state.get("quantizer")
 
 
 class BucketCodebook(_Codebook):

@@ -1,7 +1,8 @@
 """Trellises in PyTorch: an output layer that replaces a large softmax, and its building blocks.
 
-`TrellisSoftmax` is the layer. `functional` has the dynamic programs on tensors of edge scores: on a
-CPU they run on the compiled engine, on a GPU as fused Triton kernels.
+`TrellisSoftmax` is the layer, `AdaptiveTrellisSoftmax` an adaptive softmax that ends in one, and
+`TrellisEmbedding` an input table of logarithmic size. `functional` has the dynamic programs on
+tensors of edge scores: on a CPU they run on the compiled engine, on a GPU as fused Triton kernels.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import functional
+from .adaptive import AdaptiveTrellisSoftmax
+from .base import HeadOutput
+from .embedding import TrellisEmbedding
 from .functional import log_partition, log_prob, marginals, path_scores, sample, topk, viterbi
-from .head import HeadOutput, TrellisSoftmax
+from .head import TrellisSoftmax
 from .layout import Layout, make_layout
 
 if TYPE_CHECKING:
     from .convert import from_classifier, to_classifier
 
 __all__ = [
+    "AdaptiveTrellisSoftmax",
     "HeadOutput",
     "Layout",
+    "TrellisEmbedding",
     "TrellisSoftmax",
     "from_classifier",
     "functional",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,23 @@ class LabelPaths(nn.Module):
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
         raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """Restore the buffers that the module was made with."""
+
+    def like_saved(self, state: Mapping[str, Tensor]) -> LabelPaths:
+        """Return a codebook of the kind whose state is given: a table, or none.
+
+        The number of paths must be the same, since it is the layer's.
+        """
+        paths, labels = state.get("paths"), state.get("labels")
+        if not state and isinstance(self, TablePaths):
+            return IdentityPaths(self.n_labels, self.n_paths)
+        if paths is None or labels is None or isinstance(self, TablePaths):
+            return self
+        if paths.shape != (self.n_labels,) or labels.shape != (self.n_paths + 1,):
+            return self  # torch reports that the sizes differ
+        return TablePaths(paths.to("cpu", torch.int64), self.n_paths)
 
     def extra_repr(self) -> str:
         """Return the sizes."""
@@ -77,8 +95,12 @@ class KeyedPaths(LabelPaths):
     def __init__(self, n_labels: int, sizes: Sequence[int], seed: int) -> None:
         super().__init__(n_labels, sizes[-1])
         self.sizes = list(sizes)
-        signed = seed - 2**64 if seed >= 2**63 else seed
-        self.register_buffer("seed", torch.tensor([signed], dtype=torch.int64))
+        self._signed = seed - 2**64 if seed >= 2**63 else seed
+        self.register_buffer("seed", torch.tensor([self._signed], dtype=torch.int64))
+
+    def reset_parameters(self) -> None:
+        """Restore the seed that the module was made with."""
+        self.seed.fill_(self._signed)
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
@@ -108,8 +130,10 @@ class TablePaths(LabelPaths):
     def __init__(self, paths: Tensor, n_paths: int) -> None:
         super().__init__(len(paths), n_paths)
         dtype = torch.int32 if n_paths < 2**31 - 1 else torch.int64
-        labels = torch.full((n_paths + 1,), -1, dtype=dtype)  # the last entry is that of path −1
-        ids = torch.arange(len(paths), dtype=dtype)
+        # Tables are made on the CPU even if the default device is "meta", as it is while a model
+        # is built to load its state.
+        labels = torch.full((n_paths + 1,), -1, dtype=dtype, device="cpu")  # the last: of path −1
+        ids = torch.arange(len(paths), dtype=dtype, device="cpu")
         wrong = (paths < 0) | (paths >= n_paths)
         if not wrong.any():
             labels[paths] = ids
@@ -120,8 +144,17 @@ class TablePaths(LabelPaths):
                 f"assignment must give every label a distinct path from 0 to {n_paths - 1}, got "
                 f"path {int(paths[label])} for label {label}"
             )
-        self.register_buffer("paths", paths.to(dtype))
-        self.register_buffer("labels", labels)
+        paths, default = paths.to(dtype), torch.get_default_device()
+        self._tables = (paths, labels) if default.type == "meta" else None
+        self.register_buffer("paths", paths.to(default))
+        self.register_buffer("labels", labels.to(default))
+
+    def reset_parameters(self) -> None:
+        """Restore the tables of a module that was made on "meta"."""
+        if self._tables is not None and not self.paths.is_meta:
+            for buffer, table in zip((self.paths, self.labels), self._tables, strict=True):
+                buffer.copy_(table)
+            self._tables = None
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
@@ -132,6 +165,57 @@ class TablePaths(LabelPaths):
         return self.labels[paths].to(torch.int64)
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a hierarchy of labels, each an interval of paths.
+
+    Parameters
+    ----------
+    leaf : int64 array of shape (n_labels,)
+        The node of the last level of every label, numbered in the order of paths.
+    intervals : dict
+        From a tuple of values, one per level down to the node's, to its first path and the end.
+    """
+
+    leaf: Any
+    intervals: dict[tuple[Any, ...], tuple[int, int]]
+
+    def paths(self, counts: Any, n_trellises: int) -> list[Any]:
+        """Return a table of paths per trellis; the first is by frequency within the leaves."""
+        rng = np.random.RandomState(0)
+        first = np.arange(len(self.leaf)) if counts is None else -counts
+        keys = [first, *(rng.random_sample(len(self.leaf)) for _ in range(n_trellises - 1))]
+        tables = []
+        for key in keys:
+            table = np.empty(len(self.leaf), np.int64)
+            table[np.lexsort((key, self.leaf))] = np.arange(len(self.leaf))
+            tables.append(table)
+        return tables
+
+
+def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
+    """Return the nodes of a hierarchy, given as one value per label and level."""
+    values = np.asarray(hierarchy)
+    if values.ndim not in (1, 2) or len(values) != n_classes or not values.size:
+        raise ValueError(
+            f"hierarchy must have shape ({n_classes},) or ({n_classes}, n_levels), got "
+            f"{values.shape}"
+        )
+    columns = values.reshape(n_classes, -1).T
+    leaf = np.zeros(n_classes, np.int64)
+    intervals: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for level, column in enumerate(columns):
+        names, codes = np.unique(column, return_inverse=True)
+        pairs, leaf = np.unique(leaf * len(names) + codes, return_inverse=True)
+        ends = np.bincount(leaf, minlength=len(pairs)).cumsum()
+        member = np.empty(len(pairs), np.int64)
+        member[leaf] = np.arange(n_classes)  # a label of every node
+        for node, label in enumerate(member):
+            name = tuple(each[label].item() for each in columns[: level + 1])
+            intervals[name] = (int(ends[node - 1]) if node else 0, int(ends[node]))
+    return Nodes(leaf, intervals)
+
+
 def make_codebooks(
     assignment: Any,
     n_classes: int,
@@ -139,8 +223,14 @@ def make_codebooks(
     n_trellises: int,
     counts: Any = None,
     label_features: Any = None,
+    nodes: Nodes | None = None,
 ) -> list[LabelPaths]:
     """Return one codebook per trellis; the arguments are those of `TrellisSoftmax`."""
+    if nodes is not None:
+        if not isinstance(assignment, str) or assignment != "frequency":
+            raise ValueError(f"hierarchy requires assignment='frequency', got {assignment!r}")
+        tables = nodes.paths(_label_counts(counts, n_classes), n_trellises)
+        return [TablePaths(torch.from_numpy(table), n_classes) for table in tables]
     if not isinstance(assignment, str):
         return _given(assignment, n_classes, n_trellises)
     policy = POLICIES.get(assignment)
@@ -175,7 +265,7 @@ def _module(book: Assignment, n_classes: int) -> LabelPaths:
 def _label_counts(counts: Any, n_classes: int) -> Any:
     if counts is None:
         return None
-    numbers = torch.as_tensor(counts).cpu()
+    numbers = torch.as_tensor(counts, device="cpu")
     if numbers.shape != (n_classes,):
         raise ValueError(
             f"counts must have shape ({n_classes},), one number per class, got "
@@ -187,7 +277,7 @@ def _label_counts(counts: Any, n_classes: int) -> Any:
 def _label_vectors(label_features: Any, n_classes: int) -> Any:
     if label_features is None:
         return None
-    vectors = torch.as_tensor(label_features).detach().to("cpu", torch.float64)
+    vectors = torch.as_tensor(label_features, device="cpu").detach().to(torch.float64)
     if vectors.dim() != 2 or len(vectors) != n_classes:
         raise ValueError(
             f"label_features must have shape ({n_classes}, n_features), got {tuple(vectors.shape)}"
@@ -221,7 +311,7 @@ def _converted(book: Any, n_classes: int) -> LabelPaths:
         return KeyedPaths(n_labels, [*book.grown_from, book.n_paths], book.seed)
     if hasattr(book, "n_paths"):  # an ltls.TableCodebook
         return TablePaths(torch.from_numpy(book.paths), book.n_paths)
-    paths = torch.as_tensor(book).cpu()
+    paths = torch.as_tensor(book, device="cpu")
     if paths.dim() != 1 or paths.is_floating_point():
         raise TypeError(
             "assignment must be the name of a policy, a TableCodebook, a RandomCodebook or an "

@@ -5,6 +5,9 @@ device, and a trellis: an `ltls.Trellis` or a `Layout` from `ltls.torch.make_lay
 width)`, which does not need the compiled engine. On a CPU the functions run on the compiled engine,
 on a GPU as fused Triton kernels. They accumulate in float32, or in float64 for float64 scores.
 `log_partition`, `log_prob` and `path_scores` are differentiable; double backward is not supported.
+
+With ``within=(first, end)``, functions count only the paths first … end − 1. This still takes
+O(log n_classes), in plain torch operations.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from .layout import AnyTrellis, layout_of
 from .ops import custom, reference
 from .ops.precision import accumulation_dtype
 
+_MANY_PATHS = 64  # per row: the kernel scores them one after the other, a gather all at once
 
-def log_partition(h: Tensor, trellis: AnyTrellis) -> Tensor:
-    """Return the logsumexp of the scores of all paths, shape (…).
+
+def log_partition(h: Tensor, trellis: AnyTrellis, within: tuple[int, int] | None = None) -> Tensor:
+    """Return the logsumexp of the scores of all paths, or of those of an interval, shape (…).
 
     Its gradient is the marginals of the edges.
 
@@ -36,8 +41,31 @@ def log_partition(h: Tensor, trellis: AnyTrellis) -> Tensor:
     [11.0, 11.0]
     """
     rows = _rows(h, trellis)
-    _, log_z = log_prob_and_partition(rows, _no_paths(rows), trellis)
+    if within is None:
+        _, log_z = log_prob_and_partition(rows, _no_paths(rows), trellis)
+    else:
+        layout = layout_of(trellis)
+        real = rows.to(accumulation_dtype(rows))
+        log_z = reference.log_partition(real, layout, layout.blocks(*within))
     return log_z.reshape(h.shape[:-1])
+
+
+def mean_score(h: Tensor, trellis: AnyTrellis) -> Tensor:
+    """Return the mean score of all paths, shape (…), in O(n_edges).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch.functional import mean_score, path_scores
+    >>> h, trellis = torch.randn(19), Trellis(22)
+    >>> every = path_scores(h, torch.arange(22), trellis)
+    >>> bool(torch.isclose(mean_score(h, trellis), every.mean(), atol=1e-5))
+    True
+    """
+    rows = _rows(h, trellis)
+    scores = reference.mean_score(rows.to(accumulation_dtype(rows)), layout_of(trellis))
+    return scores.reshape(h.shape[:-1])
 
 
 def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
@@ -142,11 +170,14 @@ def viterbi(h: Tensor, trellis: AnyTrellis) -> tuple[Tensor, Tensor]:
     return paths[..., 0], scores[..., 0]
 
 
-def topk(h: Tensor, trellis: AnyTrellis, k: int) -> tuple[Tensor, Tensor]:
+def topk(
+    h: Tensor, trellis: AnyTrellis, k: int, within: tuple[int, int] | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the k best paths and their scores, best first, each of shape (…, k).
 
-    `k` is reduced to n_classes if it is larger. Ties go to the smaller path. If fewer than k paths
-    have a finite score, the rest is path −1 with score −inf. Scores are detached from the graph.
+    `k` is reduced to the number of paths if it is larger. Ties go to the smaller path. If fewer
+    than k paths have a finite score, the rest is path −1 with score −inf. Scores are detached from
+    the graph.
 
     Examples
     --------
@@ -159,11 +190,13 @@ def topk(h: Tensor, trellis: AnyTrellis, k: int) -> tuple[Tensor, Tensor]:
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    rows, k = _rows(h, trellis).detach(), min(k, trellis.n_classes)
-    if custom.is_fused(rows, trellis):
+    first, end = within or (0, trellis.n_classes)
+    rows, k = _rows(h, trellis).detach(), min(k, end - first)
+    if within is None and custom.is_fused(rows, trellis):
         paths, scores = custom.topk(rows, k, trellis.n_classes, trellis.width)
     else:
-        paths, scores = reference.topk(rows.to(accumulation_dtype(rows)), layout_of(trellis), k)
+        real, layout = rows.to(accumulation_dtype(rows)), layout_of(trellis)
+        paths, scores = reference.topk(real, layout, k, layout.blocks(first, end))
     shape = (*h.shape[:-1], k)
     return paths.reshape(shape), scores.reshape(shape)
 
@@ -174,6 +207,7 @@ def sample(
     n: int = 1,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
+    within: tuple[int, int] | None = None,
 ) -> Tensor:
     """Draw exact samples of paths, with probability proportional to exp(score / temperature).
 
@@ -189,6 +223,8 @@ def sample(
         Scores are divided by it; must be greater than 0.
     generator : torch.Generator, optional
         Pseudorandom number generator, on the device of h.
+    within : tuple of two int, optional
+        An interval of paths, end excluded.
 
     Returns
     -------
@@ -210,7 +246,9 @@ def sample(
         raise ValueError(f"temperature must be greater than 0, got {temperature}")
     rows = _rows(h, trellis).detach()
     scaled = rows.to(accumulation_dtype(rows)) / temperature
-    paths = reference.sample(scaled, layout_of(trellis), n, generator)
+    layout = layout_of(trellis)
+    blocks = layout.blocks(*(within or (0, layout.n_classes)))
+    paths = reference.sample(scaled, layout, n, generator, blocks)
     return paths.reshape(*h.shape[:-1], n)
 
 
@@ -222,11 +260,15 @@ def log_prob_and_partition(
     This is what a training step computes, in one pass. With ``fused=False`` it runs on plain torch
     operations, which support double backward.
     """
-    if fused and custom.is_fused(h, trellis):
+    many = h.is_cuda and paths.shape[1] > _MANY_PATHS
+    if fused and not many and custom.is_fused(h, trellis):
         log_probs, log_z, _ = custom.log_probs(h, paths, trellis.n_classes, trellis.width)
         return log_probs, log_z
+    if fused and many:
+        log_z = log_partition(h, trellis)
     h, layout = h.to(accumulation_dtype(h)), layout_of(trellis)
-    log_z = reference.log_partition(h, layout)
+    if not (fused and many):
+        log_z = reference.log_partition(h, layout)
     log_probs = reference.path_scores(h, paths, layout) - log_z[:, None]
     return torch.where(paths < 0, 0, log_probs), log_z
 
@@ -240,7 +282,7 @@ def _rows(h: Tensor, trellis: AnyTrellis) -> Tensor:
             f"h must have shape (…, {n}) for {trellis.n_classes} classes and width "
             f"{trellis.width}, got {tuple(h.shape)}"
         )
-    return h.reshape(h.shape[:-1].numel(), n)
+    return h if h.dim() == 2 else h.reshape(h.shape[:-1].numel(), n)
 
 
 def _no_paths(rows: Tensor) -> Tensor:

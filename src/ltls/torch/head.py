@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import contextlib
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,30 +11,15 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from ..structure.policies import POLICIES
 from . import decoding, functional
-from .codebooks import make_codebooks
+from .base import Interval, Scores, SoftmaxHead
+from .codebooks import IdentityPaths, LabelPaths, TablePaths, make_codebooks, nodes_of
 from .fitting import fit_edges
 from .layout import make_layout
 from .ops.precision import accumulation_dtype
-
-_REDUCTIONS = ("mean", "sum", "none")
-
-
-class HeadOutput(NamedTuple):
-    """The output of `TrellisSoftmax`, with the fields of `nn.AdaptiveLogSoftmaxWithLoss`'s output.
-
-    Attributes
-    ----------
-    output : Tensor
-        The log-probability of the target of every row.
-    loss : Tensor
-        The reduced negative log-likelihood.
-    """
-
-    output: Tensor
-    loss: Tensor
+from .ops.tracing import is_exported
 
 
-class TrellisSoftmax(nn.Module):
+class TrellisSoftmax(SoftmaxHead):
     """A softmax over very many classes, with O(log n_classes) parameters, memory and time.
 
     Every class is a path through a trellis. A linear layer scores the edges, the logit of a class
@@ -72,13 +58,22 @@ class TrellisSoftmax(nn.Module):
     ignore_index : int, default=-100
         Target value to ignore: it contributes neither to the loss nor to the gradient.
     label_smoothing : float, default=0.0
-        Amount of smoothing, as in `nn.CrossEntropyLoss`. Requires n_trellises=1 and a codebook
-        without free paths.
+        Amount of smoothing, as in `nn.CrossEntropyLoss`. Requires a codebook without free paths.
+        With several trellises, the mean log-probability of all classes is replaced by a lower
+        bound: the mean over trellises, weighted by the gate.
     unit_length : bool, default=False
         Whether to scale every input vector to Euclidean length 1.
     fused : bool, default=True
         Whether to use the compiled engine and the fused GPU kernels. False uses plain torch
         operations, which are slower but support double backward.
+    weight : array of shape (n_classes,), optional
+        Weight of every class in the loss, as in `nn.CrossEntropyLoss`. Cannot be combined with
+        `label_smoothing`.
+    hierarchy : array of shape (n_classes,) or (n_classes, n_levels), optional
+        The category of every class, the topmost level first. Paths are then assigned in the order
+        of the categories, by frequency within the last level, so that every category is an interval
+        of paths: the argument `within` of `topk`, `sample` and `log_prob` restricts answers to
+        one in O(log n_classes). Requires the default assignment.
     device, dtype : optional
         Device and type of the parameters.
 
@@ -127,41 +122,46 @@ class TrellisSoftmax(nn.Module):
         label_smoothing: float = 0.0,
         unit_length: bool = False,
         fused: bool = True,
+        weight: Any = None,
+        hierarchy: Any = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        in_features = as_integer("in_features", in_features, at_least=1)
-        n_classes = as_integer("n_classes", n_classes, at_least=2, at_most=2**62)
+        super().__init__(
+            in_features,
+            n_classes,
+            weight=weight,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            device=device,
+        )
         width = as_integer("width", width, at_least=2)
-        n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction must be one of {_REDUCTIONS}, got {reduction!r}")
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing must be between 0 and 1, got {label_smoothing}")
-        books = make_codebooks(assignment, n_classes, width, n_trellises, counts, label_features)
-        self.in_features = in_features
-        self.n_classes = n_classes
-        self.n_trellises = n_trellises
-        self.reduction = reduction
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
+        self.n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
         self.unit_length = unit_length
         self.fused = fused
+        nodes = None if hierarchy is None else nodes_of(hierarchy, n_classes)
+        self.nodes = {} if nodes is None else nodes.intervals
+        with contextlib.nullcontext() if device is None else torch.device(device):
+            books = make_codebooks(
+                assignment, n_classes, width, n_trellises, counts, label_features, nodes
+            )
         self.codebooks = nn.ModuleList(books).to(device)
         self.layout = make_layout(books[0].n_paths, width)
         options = {"device": device, "dtype": dtype}
         self.edges = nn.Linear(in_features, n_trellises * self.layout.n_edges, bias, **options)
         self.gate = nn.Linear(in_features, n_trellises, **options) if n_trellises > 1 else None
-        if label_smoothing:
-            if n_trellises > 1 or self.layout.n_classes > n_classes:
-                raise ValueError(
-                    "label_smoothing requires one trellis without free paths, got n_trellises="
-                    f"{n_trellises}, {self.layout.n_classes} paths and {n_classes} classes"
-                )
-            zeros = torch.zeros(self.layout.n_edges, dtype=torch.float64, device="cpu")
-            uniform = functional.marginals(zeros, self.layout).to(torch.float32)
-            self.register_buffer("uniform", uniform.to(device), persistent=False)
+        if label_smoothing and self.layout.n_classes > n_classes:
+            raise ValueError(
+                "label_smoothing requires a codebook without free paths, got "
+                f"{self.layout.n_classes} paths and {n_classes} classes"
+            )
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters anew, and restore codebooks that were made on "meta"."""
+        for module in (self.edges, self.gate, *self.codebooks):
+            if module is not None:
+                module.reset_parameters()
 
     @property
     def width(self) -> int:
@@ -175,141 +175,9 @@ class TrellisSoftmax(nn.Module):
             f"n_trellises={self.n_trellises}, n_edges={self.layout.n_edges}"
         )
 
-    def forward(self, input: Tensor, target: Tensor) -> HeadOutput:  # noqa: A002
-        """Return the log-probability of every target, and the loss.
-
-        Parameters
-        ----------
-        input : tensor of shape (…, in_features)
-        target : integer tensor of shape (…) or (…, L)
-            Class indices or `ignore_index`. With L targets per row, the log-probability of the row
-            is the mean over those that are not `ignore_index`, which serves as padding.
-
-        Returns
-        -------
-        output : tensor of shape (…)
-            0 where the target is `ignore_index`.
-        loss : tensor
-            The negative log-likelihood with label smoothing, reduced as `reduction` says; "mean"
-            averages over the rows that are not ignored. Of shape (…) for "none".
-
-        Examples
-        --------
-        >>> import torch
-        >>> from ltls.torch import TrellisSoftmax
-        >>> head = TrellisSoftmax(8, 1000, width=4)
-        >>> x, target = torch.randn(4, 8), torch.tensor([0, 1, -100, 999])
-        >>> output, loss = head(x, target)
-        >>> output[2].item()
-        0.0
-        >>> bool(torch.isclose(loss, -output.sum() / 3))
-        True
-        """
-        paths = self._paths(input, target)
-        h, gate = self._rows(input)
-        log_probs, log_z = self._log_probs(h, gate, paths)
-        first = paths if gate is None else paths[:: self.n_trellises]
-        ignored = first.clamp(max=0)  # −1 where the target is ignored, else 0
-        if gate is not None:
-            log_probs = torch.where(ignored < 0, 0, log_probs)
-        if target.dim() == input.dim():
-            n_targets = (ignored + 1).sum(1, keepdim=True)
-            log_probs = log_probs.sum(1, keepdim=True) / n_targets.clamp(min=1)
-            ignored = n_targets.clamp(max=1) - 1
-        smoothed = log_probs
-        if self.label_smoothing:
-            uniform = (h.to(log_z.dtype) * self.uniform).sum(1) - log_z
-            smoothed = torch.lerp(log_probs, uniform[:, None], self.label_smoothing)
-        # With one column per row, class 0 or ignored, nll_loss masks and reduces in one launch.
-        loss = nn.functional.nll_loss(
-            smoothed, ignored.squeeze(1), ignore_index=-1, reduction=self.reduction
-        )
-        batch = input.shape[:-1]
-        return HeadOutput(
-            log_probs.reshape(batch), loss.reshape(batch) if self.reduction == "none" else loss
-        )
-
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the edge scores, shape (…, n_trellises, n_edges)."""
         return self._edges(input).unflatten(-1, (self.n_trellises, self.layout.n_edges))
-
-    def log_prob(self, input: Tensor, target: Tensor | None = None) -> Tensor:  # noqa: A002
-        """Return log-probabilities of classes.
-
-        Parameters
-        ----------
-        input : tensor of shape (…, in_features)
-        target : integer tensor of shape (…) or (…, k), optional
-            Class indices. None means all classes, which takes O(n_classes) time and memory.
-
-        Returns
-        -------
-        log_prob : tensor of the shape of `target`, or (…, n_classes)
-            0 where the target is `ignore_index`.
-        """
-        if target is None:
-            classes = torch.arange(self.n_classes, device=input.device)
-            target = classes.expand(*input.shape[:-1], -1)
-        paths = self._paths(input, target)
-        log_probs, _ = self._log_probs(*self._rows(input), paths)
-        ignored = paths[:: self.n_trellises] < 0
-        return torch.where(ignored, 0, log_probs).reshape(target.shape)
-
-    def topk(self, input: Tensor, k: int) -> tuple[Tensor, Tensor]:  # noqa: A002
-        """Return the k most probable classes and their log-probabilities, best first.
-
-        Both have shape (…, k); k is reduced to n_classes if it is larger. The search is exact, for
-        mixtures too. The log-probabilities are detached from the graph; `log_prob(input, labels)`
-        is differentiable.
-        """
-        k = min(as_integer("k", k, at_least=1), self.n_classes)
-        with torch.no_grad():
-            h, gate = self._rows(input)
-            h = h.unflatten(0, (-1, self.n_trellises))
-            labels, log_probs = decoding.topk(h, gate, self.layout, self.codebooks, k)
-        shape = (*input.shape[:-1], labels.shape[-1])
-        return labels.reshape(shape), log_probs.reshape(shape)
-
-    def predict(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Return the most probable class of every row, shape (…)."""
-        return self.topk(input, 1)[0][..., 0]
-
-    def sample(
-        self,
-        input: Tensor,  # noqa: A002
-        n: int = 1,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Draw exact samples from the distribution over classes.
-
-        Parameters
-        ----------
-        input : tensor of shape (…, in_features)
-        n : int, default=1
-            Number of independent samples per row.
-        temperature : float, default=1.0
-            The logits are divided by it. A mixture supports only 1.
-        generator : torch.Generator, optional
-            Pseudorandom number generator, on the device of the input.
-
-        Returns
-        -------
-        labels : int64 tensor of shape (…, n)
-            −1 for a free path, if the codebook has any.
-        """
-        if temperature != 1 and self.n_trellises > 1:
-            raise ValueError(
-                f"temperature must be 1 for a mixture of {self.n_trellises} trellises, "
-                f"got {temperature}"
-            )
-        with torch.no_grad():
-            h, gate = self._rows(input)
-            h = h.unflatten(0, (-1, self.n_trellises))
-            labels = decoding.sample(
-                h, gate, self.layout, self.codebooks, n, temperature, generator
-            )
-        return labels.reshape(*input.shape[:-1], n)
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, width: int = 32, **options: Any) -> TrellisSoftmax:
@@ -353,22 +221,77 @@ class TrellisSoftmax(nn.Module):
                 head.edges.bias.copy_(fitted[:, -1] if linear.bias is not None else 0)
         return head
 
+    @torch.no_grad()
+    def add_classes(self, paths: Any) -> Tensor:
+        """Give free paths to new classes, in place and without training; return their indices.
+
+        A class is scored at once, by the edges that its path shares with others: cold start. The
+        paths of items come from their content by `ltls.TableCodebook.from_embeddings`.
+
+        Parameters
+        ----------
+        paths : integer array of shape (n,) or (n, n_trellises)
+            A free path for every new class, in every trellis.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import TableCodebook
+        >>> from ltls.torch import TrellisSoftmax
+        >>> items = np.random.RandomState(0).standard_normal((100, 8))
+        >>> book = TableCodebook.from_embeddings(items, width=4)
+        >>> head = TrellisSoftmax(16, 100, width=4, assignment=book)
+        >>> new = book.assign_embeddings(items[:2] + 0.1)
+        >>> head.add_classes(book.path_of(new)).tolist()
+        [100, 101]
+        """
+        if self.weight is not None or self.nodes:
+            raise ValueError("add_classes needs a head without weight and without a hierarchy")
+        table = torch.as_tensor(paths, device="cpu").to(torch.int64)
+        table = table.reshape(len(table), -1)
+        if table.shape[1] != self.n_trellises:
+            raise ValueError(
+                f"paths must have one column for each of {self.n_trellises} trellises, got shape "
+                f"{tuple(table.shape)}"
+            )
+        labels = torch.arange(self.n_classes, device=self.edges.weight.device)
+        books = []
+        for r, book in enumerate(self.codebooks):
+            joined = torch.cat([book.path_of(labels).cpu(), table[:, r]])
+            books.append(TablePaths(joined, book.n_paths).to(labels.device))
+        self.codebooks = nn.ModuleList(books)
+        self.n_classes += len(table)
+        return torch.arange(self.n_classes - len(table), self.n_classes, device=labels.device)
+
+    def tabulate(self) -> TrellisSoftmax:
+        """Replace keyed codebooks by tables, in place: O(n_classes) memory.
+
+        ONNX has no operator for a keyed permutation, so that a head with one needs this before it
+        is exported.
+        """
+        for r, book in enumerate(self.codebooks):
+            if not isinstance(book, (IdentityPaths, TablePaths)):
+                labels = torch.arange(self.n_classes, device=self.edges.weight.device)
+                paths = book.path_of(labels).cpu()
+                self.codebooks[r] = TablePaths(paths, book.n_paths).to(labels.device)
+        return self
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Take over the kind of the saved codebooks; this runs before they load their tables."""
+        if f"{prefix}edges.weight" in state_dict:
+            for r, book in enumerate(self.codebooks):
+                start = f"{prefix}codebooks.{r}."
+                saved = {k[len(start) :]: v for k, v in state_dict.items() if k.startswith(start)}
+                self.codebooks[r] = book.like_saved(saved).to(self.edges.weight.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
         if self.unit_length:
             input = nn.functional.normalize(input, dim=-1)  # noqa: A001
         return self.edges(input)
 
-    def _rows(self, input: Tensor) -> tuple[Tensor, Tensor | None]:  # noqa: A002
-        """Return edge scores (rows · trellises, edges) and, for a mixture, the log-weights.
-
-        Reshapes that change nothing are skipped, here and below: dispatching even a view, forward
-        and backward, takes the host longer than a kernel takes the GPU.
-        """
-        if input.shape[-1:] != (self.in_features,):
-            raise ValueError(
-                f"input must have shape (…, {self.in_features}), got {tuple(input.shape)}"
-            )
-        rows = input if input.dim() == 2 else input.reshape(-1, self.in_features)
+    def _edges_and_gate(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return edge scores (rows · trellises, edges) and, for a mixture, the log-weights."""
         h = self._edges(rows)
         if self.gate is None:
             return h, None
@@ -376,35 +299,101 @@ class TrellisSoftmax(nn.Module):
         h = h.reshape(-1, self.layout.n_edges)
         return h, torch.log_softmax(gate.to(accumulation_dtype(gate)), -1)
 
-    def _paths(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        """Return the paths of the targets, (rows · trellises, k), −1 where they are ignored."""
-        batch = input.shape[:-1]
-        if target.is_floating_point() or target.dtype == torch.bool:
-            raise TypeError(f"target must have an integer dtype, got {target.dtype}")
-        if target.shape[: len(batch)] != batch or target.dim() > len(batch) + 1:
-            raise ValueError(
-                f"target must have shape {tuple(batch)} or {(*batch, 'L')}, got "
-                f"{tuple(target.shape)}"
-            )
-        k = target.shape[-1] if target.dim() > len(batch) else 1
-        labels = target.to(torch.int64).reshape(batch.numel(), k)
-        paths = [book.path_of(labels, self.ignore_index) for book in self.codebooks]
-        out_of_range = self.layout.n_classes
-        checked = labels.device.type == "cpu" and not torch.compiler.is_compiling()
-        if checked and labels.numel() and paths[0].max() == out_of_range:
-            raise ValueError(
-                f"target must be a class index from 0 to {self.n_classes - 1} or ignore_index "
-                f"({self.ignore_index}), got {labels[paths[0] == out_of_range][0].item()}"
-            )
-        return paths[0] if self.gate is None else torch.stack(paths, 1).flatten(0, 1)
-
-    def _log_probs(self, h: Tensor, gate: Tensor | None, paths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities, (rows, k), and log-partitions, (rows · trellises,).
-
-        Path −1 has log-probability 0, up to rounding in a mixture.
-        """
+    def _score(self, rows: Tensor, labels: Tensor) -> Scores:
+        h, gate = self._edges_and_gate(rows)
+        books: list[LabelPaths] = list(self.codebooks)
+        every = [book.path_of(labels, self.ignore_index) for book in books]
+        self._check_range(labels, every[0], self.layout.n_classes)
+        paths = every[0] if gate is None else torch.stack(every, 1).flatten(0, 1)
         log_probs, log_z = functional.log_prob_and_partition(h, paths, self.layout, self.fused)
+        ignored = every[0].clamp(max=0)
         if gate is not None:
-            per_trellis = log_probs.reshape(*gate.shape, paths.shape[1])
+            per_trellis = log_probs.reshape(*gate.shape, labels.shape[1])
             log_probs = torch.logsumexp(per_trellis + gate[:, :, None], 1)
-        return log_probs, log_z
+            log_probs = torch.where(ignored < 0, 0, log_probs)  # 0 up to rounding before
+        uniform = None
+        if self.label_smoothing:
+            uniform = functional.mean_score(h, self.layout) - log_z
+            if gate is not None:
+                uniform = (gate.exp() * uniform.reshape(gate.shape)).sum(1)
+            uniform = uniform[:, None]
+        return Scores(log_probs, ignored, uniform)
+
+    def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
+        if is_exported() and self._searches():
+            # ONNX has no loops of this kind: rank all classes.
+            best = self.log_prob(rows).topk(k)
+            return best.indices, best.values
+        h, gate = self._edges_and_gate(rows)
+        h = h.unflatten(0, (-1, self.n_trellises))
+        found = decoding.topk(h, gate, self.layout, self.codebooks, k, interval)
+        if interval is None:
+            return found
+        return found[0], found[1] - self._log_mass(rows, interval)[:, None]
+
+    def _searches(self) -> bool:
+        """Return whether the top k need a search with a stopping rule."""
+        return self.n_trellises > 1 or self.n_classes < self.layout.n_classes
+
+    def _sample(
+        self,
+        rows: Tensor,
+        n: int,
+        temperature: float,
+        generator: torch.Generator | None,
+        interval: Interval | None,
+    ) -> Tensor:
+        self._check_temperature(temperature)
+        h, gate = self._edges_and_gate(rows)
+        h = h.unflatten(0, (-1, self.n_trellises))
+        if gate is not None and interval is not None:
+            gate = torch.log_softmax(gate + self._log_masses(h, interval), 1)
+        return decoding.sample(
+            h, gate, self.layout, self.codebooks, n, temperature, generator, interval
+        )
+
+    def _check_temperature(self, temperature: float) -> None:
+        if temperature != 1 and self.n_trellises > 1:
+            raise ValueError(
+                f"temperature must be 1 for a mixture of {self.n_trellises} trellises, "
+                f"got {temperature}; other temperatures need top_k or among"
+            )
+
+    def _log_normalizer(
+        self, rows: Tensor, temperature: float, interval: Interval | None
+    ) -> Tensor:
+        self._check_temperature(temperature)
+        if temperature == 1:
+            return rows.new_zeros(len(rows))
+        h, _ = self._edges_and_gate(rows)
+        total = functional.log_partition(h, self.layout, interval)
+        return (
+            functional.log_partition(h / temperature, self.layout, interval) - total / temperature
+        )
+
+    def _interval(self, among: Any, within: Any) -> Interval | None:
+        if within is None:
+            return None
+        if among is not None:
+            raise ValueError("among and within cannot be combined")
+        if not self.nodes:
+            return super()._interval(among, within)
+        node = within if isinstance(within, tuple) else (within,)
+        if node not in self.nodes:
+            raise ValueError(f"within must be a node of the hierarchy, got {within!r}")
+        return self.nodes[node]
+
+    def _log_masses(self, h: Tensor, interval: Interval) -> Tensor:
+        """Return the log-probability of an interval in each trellis, shape (rows, n_trellises)."""
+        total = functional.log_partition(h, self.layout)
+        return functional.log_partition(h, self.layout, interval) - total
+
+    def _log_mass(self, rows: Tensor, interval: Interval) -> Tensor:
+        h, gate = self._edges_and_gate(rows)
+        masses = self._log_masses(h.unflatten(0, (-1, self.n_trellises)), interval)
+        return masses[:, 0] if gate is None else torch.logsumexp(masses + gate, 1)
+
+    def _inside(self, labels: Tensor, interval: Interval) -> Tensor:
+        book: LabelPaths = self.codebooks[0]
+        paths = book.path_of(labels, self.ignore_index)
+        return (paths >= interval[0]) & (paths < interval[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,31 @@ if TYPE_CHECKING:
     from ..structure.trellis import Trellis
 
 AnyTrellis: TypeAlias = "Trellis | Layout"
+
+
+class Block(NamedTuple):
+    """Paths through a range of states of one slice, free before it and fixed after it.
+
+    State s continues with edge ``edge + s * stride``, then with the edges of `suffix` to the sink.
+    The paths through s are ``path + s * width**level`` and those that follow, one for every choice
+    of the states before.
+    """
+
+    level: int
+    first: int
+    end: int
+    edge: int
+    stride: int
+    suffix: tuple[int, ...]
+    path: int
+
+    def scores(self, h: Tensor) -> Tensor:
+        """Return the scores of what follows each state of the range, shape (rows, end − first)."""
+        last = self.edge + (self.end - 1) * self.stride
+        scores = h[:, self.edge + self.first * self.stride : last + 1 : self.stride]
+        for edge in self.suffix:
+            scores = scores + h[:, edge, None]
+        return scores
 
 
 @dataclass(frozen=True)
@@ -60,6 +85,45 @@ class Layout:
     def exits(self, h: Tensor, i: int) -> Tensor:
         """Return the scores of the edges from slice i to the sink, shape (rows, digits[i])."""
         return h[:, self.exit_edge[i] : self.exit_edge[i] + self.digits[i]]
+
+    def blocks(self, first: int, end: int) -> list[Block]:
+        """Return blocks that together are the paths first … end − 1, in the order of paths.
+
+        All paths are one block per exit. Any other interval adds at most two per slice, since the
+        states are the digits of a path, the last state the most significant one.
+        """
+        if not 0 <= first < end <= self.n_classes:
+            raise ValueError(
+                f"first and end must be an interval of paths within 0 … {self.n_classes}, got "
+                f"{first} and {end}"
+            )
+        blocks: list[Block] = []
+
+        def split(low: int, high: int, whole: Block) -> None:
+            level, edge, stride, path = whole.level, whole.edge, whole.stride, whole.path
+            power = self.width**level
+            start, skipped = divmod(low, power)
+            stop, rest = divmod(high, power)
+
+            def part(state: int, low: int, high: int) -> None:
+                suffix = (edge + state * stride, *whole.suffix)
+                below = self.transition(level) + state, self.states(level), suffix
+                split(low, high, Block(level - 1, 0, self.width, *below, path + state * power))
+
+            if skipped:
+                part(start, skipped, rest if start == stop else power)
+            start += skipped > 0
+            if start < stop:
+                blocks.append(whole._replace(first=start, end=stop))
+            if rest and start <= stop:
+                part(stop, 0, rest)
+
+        for i, digit in enumerate(self.digits):
+            offset, size = self.first_path[i], digit * self.width**i
+            low, high = max(first - offset, 0), min(end - offset, size)
+            if low < high:
+                split(low, high, Block(i, 0, digit, self.exit_edge[i], 1, (), offset))
+        return blocks
 
     def path_edges(self, paths: Tensor) -> Tensor:
         """Return the edges of paths, from source to sink, on a new last axis, padded with −1.

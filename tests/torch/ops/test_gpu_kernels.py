@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="needs triton: run make test-all")
 
 from reference import Graph  # noqa: E402
 
-from ltls.torch import TrellisSoftmax, make_layout  # noqa: E402
+from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, make_layout  # noqa: E402
 from ltls.torch.ops import custom, launch, reference  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -372,6 +372,61 @@ def test_a_training_step_never_waits_for_the_gpu():
         head(x, y).loss.backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@on_a_gpu
+def test_an_adaptive_softmax_on_a_gpu_is_the_one_on_a_cpu():
+    """Without waiting for the GPU, in a CUDA graph, and compiled."""
+    torch.manual_seed(0)
+    layer = AdaptiveTrellisSoftmax(32, 5000, [100, 400], width=8, div_value=2.0)
+    x, y = torch.randn(300, 32), torch.randint(0, 5000, (300,))
+    y[:100] %= 500
+    y[5] = -100
+    expected = layer(x, y)
+    best = layer.topk(x, 5)[1]
+    among = layer.topk(x, 5, among=torch.arange(0, 5000, 3))[1]
+    expected.loss.backward()
+    gradients = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.to(DEVICE)
+    layer.zero_grad()
+    x, y = x.to(DEVICE), y.to(DEVICE)
+    layer(x, y).loss.backward()  # tables of the layout are copied once
+    layer.zero_grad()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = layer(x, y)
+        found.loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    close = {"rtol": 1e-3, "atol": 1e-5}
+    torch.testing.assert_close(found.output.cpu(), expected.output, rtol=1e-4, atol=1e-4)
+    for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient, **close)
+    torch.testing.assert_close(layer.topk(x, 5)[1].cpu(), best, rtol=1e-4, atol=1e-4)
+    found = layer.topk(x, 5, among=torch.arange(0, 5000, 3, device=DEVICE))[1]
+    torch.testing.assert_close(found.cpu(), among, rtol=1e-4, atol=1e-4)
+    compiled = torch.compile(layer, fullgraph=True)
+    layer.zero_grad()
+    compiled(x, y).loss.backward()
+    for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient, **close)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            layer.zero_grad()
+            layer(x, y).loss.backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    layer.zero_grad()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        loss = layer(x, y).loss
+        loss.backward()
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(loss.detach().cpu(), expected.loss.detach(), rtol=1e-4, atol=1e-4)
+    for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient, **close)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")

@@ -18,6 +18,7 @@ from ..layout import AnyTrellis, make_layout
 from . import reference
 from .available import HAS_ENGINE, HAS_TRITON
 from .precision import accumulation_dtype
+from .tracing import is_exported, is_traced, is_transformed
 
 if HAS_ENGINE:
     from . import engine
@@ -29,7 +30,7 @@ MAX_FUSED_WIDTH = 64  # of the Triton kernels
 
 def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
     """Return whether a fused implementation exists for this tensor; otherwise use `reference`."""
-    if trellis.n_slices == 0:
+    if trellis.n_slices == 0 or is_exported() or is_transformed():
         return False
     if h.device.type == "cpu":
         return HAS_ENGINE
@@ -42,7 +43,7 @@ def _use_triton(values: Tensor) -> bool:
 
 def _is_eager(values: Tensor) -> bool:
     """Return whether this is an ordinary tensor in eager mode: no tracing, no subclass."""
-    return not torch.compiler.is_compiling() and type(values) is Tensor
+    return type(values) is Tensor and not is_traced()
 
 
 # Log-probabilities and the log-partition
@@ -229,6 +230,8 @@ def look_up(
 
     `ignore_index` is mapped to −1, a label out of range to `n_paths`.
     """
+    if is_exported() or is_transformed():
+        return reference.look_up(labels, table, n_labels, n_paths, ignore_index)
     compute = _look_up if _is_eager(labels) else torch.ops.ltls.look_up
     return compute(labels, table, n_labels, n_paths, ignore_index)
 
@@ -270,6 +273,16 @@ def _permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> T
     return torch.where(values < 0, -1, torch.where(values < size, permuted, size))
 
 
-@torch.library.custom_op("ltls::permute", _permute, mutates_args=()).register_fake
+_permute_op = torch.library.custom_op("ltls::permute", _permute, mutates_args=())
+
+
+@_permute_op.register_fake
 def _(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
+
+
+@_permute_op.register_vmap
+def _(
+    info: Any, in_dims: Any, values: Tensor, seed: Tensor, sizes: list[int], inverse: bool
+) -> tuple[Tensor, Any]:
+    return torch.ops.ltls.permute(values, seed, sizes, inverse), in_dims[0]

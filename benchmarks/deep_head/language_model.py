@@ -1,0 +1,276 @@
+"""Which output layer suits a language model: a transformer and the next token, on two corpora.
+
+The network is the same for all heads: a causal transformer of 4 layers and 384 units, trained for
+1,400 steps of 8,192 tokens in bf16. Each head's learning rate is the best of a grid in short runs,
+by the likelihood of validation files; the network's own is fixed.
+
+Writes deep_head_language_model_NAME.json after every head, in under ten minutes on an H200; torch,
+triton and numpy are all it needs. The corpora are made before:
+
+    python -m benchmarks.deep_head.next_token --write-corpus python.npz
+    python -m benchmarks.deep_head.english english.npz
+    PYTHONPATH=src python -m benchmarks.deep_head.language_model python.npz
+    PYTHONPATH=src python -m benchmarks.deep_head.language_model english.npz
+
+`--check NAME` trains nothing: it compares what is stored with what we want, and fails below that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from benchmarks import machine, tables
+from benchmarks.deep_head.heads import (
+    Adaptive,
+    AdaptiveTrellis,
+    Full,
+    Head,
+    Trellis,
+    schedule,
+    scores_of,
+)
+from benchmarks.deep_head.next_token import PARTS, Corpus, load_corpus
+
+NAME = "deep_head_language_model"
+BODY_RATE = 1e-3
+RATES = (1e-3, 3e-3, 1e-2)
+SHORT = 1 / 7  # of the steps, to choose a learning rate
+CUTOFFS = (2_000, 10_000)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is."""
+
+    units: int = 384
+    layers: int = 4
+    heads: int = 6
+    length: int = 128  # tokens of a sequence
+    batch: int = 64  # sequences
+    steps: int = 1_400
+    test: int = 500_000  # tokens
+
+
+SMALL = Sizes(units=32, layers=1, heads=2, length=16, batch=8, steps=40, test=2_000)
+
+
+class Layer(nn.Module):
+    """One layer of a transformer, normalized first."""
+
+    def __init__(self, units: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(units), nn.LayerNorm(units)
+        self.queries = nn.Linear(units, 3 * units)
+        self.out = nn.Linear(units, units)
+        self.hidden = nn.Sequential(
+            nn.Linear(units, 4 * units), nn.GELU(), nn.Linear(4 * units, units)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what follows from the tokens so far."""
+        parts = self.queries(self.first(x)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return x + self.hidden(self.second(x))
+
+
+class Body(nn.Module):
+    """Tokens in, a hidden vector for each out."""
+
+    def __init__(self, n_classes: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(n_classes, sizes.units)
+        self.places = nn.Parameter(torch.randn(sizes.length, sizes.units) * 0.02)
+        self.layers = nn.Sequential(
+            *(Layer(sizes.units, sizes.heads) for _ in range(sizes.layers)),
+            nn.LayerNorm(sizes.units),
+        )
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return hidden vectors, shape (tokens, units)."""
+        return self.layers(self.tokens(x) + self.places).flatten(0, 1)
+
+
+class Experiment:
+    """The data, and what every head goes through."""
+
+    def __init__(self, corpus: Corpus, sizes: Sizes, device: str) -> None:
+        self.sizes, self.device, self.n_classes = sizes, device, corpus.n_classes
+        parts = [torch.from_numpy(getattr(corpus, name)).to(device, torch.int64) for name in PARTS]
+        # One <start> between files is enough here.
+        self.train, self.validation, self.test = (
+            part[(part != corpus.start) | (part.roll(-1) != corpus.start)] for part in parts
+        )
+        self.offsets = torch.arange(sizes.length + 1, device=device)
+
+    def cast(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context of mixed precision."""
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda")
+
+    def at(self, tokens: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sequences that begin at some places, and the tokens that follow each token."""
+        both = tokens[places[:, None] + self.offsets]
+        return both[:, :-1], both[:, 1:].flatten()
+
+    def learn(self, make: Callable[[], Head], rate: float, steps: int) -> tuple[Body, Head, float]:
+        """Train a network with a new head; return both and the seconds it took."""
+        torch.manual_seed(0)
+        body = Body(self.n_classes, self.sizes).to(self.device)
+        head = make().to(self.device)
+        groups = [
+            {"params": list(part.parameters()), "full rate": of_part}
+            for part, of_part in ((body, BODY_RATE), (head, rate))
+        ]
+        optimizer = torch.optim.Adam(groups, fused=self.device == "cuda", betas=(0.9, 0.98))
+        generator = torch.Generator(self.device).manual_seed(1)
+        last = len(self.train) - self.sizes.length - 1
+        self.wait()
+        start = time.perf_counter()
+        for step in range(steps):
+            places = torch.randint(
+                last, (self.sizes.batch,), generator=generator, device=self.device
+            )
+            x, y = self.at(self.train, places)
+            for group in optimizer.param_groups:
+                group["lr"] = schedule(step, steps) * group["full rate"]
+            optimizer.zero_grad()
+            with self.cast():
+                loss = head.loss(body(x), y)
+            loss.backward()
+            optimizer.step()
+        self.wait()
+        return body, head, time.perf_counter() - start
+
+    def wait(self) -> None:
+        """Wait until the GPU has done what it was given."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    @torch.no_grad()
+    def score(self, body: Body, head: Head, tokens: Tensor, most: int) -> dict[str, float]:
+        """Return P@1, recall@5 and the mean negative log-likelihood; the head in float32."""
+        n = min(most, len(tokens) - 1) // self.sizes.length
+        starts = torch.arange(n, device=self.device) * self.sizes.length
+
+        def hidden() -> Iterator[tuple[Tensor, Tensor]]:
+            for places in starts.split(32):
+                x, y = self.at(tokens, places)
+                with self.cast():
+                    vectors = body(x)
+                yield vectors.float(), y
+
+        return scores_of(head, hidden())
+
+    def run(self, make: Callable[[], Head]) -> dict[str, Any]:
+        """Tune, train and test one head."""
+        tried = {}
+        for rate in RATES:
+            body, head, _ = self.learn(make, rate, max(1, int(SHORT * self.sizes.steps)))
+            nll = self.score(body, head, self.validation, self.sizes.test // 10)["NLL"]
+            tried[rate] = nll if math.isfinite(nll) else math.inf
+        rate = min(tried, key=lambda each: tried[each])
+        body, head, seconds = self.learn(make, rate, self.sizes.steps)
+        found = self.score(body, head, self.test, self.sizes.test)
+        return {
+            "parameters": head.size, "rate": rate, "tried": tried, "seconds": seconds, **found
+        }  # fmt: skip
+
+
+def cases(of: Experiment) -> Iterator[dict[str, Any]]:
+    """Name the heads."""
+    n, d = of.n_classes, of.sizes.units
+    cutoffs = [min(cutoff, (i + 1) * n // 3) for i, cutoff in enumerate(CUTOFFS)]
+
+    def ours(width: int, features: int) -> Callable[[], Head]:
+        return lambda: AdaptiveTrellis(d, n, cutoffs, width, trellis_features=features)
+
+    yield {"head": "full softmax", "make": lambda: Full(d, n)}
+    yield {"head": "adaptive softmax", "make": lambda: Adaptive(d, n, cutoffs)}
+    yield {"head": "trellis, width 32", "make": lambda: Trellis(d, n, 32)}
+    for width, features in ((32, d // 16), (32, d // 4), (64, d // 8)):
+        name = f"adaptive trellis, width {width} after {features} units"
+        yield {"head": name, "make": ours(width, features)}
+
+
+def check(rows: list[dict[str, Any]]) -> int:
+    """Print what we want and what was found; return 1 if no adaptive trellis has all of it."""
+    done = {row["head"]: row for row in rows if "error" not in row}
+    full, adaptive = done["full softmax"], done["adaptive softmax"]
+    good = False
+    for name, row in done.items():
+        if not name.startswith("adaptive trellis"):
+            continue
+        share = row["parameters"] / adaptive["parameters"]
+        behind = row["NLL"] - adaptive["NLL"]
+        better = all(row[key] >= full[key] for key in ("P@1", "R@5")) and row["NLL"] <= full["NLL"]
+        meets = better and behind <= 0.015 and share <= 0.65
+        good |= meets
+        print(
+            f"{'ok' if meets else 'MISSED':7} {name}: P@1 {row['P@1'] - full['P@1']:+.4f}, R@5 "
+            f"{row['R@5'] - full['R@5']:+.4f}, NLL {row['NLL'] - full['NLL']:+.3f} to the full "
+            f"softmax; NLL {behind:+.3f} to adaptive softmax at {share:.0%} of its parameters"
+        )
+    return int(not good)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path, help="the file of a corpus, whose stem is its name")
+    parser.add_argument("--output", type=Path, default=machine.RESULTS)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--check", action="store_true", help="only check what is stored")
+    parser.add_argument("--small", action="store_true", help="a small network, few steps")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--only", nargs="+", help="heads whose names have one of these words")
+    parser.add_argument("--seconds", type=float, default=500, help="after which nothing is begun")
+    options = parser.parse_args()
+    name = f"{NAME}_{options.corpus.stem}"
+    if options.check:
+        sys.exit(check(machine.read(name, options.output)["rows"]))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    start = time.perf_counter()
+    sizes = SMALL if options.small else Sizes()
+    sizes = replace(sizes, steps=options.steps or sizes.steps)
+    of = Experiment(load_corpus(options.corpus), sizes, options.device)
+    about = machine.description("torch", "numpy")
+    if options.device == "cuda":
+        about["gpu"] = torch.cuda.get_device_name()
+    about["tokens"] = f"{len(of.train):,} to learn from, {len(of.test):,} to test"
+    about["classes"] = f"{of.n_classes:,}"
+    about["training"] = f"{sizes.steps:,} steps of {sizes.batch * sizes.length:,} tokens"
+    result: dict[str, Any] = {"about": about, "rows": []}
+    print(about, flush=True)
+    longest = 0.0
+    for case in cases(of):
+        if options.only and not any(word in case["head"] for word in options.only):
+            continue
+        row, begun = {"head": case["head"]}, time.perf_counter()
+        if begun - start + longest > options.seconds:
+            row["error"] = "not run: the time was over"
+        else:
+            row |= of.run(case["make"])
+            longest = max(longest, time.perf_counter() - begun)
+        result["rows"].append(row)
+        print(row, flush=True)
+        about["took"] = f"{time.perf_counter() - start:.0f} s"
+        machine.write(name, result, options.output)
+    print("\n".join(tables.heads_table(result)))
+
+
+if __name__ == "__main__":
+    main()

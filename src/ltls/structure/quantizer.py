@@ -1,0 +1,116 @@
+"""Residual k-means: vectors to codes of a few digits, each code used at most once."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+class ResidualQuantizer:
+    """Codes of vectors, digit by digit: the nearest centroid of what the digits before left over.
+
+    Digit i is a state of slice i of a trellis, so that similar vectors share edges. In a group of
+    vectors with the same digits so far, a digit is given at most as often as there are codes that
+    begin with it; those that are farther away get the next nearest. All codes are distinct then.
+
+    Parameters
+    ----------
+    centroids : sequence of arrays of shape (width, n_dimensions)
+        One array per digit, the first digit first.
+    """
+
+    def __init__(self, centroids: Any) -> None:
+        self.centroids: Floats = np.asarray(centroids, np.float64)
+
+    @property
+    def width(self) -> int:
+        """The number of values of a digit."""
+        return int(self.centroids.shape[1])
+
+    @property
+    def n_digits(self) -> int:
+        """The number of digits of a code."""
+        return int(self.centroids.shape[0])
+
+    @classmethod
+    def fit(cls, vectors: Floats, width: int, n_digits: int, rng: Any) -> ResidualQuantizer:
+        """Learn the centroids, one digit after the other, from the residuals of balanced codes."""
+        from sklearn.cluster import MiniBatchKMeans  # slow to import, and needed here alone
+
+        quantizer = cls(np.empty((0, width, vectors.shape[1])))
+        residual = vectors
+        group = np.zeros(len(vectors), np.int64)
+        for digit in range(n_digits):
+            seed = rng.randint(2**31 - 1)
+            # With fewer distinct vectors than centroids, some centroids are the same.
+            n_centroids = min(width, len(np.unique(residual, axis=0)))
+            means = MiniBatchKMeans(n_centroids, random_state=seed, n_init=1, batch_size=4096)
+            centroids = means.fit(residual).cluster_centers_[np.arange(width) % n_centroids]
+            quantizer.centroids = np.concatenate([quantizer.centroids, centroids[None]])
+            rest = width ** (n_digits - 1 - digit)
+            nothing = np.empty(0, np.int64)
+            chosen = _balanced(_distances(residual, centroids), group, nothing, rest)
+            residual = residual - centroids[chosen]
+            group = group * width + chosen
+        return quantizer
+
+    def codes(self, vectors: Floats, taken: Ints) -> Ints:
+        """Return distinct codes Σ digit · width**i that are not taken, near to the vectors."""
+        vectors = np.asarray(vectors, np.float64)
+        if len(vectors) + len(taken) > self.width**self.n_digits:
+            raise ValueError(
+                f"there are {self.width**self.n_digits} codes, of which {len(taken)} are taken: "
+                f"too few for {len(vectors)} vectors"
+            )
+        result, group = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.int64)
+        begun = np.zeros(len(taken), np.int64)  # the digits so far of codes that are taken
+        for digit, centroids in enumerate(self.centroids):
+            begun = begun * self.width + taken // self.width**digit % self.width
+            rest = self.width ** (self.n_digits - 1 - digit)
+            chosen = _balanced(_distances(vectors, centroids), group, begun, rest)
+            vectors = vectors - centroids[chosen]
+            group = group * self.width + chosen
+            result += chosen * self.width**digit
+        return result
+
+
+def _distances(vectors: Floats, centroids: Floats) -> Floats:
+    """Return squared distances less the squared length of the vectors, (n_vectors, n_centroids)."""
+    distances: Floats = (centroids**2).sum(1) - 2 * vectors @ centroids.T
+    return distances
+
+
+def _balanced(cost: Floats, group: Ints, taken: Ints, capacity: int) -> Ints:
+    """Choose a column for every row; each is chosen at most `capacity` times within a group.
+
+    Deferred acceptance: a row proposes to the cheapest column that has not rejected it; a column
+    keeps its cheapest rows. `taken` has ``group * n_columns + column`` of choices made before.
+    """
+    width = cost.shape[1]
+    keys, counts = np.unique(taken, return_counts=True)
+
+    def room(key: Ints) -> Ints:
+        at = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
+        known = keys[at] == key if len(keys) else np.zeros(key.shape, bool)
+        return capacity - np.where(known, counts[at] if len(keys) else 0, 0)
+
+    cost = np.where(room(group[:, None] * width + np.arange(width)) > 0, cost, np.inf)
+    result = np.zeros(len(cost), np.int64)
+    rows = np.arange(len(cost))  # of groups that are not settled
+    while len(rows):
+        chosen = cost[rows].argmin(1)
+        result[rows] = chosen
+        key = group[rows] * width + chosen
+        order = np.lexsort((cost[rows, chosen], key))
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        sizes = np.diff(np.append(starts, len(rows)))
+        rank = np.arange(len(rows)) - np.repeat(starts, sizes)
+        rejected = order[rank >= np.repeat(room(key[order][starts]), sizes)]
+        cost[rows[rejected], chosen[rejected]] = np.inf
+        rows = rows[np.isin(group[rows], group[rows[rejected]])]
+    return result

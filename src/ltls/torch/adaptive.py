@@ -1,0 +1,299 @@
+"""AdaptiveTrellisSoftmax: an adaptive softmax whose last cluster is a trellis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.arrays import as_integer
+from . import decoding
+from .base import Interval, Scores, SoftmaxHead
+from .head import TrellisSoftmax
+from .ops.tracing import is_traced
+
+
+class AdaptiveTrellisSoftmax(SoftmaxHead):
+    """An adaptive softmax whose last cluster, the rare classes, is a trellis.
+
+    As in `nn.AdaptiveLogSoftmaxWithLoss`, a full softmax scores the most frequent classes and one
+    entry per cluster of less frequent ones, and each cluster has a softmax of its own over fewer
+    features. Here the last cluster, which has most of the classes, is a `TrellisSoftmax`: its size
+    is logarithmic in their number. For language models this is as accurate as a full softmax.
+
+    Parameters
+    ----------
+    in_features : int
+        Size of each input vector.
+    n_classes : int
+        Number of classes, sorted by decreasing frequency.
+    cutoffs : sequence of int
+        The first class of every cluster, increasing; classes before the first are in the head. The
+        last cluster, the trellis, needs at least 2 classes.
+    div_value : float, default=4.0
+        Cluster i, counted from 0, has ``in_features // div_value ** (i + 1)`` features.
+    head_bias : bool, default=False
+        Whether the head has a bias.
+    width : int, default=32
+        States per slice of the trellis.
+    trellis_features : int, optional
+        The number of features of the last cluster, in place of the one by `div_value`. They cost
+        little: the trellis has few edges.
+    reduction : {"mean", "sum", "none"}, default="mean"
+        How per-row losses are reduced.
+    ignore_index : int, default=-100
+        Target value to ignore: it contributes neither to the loss nor to the gradient.
+    weight : array of shape (n_classes,), optional
+        Weight of every class in the loss, as in `nn.CrossEntropyLoss`.
+    device, dtype : optional
+        Device and type of the parameters.
+    **trellis
+        Other parameters of the last cluster's `TrellisSoftmax`, such as `n_trellises` and
+        `assignment`; its classes are counted from the last cutoff.
+
+    Notes
+    -----
+    A training step does not synchronize with the GPU, so that it can be captured in a CUDA graph:
+    on a GPU, and when compiled, all rows pass through all clusters, and those of other clusters are
+    masked. On a CPU the rows of every cluster are gathered.
+
+    The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
+    place of the last linear layer.
+
+    References
+    ----------
+    Grave et al., "Efficient softmax approximation for GPUs", ICML 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls.torch import AdaptiveTrellisSoftmax
+    >>> softmax = AdaptiveTrellisSoftmax(64, 100_000, cutoffs=[1000, 5000])
+    >>> sum(parameter.numel() for parameter in softmax.parameters())
+    140518
+    >>> x = torch.randn(3, 64)
+    >>> output, loss = softmax(x, torch.tensor([7, 2000, 99_999]))
+    >>> output.shape, loss.shape
+    (torch.Size([3]), torch.Size([]))
+    >>> labels, log_probs = softmax.topk(x, 5)
+    >>> bool((softmax.predict(x) == labels[:, 0]).all())
+    True
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        width: int = 32,
+        *,
+        trellis_features: int | None = None,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        weight: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        **trellis: Any,
+    ) -> None:
+        super().__init__(
+            in_features,
+            n_classes,
+            weight=weight,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            device=device,
+        )
+        ends = [as_integer("cutoffs", cutoff, at_least=1) for cutoff in cutoffs]
+        if not ends or sorted(set(ends)) != ends or ends[-1] > n_classes - 2:
+            raise ValueError(
+                f"cutoffs must be increasing, from 1 to n_classes - 2 = {n_classes - 2}, got "
+                f"{list(cutoffs)}"
+            )
+        if not div_value > 0:
+            raise ValueError(f"div_value must be greater than 0, got {div_value}")
+        self.cutoffs = [*ends, self.n_classes]
+        self.div_value = div_value
+        options = {"device": device, "dtype": dtype}
+        self.head = nn.Linear(in_features, ends[0] + self.n_clusters, head_bias, **options)
+        self.tail = nn.ModuleList()
+        for i, (first, end) in enumerate(pairwise(self.cutoffs)):
+            size = max(1, int(in_features // div_value ** (i + 1)))
+            if i == self.n_clusters - 1 and trellis_features is not None:
+                size = as_integer("trellis_features", trellis_features, at_least=1)
+            narrow = nn.Linear(in_features, size, bias=False, **options)
+            if i < self.n_clusters - 1:
+                within: nn.Module = nn.Linear(size, end - first, bias=False, **options)
+            else:
+                within = TrellisSoftmax(size, end - first, width, **trellis, **options)
+            self.tail.append(nn.Sequential(narrow, within))
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters after the head."""
+        return len(self.cutoffs) - 1
+
+    @property
+    def trellis(self) -> TrellisSoftmax:
+        """The softmax of the last cluster."""
+        last: TrellisSoftmax = self.tail[-1][1]
+        return last
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return (
+            f"in_features={self.in_features}, n_classes={self.n_classes}, "
+            f"cutoffs={self.cutoffs[:-1]}, div_value={self.div_value}"
+        )
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters anew."""
+        for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):
+            module.reset_parameters()
+
+    @classmethod
+    def from_adaptive(
+        cls, module: nn.AdaptiveLogSoftmaxWithLoss, width: int = 32, **options: Any
+    ) -> AdaptiveTrellisSoftmax:
+        """Replace the adaptive softmax of a trained network.
+
+        The head and all clusters but the last are taken over as they are. The last one becomes a
+        trellis by `TrellisSoftmax.from_linear`. Fine-tune the network afterwards.
+
+        Parameters
+        ----------
+        module : nn.AdaptiveLogSoftmaxWithLoss
+        width : int, default=32
+            States per slice of the trellis.
+        **options
+            Other parameters of the trellis, as for `TrellisSoftmax.from_linear`.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> from ltls.torch import AdaptiveTrellisSoftmax
+        >>> adaptive = nn.AdaptiveLogSoftmaxWithLoss(16, 1000, [100])
+        >>> AdaptiveTrellisSoftmax.from_adaptive(adaptive, width=4).cutoffs
+        [100, 1000]
+        """
+        where = {"device": module.head.weight.device, "dtype": module.head.weight.dtype}
+        new = cls(
+            module.in_features,
+            module.n_classes,
+            module.cutoffs[:-1],
+            module.div_value,
+            module.head.bias is not None,
+            width,
+            trellis_features=module.tail[-1][0].out_features,
+            **where,
+        )
+        new.head.load_state_dict(module.head.state_dict())
+        for own, other in zip(new.tail, module.tail, strict=True):
+            own[0].load_state_dict(other[0].state_dict())
+        for own, other in list(zip(new.tail, module.tail, strict=True))[:-1]:
+            own[1].load_state_dict(other[1].state_dict())
+        new.tail[-1][1] = TrellisSoftmax.from_linear(module.tail[-1][1], width, **options)
+        return new
+
+    def _cluster_log_probs(self, cluster: int, rows: Tensor) -> Tensor:
+        """Return the log-probabilities of all classes of a dense cluster, given the cluster."""
+        return torch.log_softmax(self.tail[cluster](rows), -1)
+
+    def _score(self, rows: Tensor, labels: Tensor) -> Scores:
+        marked = torch.where((labels >= 0) & (labels < self.n_classes), labels, self.n_classes)
+        marked = torch.where(labels == self.ignore_index, -1, marked)
+        self._check_range(labels, marked, self.n_classes)
+        shortlist = self.cutoffs[0]
+        # The entry of the head: the class itself, or that of its cluster.
+        entry = marked.clamp(0, shortlist - 1)
+        for i, first in enumerate(self.cutoffs[:-1]):
+            entry = torch.where(marked >= first, shortlist + i, entry)
+        log_probs = torch.log_softmax(self.head(rows), -1).gather(1, entry)
+        for i, (first, end) in enumerate(pairwise(self.cutoffs)):
+            here = (marked >= first) & (marked < end)
+            within = self._within(i, rows, torch.where(here, marked - first, -1))
+            log_probs = log_probs + within
+        ignored = marked.clamp(max=0)
+        log_probs = torch.where(ignored < 0, 0, log_probs)
+        log_probs = torch.where(marked == self.n_classes, torch.nan, log_probs)
+        return Scores(log_probs, ignored, None)
+
+    def _within(self, cluster: int, rows: Tensor, labels: Tensor) -> Tensor:
+        """Return log-probabilities of labels given their cluster, 0 for label −1."""
+        if self._gathers(rows):
+            some = (labels >= 0).any(1).nonzero()[:, 0]
+            if len(some) < len(rows):
+                found = self._all_within(cluster, rows[some], labels[some])
+                return found.new_zeros(labels.shape).index_copy(0, some, found)
+        return self._all_within(cluster, rows, labels)
+
+    def _gathers(self, rows: Tensor) -> bool:
+        """Return whether to gather the rows of a cluster, whose number the host must then know."""
+        return not (rows.is_cuda or is_traced())
+
+    def _all_within(self, cluster: int, rows: Tensor, labels: Tensor) -> Tensor:
+        if cluster == self.n_clusters - 1:
+            narrow, trellis = self.tail[cluster]
+            ignored = torch.where(labels < 0, trellis.ignore_index, labels)
+            return trellis._score(narrow(rows), ignored).log_probs
+        log_probs = self._cluster_log_probs(cluster, rows).gather(1, labels.clamp(min=0))
+        return torch.where(labels < 0, 0, log_probs)
+
+    def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
+        head = torch.log_softmax(self.head(rows), -1)
+        shortlist = self.cutoffs[0]
+        best = head[:, :shortlist].topk(min(k, shortlist))
+        found = [(best.indices, best.values)]
+        for i, (first, end) in enumerate(pairwise(self.cutoffs)):
+            size = min(k, end - first)
+            if i < self.n_clusters - 1:
+                values, labels = self._cluster_log_probs(i, rows).topk(size)
+            else:
+                narrow, trellis = self.tail[i]
+                labels, values = trellis._topk(narrow(rows), size, None)
+            found.append((labels + first, values + head[:, shortlist + i, None]))
+        labels, log_probs = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        return decoding.best(labels, log_probs, k)
+
+    def _sample(
+        self,
+        rows: Tensor,
+        n: int,
+        temperature: float,
+        generator: torch.Generator | None,
+        interval: Interval | None,
+    ) -> Tensor:
+        shortlist = self.cutoffs[0]
+        entries = self._tempered_entries(rows, temperature)
+        drawn = torch.multinomial(entries.softmax(1), n, True, generator=generator)
+        for i, first in enumerate(self.cutoffs[:-1]):
+            if i < self.n_clusters - 1:
+                log_probs = self._cluster_log_probs(i, rows) / temperature
+                labels = torch.multinomial(log_probs.softmax(1), n, True, generator=generator)
+            else:
+                narrow, trellis = self.tail[i]
+                labels = trellis._sample(narrow(rows), n, temperature, generator, None)
+            drawn = torch.where(drawn == shortlist + i, -1 - (labels + first), drawn)
+        return torch.where(drawn < 0, -1 - drawn, drawn)  # negative ones are final
+
+    def _tempered_entries(self, rows: Tensor, temperature: float) -> Tensor:
+        """Return log Σ p(class) ** (1 / temperature) over the classes of each entry of the head."""
+        head = torch.log_softmax(self.head(rows), -1) / temperature
+        if temperature == 1:
+            return head
+        sums = [head.new_zeros((len(rows), self.cutoffs[0]))]
+        for i in range(self.n_clusters - 1):
+            tempered = self._cluster_log_probs(i, rows) / temperature
+            sums.append(torch.logsumexp(tempered, 1, keepdim=True))
+        narrow, trellis = self.tail[-1]
+        sums.append(trellis._log_normalizer(narrow(rows), temperature, None)[:, None])
+        return head + torch.cat(sums, 1)
+
+    def _log_normalizer(
+        self, rows: Tensor, temperature: float, interval: Interval | None
+    ) -> Tensor:
+        return torch.logsumexp(self._tempered_entries(rows, temperature), 1)

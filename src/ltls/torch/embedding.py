@@ -1,0 +1,99 @@
+"""TrellisEmbedding: an input table of logarithmic size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.arrays import as_integer
+from .codebooks import make_codebooks
+from .layout import make_layout
+
+
+class TrellisEmbedding(nn.Module):
+    """Vectors of very many classes as sums over the edges of their paths: no table of classes.
+
+    The vector of a class is the sum of the vectors of its path's edges, over all trellises. It
+    replaces `nn.Embedding` where a table of n_classes rows is too large, as in recommendation.
+    With the codebook of a `TrellisSoftmax`, classes share the same edges in input and output.
+
+    Parameters
+    ----------
+    num_embeddings : int
+        Number of classes.
+    embedding_dim : int
+        Size of each vector.
+    width, n_trellises, assignment, counts, label_features
+        As in `TrellisSoftmax`. Several trellises make the vectors of classes more different.
+    padding_idx : int, optional
+        The class whose vector is 0, without a gradient.
+    device, dtype : optional
+        Device and type of the parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls.torch import TrellisEmbedding
+    >>> table = TrellisEmbedding(100_000_000, 64, width=32, n_trellises=2)
+    >>> sum(parameter.numel() for parameter in table.parameters())
+    546304
+    >>> table(torch.tensor([[0, 5], [7, 99_999_999]])).shape
+    torch.Size([2, 2, 64])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        width: int = 32,
+        n_trellises: int = 1,
+        assignment: Any = "frequency",
+        counts: Any = None,
+        label_features: Any = None,
+        *,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings = as_integer("num_embeddings", num_embeddings, at_least=2)
+        self.embedding_dim = as_integer("embedding_dim", embedding_dim, at_least=1)
+        self.padding_idx = padding_idx
+        width = as_integer("width", width, at_least=2)
+        n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
+        books = make_codebooks(
+            assignment, num_embeddings, width, n_trellises, counts, label_features
+        )
+        self.codebooks = nn.ModuleList(books).to(device)
+        self.layout = make_layout(books[0].n_paths, width)
+        shape = (n_trellises * self.layout.n_edges, embedding_dim)
+        self.edges = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the edges' vectors such that a class's vector has variance 1, as `nn.Embedding`."""
+        terms = max(1, self.layout.longest_path) * len(self.codebooks)
+        nn.init.normal_(self.edges, std=terms**-0.5)
+        for book in self.codebooks:
+            book.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Return the vectors of classes, shape (…, embedding_dim)."""
+        labels = input.to(torch.int64)
+        ignored = -1 if self.padding_idx is None else self.padding_idx
+        n_edges, padding = self.layout.n_edges, len(self.edges)
+        bags = []
+        for r, book in enumerate(self.codebooks):
+            paths = book.path_of(labels.reshape(-1), ignored)
+            edges = self.layout.path_edges(paths)
+            bags.append(torch.where(edges < 0, padding, edges + r * n_edges))
+        # One row of zeros more, which absorbs the padding of short paths.
+        table = torch.cat([self.edges, self.edges.new_zeros((1, self.embedding_dim))])
+        vectors = nn.functional.embedding_bag(torch.cat(bags, 1), table, mode="sum")
+        return vectors.reshape(*input.shape, self.embedding_dim)
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return f"{self.num_embeddings}, {self.embedding_dim}, n_edges={self.layout.n_edges}"

@@ -1,0 +1,107 @@
+"""TrellisEmbedding, and classes that are added without training."""
+
+import numpy as np
+import pytest
+from reference import Graph
+
+torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+
+from ltls import TableCodebook  # noqa: E402
+from ltls.torch import TrellisEmbedding, TrellisSoftmax  # noqa: E402
+
+C, D = 50, 6
+TABLES = {
+    "frequency": {},
+    "counts": {"counts": np.arange(C)},
+    "several": {"n_trellises": 3, "assignment": "random"},
+    "semantic": {"assignment": TableCodebook.from_embeddings(np.eye(C), 3), "width": 3},
+}
+
+
+@pytest.fixture(params=TABLES)
+def table(request):
+    torch.manual_seed(0)
+    return TrellisEmbedding(C, D, **{"width": 4, **TABLES[request.param]})
+
+
+def test_a_vector_is_the_sum_of_its_edges_vectors(table):
+    graph = Graph(table.layout.n_classes, table.layout.width)
+    labels = torch.arange(C)
+    expected = torch.zeros(C, D)
+    n = len(graph.edges)
+    for r, book in enumerate(table.codebooks):
+        for label, path in enumerate(book.path_of(labels).tolist()):
+            expected[label] += table.edges[[r * n + e for e in graph.paths[path]]].sum(0)
+    torch.testing.assert_close(table(labels), expected)
+    torch.testing.assert_close(table(labels.reshape(5, 10))[3, 7], expected[37])
+    assert table(labels[0]).shape == (D,)
+
+
+def test_padding_has_no_vector_and_no_gradient():
+    table = TrellisEmbedding(C, D, 4, padding_idx=C)
+    out = table(torch.tensor([C, 3]))
+    assert not out[0].any()
+    assert out[1].all()
+    table.edges.grad = None
+    table(torch.tensor([C, C])).sum().backward()
+    assert not table.edges.grad.any()
+
+
+def test_gradcheck_and_compile(table):
+    table = table.double()
+    labels = torch.tensor([[0, 3], [7, 49]])
+    assert torch.autograd.gradcheck(lambda _: table(labels), table.edges, fast_mode=True)
+    torch.compiler.reset()
+    compiled = torch.compile(table, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(labels), table(labels))
+
+
+def test_is_built_on_meta_and_reset():
+    with torch.device("meta"):
+        table = TrellisEmbedding(C, D, 4, counts=np.arange(C))
+    table.to_empty(device="cpu")
+    table.reset_parameters()
+    assert table.codebooks[0].path_of(torch.tensor([C - 1])).item() == 0
+    many = TrellisEmbedding(5000, 16, 8)(torch.arange(5000))
+    assert 0.5 < many.std() < 1.5
+
+
+def test_classes_are_added_without_training():
+    rng = np.random.RandomState(0)
+    centres = rng.standard_normal((6, 4)) * 5
+    of = rng.randint(6, size=80)
+    items = centres[of] + 0.3 * rng.standard_normal((80, 4))
+    book = TableCodebook.from_embeddings(items[:70], width=6)
+    torch.manual_seed(0)
+    head = TrellisSoftmax(4, 70, 6, assignment=book)
+    x, y = torch.tensor(items[:70], dtype=torch.float32), torch.arange(70)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        head(x, y).loss.backward()
+        optimizer.step()
+    before = head.log_prob(x)
+    new = head.add_classes(book.path_of(book.assign_embeddings(items[70:])))
+    assert new.tolist() == list(range(70, 80))
+    assert head.n_classes == 80
+    torch.testing.assert_close(head.log_prob(x)[:, :70], before)  # they were free paths
+    # Among the new classes, an item is most probable where vectors of its own cluster are.
+    queries = torch.tensor(centres[of[70:]], dtype=torch.float32)
+    found = head.predict(queries, among=new) - 70
+    assert np.mean(of[70:][found.numpy()] == of[70:]) > 0.6
+    labels, _ = head.topk(x, 80)
+    assert sorted(labels[0].tolist()) == list(range(80))
+
+
+@pytest.mark.parametrize(
+    ("head", "paths", "message"),
+    [
+        (lambda: TrellisSoftmax(4, 20, 3), [3], "distinct path"),
+        (lambda: TrellisSoftmax(4, 20, 3, n_trellises=2), [3], "one column for each of 2"),
+        (lambda: TrellisSoftmax(4, 20, 3, weight=np.ones(20)), [3], "without weight"),
+        (lambda: TrellisSoftmax(4, 20, 3, hierarchy=np.ones(20)), [3], "without a hierarchy"),
+    ],
+)
+def test_classes_that_cannot_be_added_raise(head, paths, message):
+    with pytest.raises(ValueError, match=message):
+        head().add_classes(paths)
