@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ..core.streams import open_output, open_text_output
+from ..core.streams import is_special, open_output, open_text_output
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -20,9 +20,12 @@ def escaped(label: object) -> str:
     return str(label).translate(_ESCAPES)
 
 
-def check_output(path: Path | None, *inputs: Path) -> None:
-    """Raise an error if a file could not be written, before the work is done."""
-    if path is None or str(path) == "-":
+def check_output(path: Path | None, *inputs: Path, special: bool = False) -> None:
+    """Raise an error if a file could not be written, before the work is done.
+
+    `special` permits a named pipe or a device such as /dev/stdout.
+    """
+    if path is None or str(path) == "-" or (special and is_special(path)):
         return
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: not a regular file; choose another output file")
@@ -31,7 +34,7 @@ def check_output(path: Path | None, *inputs: Path) -> None:
     if not path.parent.is_dir():
         reason = f"{os.strerror(errno.ENOENT)}; create the folder {path.parent} first"
         raise FileNotFoundError(errno.ENOENT, reason, str(path))
-    with errors_named(path), tempfile.TemporaryFile(dir=path.parent):
+    with errors_named(path), tempfile.TemporaryFile(dir=path.resolve().parent):
         pass
 
 

@@ -63,7 +63,7 @@ def predict(
     the trellises. Rows are read and predicted in batches; input from a terminal line by line.
     """
     set_verbosity(verbose, quiet)
-    check_output(output, model, file)
+    check_output(output, model, file, special=True)
     estimator = load(model)
     if proba and not hasattr(estimator, "predict_proba"):
         loss = estimator.model_.loss.name

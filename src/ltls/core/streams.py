@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,15 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
     return name == "-" or (
         os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name)
     )
+
+
+def is_special(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a named pipe or a character device, such as /dev/stdout."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 @contextmanager
@@ -84,10 +94,15 @@ def open_output(path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
     """Open a binary stream for writing: standard output for None or ``-``, else a file.
 
     The file is replaced atomically, and compressed if its name has the suffix of a compression.
+    A named pipe or a character device is written to.
     """
     if path is None or os.fspath(path) == "-":
         sys.stdout.flush()
         yield sys.stdout.buffer
+        return
+    if is_special(path):
+        with open_compressed(path, os.fspath(path)) as stream:
+            yield stream
         return
     with (
         replacing(path) as temporary,

@@ -79,10 +79,8 @@ def write(
         "header_sha256": _NO_CHECKSUM,
     }
     content = _sealed(save(tensors, metadata))
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.atomic import remove_abandoned
 from ..model.fitted import FittedModel
 from ..storage.compatibility import current_parameters
 from ..storage.model_file import decode_codebooks, encode_codebooks
@@ -83,6 +84,7 @@ class Checkpoint:
     def begin(self, parameters: dict[str, Any]) -> None:
         """Record the parameters, which must be the same when training is resumed."""
         self.check()
+        remove_abandoned(self.path)
         fixed = {name: value for name, value in parameters.items() if name not in _FREE}
         self._parameters = json.loads(json.dumps(encode_parameters(fixed)))
         self._digest = hashlib.blake2b(digest_size=16)
