@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from ..core.streams import is_special, open_output, open_text_output
+from .printable import PrintableStream
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -53,9 +54,9 @@ def errors_named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def text_output(path: Path | None) -> Iterator[IO[str]]:
-    """Open standard output (None or ``-``) or a file for text."""
+    """Open standard output (None or ``-``) or a file for text; a terminal gets no escapes."""
     with _named(path), open_text_output(path) as stream:
-        yield stream
+        yield cast(IO[str], PrintableStream(stream))
 
 
 @contextmanager
