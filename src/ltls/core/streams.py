@@ -18,6 +18,7 @@ from .compression import (
     open_compressed,
     open_decompressed,
 )
+from .size_limits import DEFAULT_LIMITS, SizeLimits
 
 _PEEK = 1 << 16
 
@@ -51,7 +52,9 @@ def is_special(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def open_input(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+def open_input(
+    path: str | os.PathLike[str], limits: SizeLimits = DEFAULT_LIMITS
+) -> Iterator[io.BufferedReader]:
     """Open a file to read its decompressed content; ``-`` is standard input.
 
     A pipe that is opened again continues where reading stopped.
@@ -60,23 +63,26 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     ------
     CorruptFileError
         If the compressed file is truncated or corrupt.
+    FileTooLargeError
+        If it holds more than the limits permit.
     """
     if is_pipe(path):
         with corruption_reported(display_name(path)):
-            yield _open_once(os.fspath(path))
+            yield _open_once(os.fspath(path), limits)
     else:
-        with open_decompressed(os.fspath(path)) as stream:
+        with open_decompressed(os.fspath(path), limits) as stream:
             yield _buffered(stream)
 
 
 _pipes: dict[str, tuple[Any, io.BufferedReader]] = {}  # open pipes, by name
 
 
-def _open_once(name: str) -> io.BufferedReader:
+def _open_once(name: str, limits: SizeLimits) -> io.BufferedReader:
     source = sys.stdin if name == "-" else None
     if name not in _pipes or _pipes[name][0] is not source:
         raw = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115
-        _pipes[name] = source, _buffered(decompressed(_buffered(raw)))
+        content = decompressed(_buffered(raw), display_name(name), limits)
+        _pipes[name] = source, _buffered(content)
     return _pipes[name][1]
 
 
