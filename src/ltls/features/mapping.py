@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _MAX_USED = 0.5  # of the features: beyond it, a mapping costs more than it saves
-_MAX_TABLE = 1 << 24  # features for which a table of all of them is small
+_MAX_TABLE = 1 << 22  # features for which a table of all of them is small
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +53,20 @@ class FeatureMap:
         places[self.used] = np.arange(len(self.used), dtype=np.int32)
         return places
 
+    @cached_property
+    def _order(self) -> Ints:
+        """The order in which the used features are sorted."""
+        return np.argsort(self.used)
+
     def _places(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the columns of features in a compact matrix."""
         table = self._table
         if table is not None:
             found: npt.NDArray[Any] = table[features]
             return found
-        order = np.argsort(self.used)
+        order = self._order
+        if not len(order):
+            return np.zeros(len(features), np.int64)
         place = np.minimum(np.searchsorted(self.used, features, sorter=order), len(order) - 1)
         places = order[place]
         return np.where(self.used[places] == features, places, len(self.used))

@@ -37,7 +37,8 @@ from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .compatibility import current_parameters
-from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
+from .tensor_file import DTYPES, Kind, TensorFile, damage_reported, write
+from .validation import check_description, check_model, check_n_paths, check_tensors
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
 # Version 2 added rows of unit length, the embedding, and models that take strings; version 3 pruned
@@ -131,12 +132,16 @@ def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> N
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
     """Read what `save_model` has written; see `ltls.load`."""
-    file = TensorFile(Path(path), MODEL)
-    file.verify([name for name in file.tensors if verify or name not in _MAPPED])
+    file = TensorFile(Path(path), MODEL, mmap)
+    mapped = () if verify else _MAPPED
+    file.verify([name for name in file.tensors if name not in mapped])
     with damage_reported(file.path):
+        check_description(file)
+        check_tensors(file, mapped)
         description = file.description
         parameters = current_parameters(decode_parameters(description["parameters"]))
         model = _decode_model(description, file, mmap)
+        check_model(model, description["labels"]["n"], description.get("n_features"))
         text = None
         if "text" in description:
             names = [name for name in file.tensors if name.startswith("text.")]
@@ -165,6 +170,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
     file = TensorFile(Path(path), MODEL)
     file.verify([name for name in file.tensors if verify])
     with damage_reported(file.path):
+        check_description(file)
         model = file.description
         trellis = Trellis(**model["trellis"])
         pruned = "weights" not in file.tensors
@@ -202,6 +208,7 @@ def encode_codebooks(
     tables: dict[str, npt.NDArray[Any]] = {}
     for number, book in enumerate(codebooks):
         if isinstance(book, TableCodebook):
+            check_n_paths(book.n_paths, book.n_labels)
             described.append({"kind": "table", "paths": f"paths.{number}"})
             tables[f"paths.{number}"] = book.paths
         else:
@@ -215,11 +222,16 @@ def decode_codebooks(
 ) -> list[Codebook]:
     """Return the codebooks that a file describes."""
     return [
-        TableCodebook(n_paths, file.tensor(book["paths"]))
+        _table_codebook(n_paths, file.tensor(book["paths"]))
         if book["kind"] == "table"
         else RandomCodebook(n_paths, book["seed"], grown_from=book["grown_from"])
         for book in described
     ]
+
+
+def _table_codebook(n_paths: int, paths: npt.NDArray[Any]) -> TableCodebook:
+    check_n_paths(n_paths, len(paths))
+    return TableCodebook(n_paths, paths)
 
 
 def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> FittedModel:
@@ -238,9 +250,9 @@ def _decode_model(description: dict[str, Any], file: TensorFile, mmap: bool) -> 
         used = np.array(file.tensor("features"))
         model.feature_map = FeatureMap(description["n_features"], used)
         if model.feature_map.n_columns != weights.n_features:
-            raise ModelFileError(f"{len(used)} features have {weights.n_features} rows of weights")
+            raise ValueError(f"{len(used)} features have {weights.n_features} rows of weights")
         if len(used) and not 0 <= used.min() <= used.max() < description["n_features"]:
-            raise ModelFileError("the features that have weights are out of range")
+            raise ValueError("the features that have weights are out of range")
     if "counts" in file.tensors:
         model.counts = np.array(file.tensor("counts"))
     return model
@@ -266,7 +278,7 @@ def _decode_weights(
         weights = PrunedWeights(row_ptr, columns, values, scales, *shape)
         stride, n_rows = weights.stride, len(scales)
     if not n_trellises or stride != n_trellises * padded(n_edges) or n_rows < weights.intercept:
-        raise ModelFileError(
+        raise ValueError(
             f"{n_rows} rows of {stride} weights do not fit {n_trellises} trellises of {n_edges} "
             "edges"
         )

@@ -144,7 +144,9 @@ class Checkpoint:
         assert trainable is not None
         with damage_reported(file.path):
             saved = file.description
-            self._check_same_problem(saved)
+            problem = current_parameters(saved["parameters"]), saved["rows"]
+        self._check_same_problem(*problem)
+        with damage_reported(file.path):
             model.codebooks[:] = decode_codebooks(saved["codebooks"], model.trellis.n_classes, file)
             for name, tensor in trainable.tensors().items():
                 tensor[:] = file.tensor(name)
@@ -159,15 +161,14 @@ class Checkpoint:
             self._state = state
             return state, np.array(file.tensor("held_out")), rng
 
-    def _check_same_problem(self, saved: dict[str, Any]) -> None:
-        parameters = current_parameters(saved["parameters"])
+    def _check_same_problem(self, parameters: dict[str, Any], rows: str) -> None:
         for name, value in self._parameters.items():
             if parameters.get(name) != value:
                 raise CheckpointMismatchError(
                     f"{self.path} is a checkpoint of {name}={parameters.get(name)!r}, got "
                     f"{value!r}: resume with the same parameters, or start from scratch"
                 )
-        if saved["rows"] != self._digest.hexdigest():
+        if rows != self._digest.hexdigest():
             raise CheckpointMismatchError(
                 f"{self.path} is a checkpoint of other rows or labels: resume with the same data, "
                 "or start from scratch"
