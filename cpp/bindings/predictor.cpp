@@ -172,7 +172,7 @@ class ModelPredictor {
         x.n_features = n_features_;
         x.intercept = intercept_;
         x.unit_length = unit_length_;
-        x.longest_row = index.count();
+        x.longest_row = x.n_values = index.count();
         check_size("labels", static_cast<std::size_t>(label_out.count()), x.n_rows * options_.k);
         check_size("scores", static_cast<std::size_t>(score_out.count()), x.n_rows * options_.k);
         if (!check_entries(x, index.count()) && unit_length_) return std::nullopt;

@@ -310,6 +310,12 @@ default="random"
         other labels stay the same. The width stays that of the first trellis, min(width, number
         of classes at that time).
 
+        Other threads may predict meanwhile: they see the labels and the trellis of before, and from
+        the end of the call on the new ones. Weights are updated in place, so that scores change in
+        between; `predictor` is a snapshot. If the call fails, the estimator is exactly as it was.
+        That costs a copy of the weights of the features that occur in X, and, if there are new
+        labels, of codebooks other than random ones.
+
         The embedding that `fit` has trained (see `embedding_dim`) is dropped, since it has no
         vectors for new labels; the trellises alone are a point or two less accurate. Fit models
         that are to be updated with ``embedding_dim=0``.

@@ -136,6 +136,15 @@ class FittedModel:
 
     # Growing
 
+    def branch(self) -> FittedModel:
+        """Return a model to train further, which shares labels, codebooks and weights with this one.
+
+        Training changes the numbers of the shared weights. New labels and features change only the
+        new model.
+        """
+        trainable = None if self.trainable is None else self.trainable.branch()
+        return replace(self, trainable=trainable)
+
     def count(self, ids: Ints, n_rows: int) -> None:
         """Add training rows and their labels to the counts."""
         self.n_rows += n_rows
@@ -150,14 +159,17 @@ class FittedModel:
         """Add new labels; the trellis grows until each can have a path.
 
         Old labels keep their paths and the weights of their edges. If the trellis cannot grow,
-        neither does the model.
+        neither does the model. What grows is copied: another model may share it (see `branch`).
         """
         assert self.trainable is not None
+        if not labels:
+            return
         trellis, growth = self.trellis, []
         while trellis.n_classes < len(self.labels) + len(labels):
             trellis, edge_map = trellis.grow()
             growth.append((trellis, edge_map))
-        self.labels.extend(labels)
+        self.labels = self.labels.extended(labels)
+        self.codebooks = [book.grow(book.n_paths) for book in self.codebooks]  # copies of tables
         for trellis, edge_map in growth:
             self.trellis = trellis
             self.codebooks = [book.grow(trellis.n_classes) for book in self.codebooks]
