@@ -78,7 +78,7 @@ def _search(
     values, best = values[:, :k], labels.gather(1, indices[:, :k])
     if n_paths == layout.n_classes:
         return best, values, torch.ones_like(bound, dtype=torch.bool)
-    return best, values, values[:, -1] >= bound
+    return best, values, ~(values[:, -1] < bound)  # a wider search does not help against NaN
 
 
 def sample(
