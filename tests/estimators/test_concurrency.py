@@ -34,7 +34,7 @@ def test_readers_see_the_old_model_or_the_new_one(assignment):
     def predict():
         try:
             while not finished.is_set():
-                labels, scores = model.predict_topk(X, 3)
+                _, scores = model.predict_topk(X, 3)
                 assert np.isfinite(scores).all()
                 model.predict(X)
                 model.predict_proba(X)

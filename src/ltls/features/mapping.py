@@ -78,8 +78,9 @@ class FeatureMap:
         """
         if hasattr(X, "indptr"):
             indptr = X.indptr if X.nnz >= 2**31 else X.indptr.astype(np.int32)
-            places = self._places(X.indices).astype(indptr.dtype, copy=False)
-            return csr_array((X.data, places, indptr), shape=(X.shape[0], self.n_columns))
+            places = self._places(_indices(X)).astype(indptr.dtype, copy=False)
+            values = X.data[: len(places)]
+            return csr_array((values, places, indptr), shape=(X.shape[0], self.n_columns))
         others = np.ones(self.n_features, bool)
         others[self.used] = False
         rest = np.linalg.norm(X[:, others], axis=1).astype(X.dtype)
@@ -103,7 +104,13 @@ def used_features(X: Any) -> Ints | None:
     if not hasattr(X, "indptr"):
         return None
     if X.shape[1] > _MAX_TABLE:
-        return np.unique(X.indices).astype(np.int64)
+        return np.unique(_indices(X)).astype(np.int64)
     occurs = np.zeros(X.shape[1], bool)
-    occurs[X.indices] = True
+    occurs[_indices(X)] = True
     return np.flatnonzero(occurs)
+
+
+def _indices(X: Any) -> npt.NDArray[Any]:
+    """Return the features of all rows: a matrix may have room for more, with any numbers in it."""
+    indices: npt.NDArray[Any] = X.indices[: X.indptr[-1]]
+    return indices

@@ -20,7 +20,7 @@ from ..structure.losses import LOSSES
 from .tensor_file import TensorFile
 
 # A test of a value, and what the value must be.
-_Rule: TypeAlias = "tuple[Callable[[Any], bool], str]"
+Rule: TypeAlias = "tuple[Callable[[Any], bool], str]"
 
 # A table codebook takes memory for every path, labelled or not.
 _PATHS_PER_LABEL, _FEW_PATHS = 16, 1 << 16
@@ -34,31 +34,33 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) or _is_integer(value)
 
 
-def _integer(low: int, high: int) -> _Rule:
+def _integer(low: int, high: int) -> Rule:
     return lambda value: _is_integer(value) and low <= value <= high, f"an integer from {low}"
 
 
-def _one_of(*names: str) -> _Rule:
+def _one_of(*names: str) -> Rule:
     return lambda value: isinstance(value, str) and value in names, f"one of {', '.join(names)}"
 
 
-def _optional(rule: _Rule) -> _Rule:
+def _optional(rule: Rule) -> Rule:
     return lambda value: value is None or rule[0](value), f"{rule[1]} or null"
 
 
-def _list_of(rule: _Rule) -> _Rule:
+def _list_of(rule: Rule) -> Rule:
     return lambda value: isinstance(value, list) and all(map(rule[0], value)), f"a list: {rule[1]}"
 
 
-_BOOL: _Rule = (lambda value: isinstance(value, bool), "true or false")
-_TEXT: _Rule = (lambda value: isinstance(value, str), "a text")
-_OBJECT: _Rule = (lambda value: isinstance(value, dict), "an object")
-_FINITE: _Rule = (lambda value: _is_number(value) and math.isfinite(value), "a finite number")
-_NUMBER: _Rule = (_is_number, "a number")
+_BOOL: Rule = (lambda value: isinstance(value, bool), "true or false")
+_TEXT: Rule = (lambda value: isinstance(value, str), "a text")
+_OBJECT: Rule = (lambda value: isinstance(value, dict), "an object")
+_FINITE: Rule = (lambda value: _is_number(value) and math.isfinite(value), "a finite number")
 _LARGEST = 2**62
+NUMBER: Rule = (_is_number, "a number")
+NUMBERS = _list_of(NUMBER)
+INTEGER = _integer(0, _LARGEST)
 
 # By their names in the description. What a file of an older version lacks is not checked.
-_RULES: dict[str, _Rule] = {
+_RULES: dict[str, Rule] = {
     "trellis": _OBJECT,
     "trellis.n_classes": _integer(1, _LARGEST),
     "trellis.width": _integer(1, _LARGEST),
@@ -77,9 +79,9 @@ _RULES: dict[str, _Rule] = {
     "state.l1": _FINITE,
     "state.multilabel": _BOOL,
     "state.form": _one_of("single", "lists", "sparse", "dense"),
-    "state.usual_labels": _integer(0, _LARGEST),
-    "state.threshold": _optional(_NUMBER),
-    "state.loss_curve": _list_of(_NUMBER),
+    "state.usual_labels": INTEGER,
+    "state.threshold": _optional(NUMBER),
+    "state.loss_curve": NUMBERS,
     "state.zero_based": _optional(_BOOL),
     "state.n_passes": _integer(0, _LARGEST),
     "trained_on": _OBJECT,
@@ -119,18 +121,25 @@ def check_description(file: TensorFile) -> None:
     description = file.description
     if not isinstance(description, dict):
         raise ValueError("its description is not an object")
-    for name, (is_valid, needed) in _RULES.items():
-        found, value = _look_up(description, name)
-        if not found and name in _REQUIRED:
-            raise ValueError(f"{name} is missing")
-        if found and not is_valid(value):
-            raise ValueError(f"{name} must be {needed}, got {repr(value)[:40]}")
+    check_types(description, _RULES, _REQUIRED)
     for book in description["codebooks"]:
         if book.get("kind") == "table":
             if book.get("paths") not in file.tensors:
                 raise ValueError("a codebook has no table")
         elif book.get("kind") != "random" or not _is_integer(book.get("seed")):
             raise ValueError(f"a codebook must be a table or have a seed, got {str(book)[:40]}")
+
+
+def check_types(
+    description: dict[str, Any], rules: dict[str, Rule], required: tuple[str, ...] = ()
+) -> None:
+    """Raise an error for the first value that violates its rule."""
+    for name, (is_valid, needed) in rules.items():
+        found, value = _look_up(description, name)
+        if not found and name in required:
+            raise ValueError(f"{name} is missing")
+        if found and not is_valid(value):
+            raise ValueError(f"{name} must be {needed}, got {repr(value)[:40]}")
 
 
 def _look_up(description: dict[str, Any], name: str) -> tuple[bool, Any]:
@@ -195,6 +204,8 @@ def check_model(model: FittedModel, n_labels: int, n_features: int | None) -> No
         raise ValueError(f"{len(labels)} labels have {len(model.counts)} counts")
     if model.multilabel and model.threshold is None:
         raise ValueError("a model of several labels per row needs a threshold")
+    if model.n_features < 1:
+        raise ValueError("a model must have at least one feature")
     if n_features is not None and n_features != model.n_features:
         raise ValueError(f"the weights are of {model.n_features} features, not {n_features}")
     if model.embedding is not None:

@@ -74,6 +74,8 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        raise ValueError("a label or parameter is a list")
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
