@@ -139,7 +139,7 @@ def _synchronize_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk, where the system can do so."""
     try:
         file = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows, or a folder that may not be read
+    except PermissionError:  # Windows, or a folder that may not be read
         return
     try:
         os.fsync(file)
