@@ -127,14 +127,14 @@ class TablePaths(LabelPaths):
         """Load the tables; those that are no codebook are an error of `load_state_dict`."""
         paths, labels = (state_dict.get(prefix + name) for name in ("paths", "labels"))
         shapes = self.paths.shape, self.labels.shape
-        # Missing tables and those of other shapes are reported there.
-        if paths is None or labels is None or (paths.shape, labels.shape) != shapes:
-            super()._load_from_state_dict(state_dict, prefix, *arguments)
-        elif paths.is_meta or self._is_codebook(paths, labels):
-            super()._load_from_state_dict(state_dict, prefix, *arguments)
-        else:
+        # torch reports missing tables and those of other shapes.
+        complete = paths is not None and labels is not None and not paths.is_meta
+        checked = complete and (paths.shape, labels.shape) == shapes
+        if checked and not self._is_codebook(paths, labels):
             errors = arguments[-1]
             errors.append(f"{prefix}paths and {prefix}labels are not each other's inverse")
+            return
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _is_codebook(self, paths: Tensor, labels: Tensor) -> bool:
         try:
