@@ -46,7 +46,7 @@ def test_readers_see_the_old_model_or_the_new_one(assignment):
     for reader in readers:
         reader.start()
     try:
-        for step in range(150):
+        for step in range(60):
             model.partial_fit(rows(4, 10 + step), np.arange(4) + 6 + 3 * step)
     finally:
         finished.set()
@@ -54,7 +54,7 @@ def test_readers_see_the_old_model_or_the_new_one(assignment):
             reader.join()
     assert errors == []
     assert len(seen) > 1
-    assert len(model.classes_) == 6 + 3 * 150 + 1
+    assert len(model.classes_) == 6 + 3 * 60 + 1
 
 
 def state(model):

@@ -31,7 +31,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     OSError
         If `path` is not a regular file: replacing a device or a pipe would destroy it.
     """
-    target = regular_file(path)
+    target = _regular_file(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
     remove_abandoned(target)
@@ -54,7 +54,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.close(lock)
 
 
-def regular_file(path: str | os.PathLike[str]) -> Path:
+def _regular_file(path: str | os.PathLike[str]) -> Path:
     """Return the file that would be replaced; raise an error if it is not a regular file."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
