@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all perf lint format sanitize bench bench-peers bench-quick docs wheel-test clean
+.PHONY: demo test test-all perf lint format sanitize fuzz fuzz-long bench bench-peers bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -47,6 +47,20 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
 	  $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
+
+# Changed inputs for everything that reads what others wrote, in minutes; the same in every run.
+FUZZ := env PYTHONPATH=tests/support $(BIN)/python -m tests.fuzz
+fuzz: $(VENV)/.ltls $(VENV)/.test
+	$(FUZZ) --seconds 30
+
+# Hours, with another seed every time, against a build with sanitizers.
+FUZZ_SECONDS ?= 3600
+fuzz-long: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
+	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . \
+	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=ON
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
+	  PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%s)
 
 # Tests with a time limit, for a quiet machine.
 perf: $(VENV)/.ltls $(VENV)/.test

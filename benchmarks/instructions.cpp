@@ -37,6 +37,7 @@ struct Data {
                 n_rows,
                 n_features,
                 non_zeros,
+                n_rows * non_zeros,
                 false};
     }
 };

@@ -5,6 +5,7 @@
     python -m benchmarks.micro growth         time and memory against classes, rows and non-zeros
     python -m benchmarks.micro rows           training rate through `fit`, to ten million rows
     python -m benchmarks.micro hashed         peak memory behind 2²⁰ hashed columns
+    python -m benchmarks.micro checksums      rate of checksums, and loading with and without them
     python -m benchmarks.micro instructions   instructions per row; fails where they grew by a tenth
 
 `growth --quick` measures fewer points and stores nothing. `instructions` counts under callgrind,
@@ -14,6 +15,7 @@ which gives the same every time; `--update` makes its counts the baseline of thi
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import lzma
 import multiprocessing
@@ -27,7 +29,9 @@ import sys
 import tempfile
 import time
 import warnings
+import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +39,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks import machine, tables
-from ltls import LTLSClassifier, RandomCodebook, Trellis
+from ltls import LTLSClassifier, RandomCodebook, Trellis, load
 from ltls.core import _engine
 from ltls.features.rows import engine_features
 from ltls.linear.trainable import TrainableWeights
@@ -356,6 +360,28 @@ def hashed(options: argparse.Namespace) -> None:
         print(f"peak memory {pool.apply(hashed_peak) / 1e9:.2f} GB")
 
 
+# What it costs to verify a model file
+
+
+def checksums(options: argparse.Namespace) -> None:
+    data = np.random.default_rng(0).integers(256, size=1 << 28, dtype=np.uint8)
+    for name, checksum in {"SHA-256": hashlib.sha256, "CRC-32": zlib.crc32}.items():
+        rate = data.nbytes / shortest(lambda checksum=checksum: checksum(data), 3)
+        print(f"{name} {rate / 1e9:.2f} GB/s")
+    with tempfile.TemporaryDirectory() as folder:
+        for n_features in (10_000, 1_000_000):
+            path = Path(folder, f"{n_features}.ltls")
+            X = sp.csr_matrix(np.eye(100, n_features, dtype=np.float32))
+            model = LTLSClassifier(n_trellises=1, width=8, embedding_dim=0, density=1, epochs=1)
+            X.indices[:] = np.linspace(0, n_features - 1, 100)
+            model.partial_fit(X, np.arange(100)).save(path)
+            times = [shortest(partial(load, path, verify=verify), 5) for verify in (False, True)]
+            print(
+                f"a file of {path.stat().st_size / 1e6:.0f} MB loads in {1e3 * times[0]:.1f} ms, "
+                f"verified in {1e3 * times[1]:.1f} ms"
+            )
+
+
 # Instructions of the hot paths. Kernels compiled for AVX2 with the flags of CMakeLists.txt; counts
 # depend on the compiler, so that there is a baseline for each that was used.
 
@@ -414,7 +440,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="name", required=True)
-    for command in (readers, programs, growth, rows, hashed, instructions):
+    for command in (readers, programs, growth, rows, hashed, checksums, instructions):
         commands.add_parser(command.__name__).set_defaults(run=command)
     commands.choices["growth"].add_argument("--quick", action="store_true")
     commands.choices["instructions"].add_argument("--update", action="store_true")

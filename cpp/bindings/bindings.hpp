@@ -5,9 +5,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "linear/features.hpp"
@@ -52,6 +54,25 @@ void check_range(const char* name, const Int* values, Index count, Index lowest,
                 std::to_string(limit - 1) + ", got " + std::to_string(values[i]));
 }
 
+// Releases the GIL for its lifetime. When the interpreter exits, Python before 3.14 ends a daemon
+// thread that takes the GIL by unwinding its stack. No frame of nanobind may be unwound: the
+// process would abort. The thread waits here instead, until the process is gone.
+class ReleasedGil {
+  public:
+    ReleasedGil() : state_(PyEval_SaveThread()) {}
+    ~ReleasedGil() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (...) {
+            for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+        }
+    }
+    ReleasedGil(const ReleasedGil&) = delete;
+
+  private:
+    PyThreadState* const state_;
+};
+
 // Releases the GIL for its lifetime if the work, in weights read, takes longer than another thread
 // needs to start running.
 class GilRelease {
@@ -62,7 +83,7 @@ class GilRelease {
 
   private:
     static constexpr Index min_work = 1 << 17;
-    std::optional<nb::gil_scoped_release> release_;
+    std::optional<ReleasedGil> release_;
 };
 
 // A feature matrix that keeps its arrays alive.

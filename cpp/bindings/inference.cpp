@@ -75,7 +75,7 @@ void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const
     const int threads = threads_for(n_jobs);
     std::atomic<bool> bad{false};
     {
-        nb::gil_scoped_release release;
+        const ReleasedGil release;
         in_parallel(rows, threads, [&](Index first, Index last) {
             const Index bad_row = kernels().decode(
                 trellis, options, h.data() + first * n_trellises * block, last - first,

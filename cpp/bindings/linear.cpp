@@ -53,11 +53,11 @@ WeightArrays pruned_weights(In<Index> row_ptr, In<std::uint16_t> columns, In<std
 }
 
 template <class Int>
-void check_csr(const Features& x, Index n_values) {
+void check_csr(const Features& x) {
     const Int* indptr = static_cast<const Int*>(x.indptr);
     const Int* indices = static_cast<const Int*>(x.indices);
     for (Index row = 0; row < x.n_rows; ++row)
-        if (indptr[row] < 0 || indptr[row] > indptr[row + 1] || indptr[row + 1] > n_values)
+        if (indptr[row] < 0 || indptr[row] > indptr[row + 1] || indptr[row + 1] > x.n_values)
             throw std::invalid_argument("X is not a valid CSR matrix: indptr of row " +
                                         std::to_string(row) + " points outside its data");
     for (Index row = 0; row < x.n_rows; ++row)
@@ -98,12 +98,12 @@ FeatureArrays csr(AnyArray values, AnyArray indices, AnyArray indptr, Index n_fe
     x.n_features = n_features;
     x.intercept = intercept;
     x.unit_length = unit_length;
-    const Index n_values = size(std::min(values.size(), indices.size()));
+    x.n_values = size(std::min(values.size(), indices.size()));
     if (wide) {
-        check_csr<std::int64_t>(x, n_values);
+        check_csr<std::int64_t>(x);
         x.longest_row = longest_row<std::int64_t>(x);
     } else {
-        check_csr<std::int32_t>(x, n_values);
+        check_csr<std::int32_t>(x);
         x.longest_row = longest_row<std::int32_t>(x);
     }
     return {x, values, indices, indptr};

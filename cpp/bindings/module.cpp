@@ -11,6 +11,7 @@ using namespace ltls;
 
 NB_MODULE(_engine, module) {
     make_fork_safe();
+    kernels();  // an error if the environment names an instruction set that the processor lacks
     nb::set_leak_warnings(false);  // objects that live until the interpreter exits are not leaks
     bind_structure(module);
     bind_linear(module);
@@ -20,6 +21,7 @@ NB_MODULE(_engine, module) {
     bind_label_weights(module);
     bind_text(module);
     module.def("instruction_sets", &instruction_sets);
+    module.def("instruction_set", [] { return std::string(kernels().instruction_set); });
     module.def("use_instruction_set", &use_instruction_set, "name"_a);
     module.def("threads_for", &threads_for, "n_jobs"_a);
 }

@@ -132,7 +132,7 @@ class ModelPredictor {
         const int threads = threads_for(n_jobs);
         std::atomic<bool> bad{false};
         {
-            nb::gil_scoped_release release;
+            const ReleasedGil release;
             in_parallel(rows, threads, [&](Index begin, Index end) {
                 if (!run(x.view, first + begin, first + end, labels.data() + begin * options_.k,
                          scores.data() + begin * options_.k))
@@ -172,7 +172,7 @@ class ModelPredictor {
         x.n_features = n_features_;
         x.intercept = intercept_;
         x.unit_length = unit_length_;
-        x.longest_row = index.count();
+        x.longest_row = x.n_values = index.count();
         check_size("labels", static_cast<std::size_t>(label_out.count()), x.n_rows * options_.k);
         check_size("scores", static_cast<std::size_t>(score_out.count()), x.n_rows * options_.k);
         if (!check_entries(x, index.count()) && unit_length_) return std::nullopt;
@@ -198,13 +198,13 @@ class ModelPredictor {
     bool run(const Features& x, Index first, Index last, Index* labels, float* scores) {
         std::unique_ptr<RowPredictor> predictor = take();
         const bool finite = predictor->predict(x, first, last, labels, scores) < 0;
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<std::mutex> lock(shared_state());
         idle_.push_back(std::move(predictor));
         return finite;
     }
     std::unique_ptr<RowPredictor> take() {
         {
-            const std::lock_guard<std::mutex> lock(mutex_);
+            const std::lock_guard<std::mutex> lock(shared_state());
             if (!idle_.empty()) {
                 std::unique_ptr<RowPredictor> predictor = std::move(idle_.back());
                 idle_.pop_back();
@@ -222,7 +222,6 @@ class ModelPredictor {
     const bool intercept_, unit_length_;
     Index n_features_;
     DecodeOptions options_;
-    std::mutex mutex_;
     std::vector<std::unique_ptr<RowPredictor>> idle_;
 };
 

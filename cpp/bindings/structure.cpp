@@ -35,7 +35,7 @@ void for_rows(const Trellis& trellis, const InMatrix<T>& h, int n_jobs, Work&& w
     const Index none = max_classes;
     std::atomic<Index> bad_row{none};
     {
-        nb::gil_scoped_release release;
+        const ReleasedGil release;
         in_parallel(size(h.shape(0)), threads, [&](Index first, Index last) {
             const Index bad = work(first, last - first);
             if (bad < 0) return;
@@ -142,7 +142,7 @@ void bind_dynamic_programs(nb::class_<Trellis>& trellis) {
 void path_edges(const Trellis& trellis, In<Index> paths, OutMatrix<Index> edges) {
     check_range("paths", paths.data(), size(paths.size()), 0, trellis.n_classes);
     check_size("edges", edges.size(), size(paths.size()) * trellis.longest_path());
-    nb::gil_scoped_release release;
+    const ReleasedGil release;
     for (Index row = 0; row < size(paths.size()); ++row) {
         Index* out = edges.data() + row * trellis.longest_path();
         Index* const end = out + trellis.longest_path();
@@ -197,7 +197,7 @@ template <class Map>
 void look_up(const char* name, In<Index> from, Out<Index> to, Index limit, Map&& map) {
     check_size("out", to.size(), size(from.size()));
     check_range(name, from.data(), size(from.size()), 0, limit);
-    nb::gil_scoped_release release;
+    const ReleasedGil release;
     for (Index i = 0; i < size(from.size()); ++i) to.data()[i] = map(from.data()[i]);
 }
 
@@ -300,7 +300,7 @@ void decode_scores(const Trellis& trellis, const std::string& loss, InMatrix<flo
     check_size("a row of h", h.shape(1), trellis.n_edges);
     check_size("g", g.size(), size(h.size()));
     const auto decode = kernels().losses[loss_of(loss)].decode_scores;
-    nb::gil_scoped_release release;
+    const ReleasedGil release;
     if (!decode)
         std::copy_n(h.data(), h.size(), g.data());
     else

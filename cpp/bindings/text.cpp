@@ -58,7 +58,7 @@ TextRows parse(nb::bytes text, Index first_feature, Index last_feature, Index fi
     const int threads = threads_for(n_jobs);
     const std::string_view view(text.c_str(), text.size());
     const TextLimits limits{first_feature, last_feature, first_label, last_label, blank_rows};
-    nb::gil_scoped_release release;
+    const ReleasedGil release;
     return parse_text(view, limits, threads);
 }
 

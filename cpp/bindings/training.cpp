@@ -92,7 +92,7 @@ class TrainTask {
                                    share_batches ? threads : 1};
 
         std::vector<TrainStats> stats(static_cast<std::size_t>(n_trellises_));
-        nb::gil_scoped_release release;
+        const ReleasedGil release;
         // If the trellises do not divide evenly among the threads, threads switch between them
         // after some batches.
         const Index count = size(order.size()), batches = (count + batch_size - 1) / batch_size;
@@ -184,7 +184,7 @@ class EmbeddingTask {
         check_size("log_importance", log_importance.size(), size(samples.size()));
         check_range("order", order.data(), size(order.size()), 0, features_.view.n_rows);
         check_range("samples", samples.data(), size(samples.size()), -1, n_labels_);
-        nb::gil_scoped_release release;
+        const ReleasedGil release;
         return kernels().train_embedding(
             features_.view,
             {feature_vectors.data(), feature_squares.data(), label_vectors.data(),

@@ -13,8 +13,11 @@
 #include <omp.h>
 #if (defined(__unix__) || defined(__APPLE__)) && (_OPENMP >= 201811 || __GNUC__ >= 9)
 #define LTLS_HAS_OMP_PAUSE
-#include <pthread.h>
 #endif
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#define LTLS_HAS_FORK
+#include <pthread.h>
 #endif
 
 namespace ltls {
@@ -32,12 +35,26 @@ inline int threads_for(int n_jobs) {
 #endif
 }
 
-// A forked child inherits the state of OpenMP's thread pool but not its threads, and deadlocks
-// waiting for them. Releasing the pool before a fork lets parent and child each start a new one.
+// The lock of what outlives a call and is shared by threads, such as pools of scratch memory. It is
+// held for moments only.
+inline std::mutex& shared_state() {
+    static std::mutex mutex;
+    return mutex;
+}
+
+// A forked child inherits locks and thread pools but not the threads that would release or serve
+// them, and deadlocks waiting for these. So a fork waits for the lock, and parent and child each
+// release it; and OpenMP's pool is released before, so that each starts a new one.
 inline void make_fork_safe() {
+#if defined(LTLS_HAS_FORK)
+    static const int registered = pthread_atfork(
+        [] {
 #if defined(LTLS_HAS_OMP_PAUSE)
-    static const int registered =
-        pthread_atfork([] { omp_pause_resource_all(omp_pause_hard); }, nullptr, nullptr);
+            omp_pause_resource_all(omp_pause_hard);
+#endif
+            shared_state().lock();
+        },
+        [] { shared_state().unlock(); }, [] { shared_state().unlock(); });
     (void)registered;
 #endif
 }

@@ -1,5 +1,6 @@
 // Selects the kernels for this machine's processor.
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 
 #include "kernels/kernels.hpp"
@@ -34,8 +35,26 @@ std::vector<const Kernels*> supported() {
     return builds;
 }
 
+constexpr const char* variable = "LTLS_INSTRUCTION_SET";
+
+const Kernels* find(const std::string& name, const std::string& argument) {
+    std::string known;
+    for (const Kernels* build : supported()) {
+        if (name == build->instruction_set) return build;
+        known += (known.empty() ? "" : ", ") + std::string(build->instruction_set);
+    }
+    throw std::invalid_argument(argument + " must be one of this machine's instruction sets (" +
+                                known + "), got '" + name + "'");
+}
+
+// The best that the processor has, unless the environment names another.
+const Kernels* initial() {
+    const char* const name = std::getenv(variable);
+    return name && *name ? find(name, variable) : supported().back();
+}
+
 std::atomic<const Kernels*>& selected() {
-    static std::atomic<const Kernels*> kernels{supported().back()};
+    static std::atomic<const Kernels*> kernels{initial()};
     return kernels;
 }
 
@@ -61,10 +80,7 @@ std::vector<std::string> instruction_sets() {
 }
 
 std::string use_instruction_set(const std::string& name) {
-    for (const Kernels* build : supported())
-        if (name == build->instruction_set) return selected().exchange(build)->instruction_set;
-    throw std::invalid_argument("name must be one of this machine's instruction sets, got '" +
-                                name + "'");
+    return selected().exchange(find(name, "name"))->instruction_set;
 }
 
 }  // namespace ltls

@@ -15,6 +15,7 @@ struct Features {
     const void* indptr;
     Index n_rows, n_features;
     Index longest_row;  // upper bound on the non-zeros of a row
+    Index n_values;     // CSR only: the length of values and indices
     bool intercept;     // adds a feature that is always 1
     bool unit_length;   // scales rows to length 1, before the intercept is added
 };

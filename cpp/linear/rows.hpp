@@ -39,15 +39,23 @@ class Rows {
     LTLS_INLINE float value(Index entry) const { return values_[entry]; }
 
   private:
+    // The arrays were validated, but another thread may have changed them since: what points
+    // outside of them now is skipped.
     template <class Value, class Int>
     void load_csr(const Features& x, Index first, Index last) {
         const Int* indptr = static_cast<const Int*>(x.indptr);
         const Int* indices = static_cast<const Int*>(x.indices);
         const Value* values = static_cast<const Value*>(x.values);
-        reserve(indptr[last] - indptr[first] + last - first);
+        reserve((last - first) * (x.longest_row + 1));
         for (Index row = first; row < last; ++row) {
-            for (Int i = indptr[row]; i < indptr[row + 1]; ++i)
-                add(indices[i], static_cast<float>(values[i]));
+            const Index begin = indptr[row], end = indptr[row + 1];
+            if (begin >= 0 && end <= x.n_values && end - begin <= x.longest_row)
+                for (Index i = begin; i < end; ++i) {
+                    const Index feature = indices[i];
+                    if (static_cast<std::uint64_t>(feature) <
+                        static_cast<std::uint64_t>(x.n_features))
+                        add(feature, static_cast<float>(values[i]));
+                }
             ends_[row - first] = end_row(x);
         }
     }

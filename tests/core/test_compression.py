@@ -17,6 +17,7 @@ from ltls.core.compression import (
     open_compressed,
     open_decompressed,
 )
+from ltls.core.size_limits import FileTooLargeError, SizeLimits
 
 COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 TEXT = b"".join(b"%d lines of text\n" % i for i in range(2000))
@@ -47,7 +48,7 @@ def test_plain_content_is_read_as_it_is(tmp_path, content):
 
 def test_a_plain_stream_is_returned_itself():
     stream = io.BufferedReader(io.BytesIO(TEXT))
-    assert decompressed(stream) is stream
+    assert decompressed(stream, "stream", SizeLimits()) is stream
 
 
 @with_each_compression
@@ -100,3 +101,46 @@ def test_zstd(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(CorruptFileError), open_decompressed(str(path)) as stream:
         stream.read()
+
+
+@pytest.fixture(scope="module")
+def zeros():
+    return bytes((1 << 26) + (1 << 20))
+
+
+@with_each_compression
+def test_a_file_that_grows_too_much_is_an_error(tmp_path, zeros, suffix):
+    path = tmp_path / "bomb"
+    path.write_bytes(COMPRESS[suffix](zeros))
+    n_read = 0
+    with (  # noqa: PT012
+        pytest.raises(FileTooLargeError, match="250 times") as error,
+        open_decompressed(str(path)) as stream,
+    ):
+        while part := stream.read(1 << 16):
+            n_read += len(part)
+    assert error.value.path == str(path)
+    assert (1 << 26) - (1 << 16) <= n_read <= (1 << 26)
+    with open_decompressed(str(path), SizeLimits(max_ratio=1e6)) as stream:
+        assert len(stream.read()) == len(zeros)
+
+
+@with_each_compression
+def test_a_limit_of_bytes(tmp_path, suffix):
+    path = tmp_path / "rows"
+    path.write_bytes(COMPRESS[suffix](TEXT))
+    with open_decompressed(str(path), SizeLimits(max_bytes=len(TEXT))) as stream:
+        assert stream.read() == TEXT
+    with (
+        pytest.raises(FileTooLargeError, match=r"more than max_bytes=36,889 bytes.*decompress it"),
+        open_decompressed(str(path), SizeLimits(max_bytes=len(TEXT) - 1)) as stream,
+    ):
+        stream.read()
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_ratio": 0}, {"max_ratio": float("nan")}, {"max_bytes": -1}]
+)
+def test_limits_are_checked(limits):
+    with pytest.raises(ValueError, match=f"{next(iter(limits))} must be"):
+        SizeLimits(**limits)

@@ -212,3 +212,27 @@ def test_ids_of_numbers_of_any_type_and_range(data, dtype):
     arrived = Labels()
     arrived.add(targets)
     assert arrived.values == list(dict.fromkeys(numbers))
+
+
+def test_sets_are_read_in_an_order_that_does_not_depend_on_hashes():
+    words = [f"label {i}" for i in range(40)]
+    assert list(as_targets([set(words), frozenset(words)]).labels) == sorted(words) * 2
+    mixed = {1, "a", 2.5, b"b", ("t", 1), "b", 3}
+    assert list(as_targets([mixed, ["z"]]).labels) == [b"b", 2.5, 1, 3, "a", "b", ("t", 1), "z"]
+    assert list(as_targets([["b", "a", "b"], {2}]).labels) == ["b", "a", 2]  # lists as they are
+
+
+def test_extended_labels_share_memory_but_nothing_else():
+    one = Labels(["a", "b"])
+    two = one.extended(["b", "c"])
+    assert (one.values, two.values) == (["a", "b"], ["a", "b", "c"])
+    assert two._values is one._values  # no copy
+    assert "c" not in one
+    assert one.ids(as_targets(["c", "a"])).tolist() == [-1, 0]
+    assert one.unseen(as_targets(["c", "d"])) == ["c", "d"]
+    assert one.array.tolist() == ["a", "b"]
+    other = one.extended(["d"])  # from the same labels once more, as after an error
+    assert (other.values, two.values) == (["a", "b", "d"], ["a", "b", "c"])
+    assert (other.id("d"), two.id("c")) == (2, 2)
+    assert "d" not in two
+    assert len(one) == 2

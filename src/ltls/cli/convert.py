@@ -64,7 +64,7 @@ def convert(
     csv and tsv.
     """
     set_verbosity(verbose, quiet)
-    check_output(output, file)
+    check_output(output, file, special=True)
     if str(file) != "-" and is_model_file(file):
         _convert_model(file, output, dtype)
         return

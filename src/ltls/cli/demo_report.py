@@ -14,6 +14,7 @@ from ..estimators.classifier import LTLSClassifier
 from ..plot.curves import plot_prediction
 from .demo_model import EPOCHS, TrainedModel, bigrams, completions, majority, train_and_measure
 from .demo_tokens import Examples, features_before, tokens_of
+from .printable import printable
 
 WIDTHS = (2, 4)  # of further models, for comparison
 PREFIXES = (
@@ -136,6 +137,7 @@ def complete(console: Console, model: LTLSClassifier) -> None:
 
 
 def _short(token: str, limit: int = 12) -> str:
+    token = printable(token)
     return token if len(token) <= limit else token[: limit - 1] + "…"
 
 

@@ -29,6 +29,7 @@ from .options import (
     SkipBadRows,
     TextOption,
     Verbose,
+    Verify,
     ZeroBased,
     option,
 )
@@ -55,6 +56,7 @@ def evaluate(
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     as_json: Json = False,
+    verify: Verify = True,
     verbose: Verbose = False,
     quiet: NoProgress = False,
 ) -> None:
@@ -71,7 +73,7 @@ def evaluate(
             raise ValueError(f"--report must be a .html or .pdf file, got {report}")
         check_matplotlib()
     check_output(report, model, file)
-    estimator = load(model)
+    estimator = load(model, verify=verify)
     source = Source(
         path=file,
         format_name=file_format,

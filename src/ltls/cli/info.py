@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ..storage.model_file import describe
-from .options import Json, ModelFile
+from .options import Json, ModelFile, Verify
 from .terminal import show_facts
 
 
 def info(
     model: ModelFile,
     as_json: Json = False,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")
-    ] = True,
+    verify: Verify = True,
 ) -> None:
     """Show what a model file contains."""
     facts = describe(model, verify=verify)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from .printable import printable
+
 _MAX_MESSAGE = 500  # characters; a message may quote a line of a file
 _verbosity = {"notes": False, "progress": True}
 
@@ -35,7 +37,7 @@ def progress_enabled() -> bool:
 
 def print_line(message: str) -> None:
     """Print one line of limited length to standard error."""
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     end = " ..." if len(line) > _MAX_MESSAGE else ""
     print(f"ltls: {line[:_MAX_MESSAGE]}{end}", file=sys.stderr)
 

@@ -85,6 +85,9 @@ ZeroBased = Annotated[
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
 ]
+Verify = Annotated[
+    bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
 NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]

@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
-from ..core.streams import open_output, open_text_output
+from ..core.streams import is_special, open_output, open_text_output
+from .printable import PrintableStream
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -20,9 +21,12 @@ def escaped(label: object) -> str:
     return str(label).translate(_ESCAPES)
 
 
-def check_output(path: Path | None, *inputs: Path) -> None:
-    """Raise an error if a file could not be written, before the work is done."""
-    if path is None or str(path) == "-":
+def check_output(path: Path | None, *inputs: Path, special: bool = False) -> None:
+    """Raise an error if a file could not be written, before the work is done.
+
+    `special` permits a named pipe or a device such as /dev/stdout.
+    """
+    if path is None or str(path) == "-" or (special and is_special(path)):
         return
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: not a regular file; choose another output file")
@@ -31,7 +35,7 @@ def check_output(path: Path | None, *inputs: Path) -> None:
     if not path.parent.is_dir():
         reason = f"{os.strerror(errno.ENOENT)}; create the folder {path.parent} first"
         raise FileNotFoundError(errno.ENOENT, reason, str(path))
-    with errors_named(path), tempfile.TemporaryFile(dir=path.parent):
+    with errors_named(path), tempfile.TemporaryFile(dir=path.resolve().parent):
         pass
 
 
@@ -50,9 +54,9 @@ def errors_named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def text_output(path: Path | None) -> Iterator[IO[str]]:
-    """Open standard output (None or ``-``) or a file for text."""
+    """Open standard output (None or ``-``) or a file for text; a terminal gets no escapes."""
     with _named(path), open_text_output(path) as stream:
-        yield stream
+        yield cast(IO[str], PrintableStream(stream))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from .options import (
     SkipBadRows,
     TextOption,
     Verbose,
+    Verify,
     ZeroBased,
     option,
 )
@@ -53,6 +54,7 @@ def predict(
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
+    verify: Verify = True,
     verbose: Verbose = False,
     quiet: NoProgress = False,
 ) -> None:
@@ -63,8 +65,8 @@ def predict(
     the trellises. Rows are read and predicted in batches; input from a terminal line by line.
     """
     set_verbosity(verbose, quiet)
-    check_output(output, model, file)
-    estimator = load(model)
+    check_output(output, model, file, special=True)
+    estimator = load(model, verify=verify)
     if proba and not hasattr(estimator, "predict_proba"):
         loss = estimator.model_.loss.name
         raise ValueError(f"{model}: models with loss={loss} have no probabilities (--proba)")

@@ -5,22 +5,30 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
 from .messages import print_line, warn
 
 INTERRUPTED = 130  # exit code after Ctrl-C
+_TERMINATED = 143  # after SIGTERM
+
+
+class _Terminated(BaseException):
+    """The process was asked to end by SIGTERM."""
 
 
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run a command line and return its exit code; an error is one line on standard error."""
     try:
-        with _warnings_as_lines():
+        with _warnings_as_lines(), _clean_termination():
             code = app(arguments, prog_name="ltls", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -31,8 +39,27 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     except Exception as error:
         code = 2
         print_line(_message(error))
+    except _Terminated:
+        code = _TERMINATED
     _drop_unwritten()
     return code
+
+
+@contextmanager
+def _clean_termination() -> Iterator[None]:
+    """Let SIGTERM end the command as an error does: unfinished files are removed."""
+
+    def terminate(*_: object) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _message(error: Exception) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .messages import progress_enabled
+from .printable import printable
 
 
 def console() -> Console:
@@ -49,7 +50,7 @@ def show(rows: Sequence[Sequence[Any]], *header: str) -> None:
     table = Table(*header, show_header=bool(header))
     for row in rows:
         texts = (f"{cell:,}" if type(cell) is int else str(cell) for cell in row)
-        table.add_row(*(Text(text, overflow="fold") for text in texts))
+        table.add_row(*(Text(printable(text), overflow="fold") for text in texts))
     Console().print(table)
 
 

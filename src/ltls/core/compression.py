@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import importlib
+import io
 import lzma
 import os
 import sys
@@ -12,6 +13,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
+
+from .size_limits import DEFAULT_LIMITS, CountedInput, LimitedOutput, SizeLimits
 
 
 class CorruptFileError(ValueError):
@@ -62,16 +65,18 @@ def open_raw(path: str) -> Iterator[Any]:
 
 
 @contextmanager
-def open_decompressed(path: str) -> Iterator[IO[bytes]]:
+def open_decompressed(path: str, limits: SizeLimits = DEFAULT_LIMITS) -> Iterator[IO[bytes]]:
     """Open a file to read its decompressed content; ``-`` is standard input.
 
     Raises
     ------
     CorruptFileError
         If the compressed file is truncated or corrupt.
+    FileTooLargeError
+        If it holds more than the limits permit.
     """
     with corruption_reported(path), open_raw(path) as source:
-        stream = decompressed(source)
+        stream = decompressed(source, path, limits)
         try:
             yield stream
         finally:
@@ -79,10 +84,13 @@ def open_decompressed(path: str) -> Iterator[IO[bytes]]:
                 stream.close()
 
 
-def decompressed(source: Any) -> Any:
+def decompressed(source: Any, path: str, limits: SizeLimits) -> Any:
     """Return a stream of the decompressed content: `source` itself if it is not compressed."""
     opener = _opener(source.peek(8))
-    return source if opener is None else opener(source, "rb")
+    if opener is None:
+        return source
+    counted = CountedInput(source)
+    return io.BufferedReader(LimitedOutput(opener(counted, "rb"), counted, path, limits))
 
 
 @contextmanager

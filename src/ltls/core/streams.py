@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from .compression import (
     open_compressed,
     open_decompressed,
 )
+from .size_limits import DEFAULT_LIMITS, SizeLimits
 
 _PEEK = 1 << 16
 
@@ -40,8 +42,19 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
     )
 
 
+def is_special(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a named pipe or a character device, such as /dev/stdout."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
 @contextmanager
-def open_input(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+def open_input(
+    path: str | os.PathLike[str], limits: SizeLimits = DEFAULT_LIMITS
+) -> Iterator[io.BufferedReader]:
     """Open a file to read its decompressed content; ``-`` is standard input.
 
     A pipe that is opened again continues where reading stopped.
@@ -50,23 +63,26 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     ------
     CorruptFileError
         If the compressed file is truncated or corrupt.
+    FileTooLargeError
+        If it holds more than the limits permit.
     """
     if is_pipe(path):
         with corruption_reported(display_name(path)):
-            yield _open_once(os.fspath(path))
+            yield _open_once(os.fspath(path), limits)
     else:
-        with open_decompressed(os.fspath(path)) as stream:
+        with open_decompressed(os.fspath(path), limits) as stream:
             yield _buffered(stream)
 
 
 _pipes: dict[str, tuple[Any, io.BufferedReader]] = {}  # open pipes, by name
 
 
-def _open_once(name: str) -> io.BufferedReader:
+def _open_once(name: str, limits: SizeLimits) -> io.BufferedReader:
     source = sys.stdin if name == "-" else None
     if name not in _pipes or _pipes[name][0] is not source:
         raw = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115
-        _pipes[name] = source, _buffered(decompressed(_buffered(raw)))
+        content = decompressed(_buffered(raw), display_name(name), limits)
+        _pipes[name] = source, _buffered(content)
     return _pipes[name][1]
 
 
@@ -84,10 +100,15 @@ def open_output(path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
     """Open a binary stream for writing: standard output for None or ``-``, else a file.
 
     The file is replaced atomically, and compressed if its name has the suffix of a compression.
+    A named pipe or a character device is written to.
     """
     if path is None or os.fspath(path) == "-":
         sys.stdout.flush()
         yield sys.stdout.buffer
+        return
+    if is_special(path):
+        with open_compressed(path, os.fspath(path)) as stream:
+            yield stream
         return
     with (
         replacing(path) as temporary,

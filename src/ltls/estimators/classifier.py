@@ -342,6 +342,12 @@ default="random"
         with `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has
         no vectors for new labels.
 
+        Other threads may predict meanwhile: they see the labels and the trellis of before, and from
+        the end of the call on the new ones. Weights are updated in place, so that scores change in
+        between; `predictor` is a snapshot. If the call fails, the estimator is exactly as it was.
+        That costs a copy of the weights of the features that occur in X, and, if there are new
+        labels, of codebooks other than random ones.
+
         Parameters
         ----------
         X, y, sample_weight

@@ -19,9 +19,13 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     path : path-like
     mmap : bool, default=True
         Memory-map the weights: loading takes no longer for a larger model, and processes share
-        its memory. Otherwise they are read into memory.
+        its memory. A mapped file must not be changed in place: predictions would change with it,
+        and a process that reads beyond the end of a truncated file is killed (SIGBUS). Replace it
+        by a rename, as `save` does. False reads the weights into memory, once.
     verify : bool, default=False
-        Verify the checksums of all tensors, which reads the whole file.
+        Verify the checksums of all tensors, and that no weight is NaN, which reads the whole file:
+        about a second per gigabyte. Otherwise that is done for all but the weights. ``ltls
+        predict`` and ``ltls evaluate`` verify unless told otherwise.
 
     Returns
     -------
@@ -32,7 +36,8 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     Raises
     ------
     ModelFileError
-        If the file is not a model, is damaged, or comes from a newer version.
+        If the file is not a model, is damaged, or comes from a newer version. It is the only
+        error of a bad file; an `OSError` means that it cannot be read.
 
     Examples
     --------
@@ -54,6 +59,10 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
         else:
             estimator = TextClassifier.from_model(saved.model, **saved.parameters)
             estimator.vectorizer_ = Vectorizer.from_state(*saved.text)
+            if estimator.vectorizer_.n_features != saved.model.n_features:
+                raise ValueError("its n-grams are not the features of its weights")
+        # A codebook policy need not be registered where its model predicts.
+        type(estimator)(**{**saved.parameters, "assignment": "random"}).check_parameters()
         if saved.feature_names:
             estimator._set_feature_names(saved.feature_names)
     return estimator

@@ -158,9 +158,14 @@ class PredictMixin:
 
     # Prediction
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: Any) -> tuple[Any, FittedModel]:
+        """Return rows as the model takes them, and the model.
+
+        A prediction uses this model throughout, while another thread may replace it.
+        """
         check_is_fitted(self)
-        return self.model_.compact(check_features(self, X, reset=False))
+        model = self.model_
+        return model.compact(check_features(self, X, reset=False)), model
 
     def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the scores of all edges, shape (n_rows, n_trellises · n_edges).
@@ -175,7 +180,7 @@ class PredictMixin:
         >>> scores.shape == (4, len(model.codebooks_) * model.trellis_.n_edges)
         True
         """
-        X, model = self._checked(X), self.model_
+        X, model = self._checked(X)
         parts = [model.weights.without_padding(h) for _, h in model.edge_scores(X, self.n_jobs)]
         return np.concatenate(parts)
 
@@ -212,7 +217,7 @@ class PredictMixin:
         >>> bool((scores[:, 0] > scores[:, 1]).all())
         True
         """
-        X, model = self._checked(X), self.model_
+        X, model = self._checked(X)
         ids, scores = model.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
         if proba:
             _has_proba(self)
@@ -220,7 +225,7 @@ class PredictMixin:
             order = np.argsort(-scores, axis=1, kind="stable")
             ids = np.take_along_axis(ids, order, axis=1)
             scores = np.take_along_axis(scores, order, axis=1)
-        return self.classes_[ids], scores
+        return model.labels.array[ids], scores
 
     def predictor(self, k: int = 5) -> Predictor:
         """Return a thread-safe callable with low latency: the k best labels of a row.
@@ -268,16 +273,16 @@ class PredictMixin:
         array([[1, 0, 0],
                [1, 1, 0]])
         """
-        X = self._checked(X)
-        if not self.multilabel_:
-            return self.classes_[self.model_.topk(X, 1, self.n_jobs)[0][:, 0]]
-        matrix = self._predict_rows(X)
-        return matrix.toarray() if self.model_.target_format == "dense" else matrix
+        X, model = self._checked(X)
+        if not model.multilabel:
+            return model.labels.array[model.topk(X, 1, self.n_jobs)[0][:, 0]]
+        matrix = self._predict_rows(X, model)
+        return matrix.toarray() if model.target_format == "dense" else matrix
 
-    def _predict_rows(self, X: Any) -> Any:
+    def _predict_rows(self, X: Any, model: FittedModel) -> Any:
         """Return the predictions of a multi-label model as a CSR indicator matrix."""
-        model = self.model_
-        counts, ids = model.above(X, self.threshold_, self.n_jobs)
+        assert model.threshold is not None
+        counts, ids = model.above(X, model.threshold, self.n_jobs)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         shape = (X.shape[0], len(model.labels))
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
@@ -296,19 +301,19 @@ class PredictMixin:
         >>> model.score(X, ["ant", "bee", "cat", "cow"])
         0.75
         """
-        X = self._checked(X)
+        X, model = self._checked(X)
         targets = as_targets(y)
         if targets.n_rows != X.shape[0]:
             raise ValueError(
                 f"y must have one entry for each of the {X.shape[0]} rows of X, got "
                 f"{targets.n_rows}"
             )
-        check_same_kind(self.model_, targets)
-        ids = self.model_.labels.ids(targets)
-        if targets.n_columns == len(self.model_.labels):  # the columns of `predict`
+        check_same_kind(model, targets)
+        ids = model.labels.ids(targets)
+        if targets.n_columns == len(model.labels):  # the columns of `predict`
             ids = targets.labels
         if targets.multilabel:
-            predicted = self._predict_rows(X)
+            predicted = self._predict_rows(X, model)
             n_given, n_true = np.diff(predicted.indptr), np.diff(targets.indptr)
             truth = Examples(X, targets.indptr, ids, None, True)
             rows = np.repeat(np.arange(X.shape[0]), n_given)
@@ -316,7 +321,7 @@ class PredictMixin:
             found = np.bincount(rows, hits, X.shape[0])
             right = (found == n_given) & (found == n_true)
         else:
-            right = self.model_.topk(X, 1, self.n_jobs)[0][:, 0] == ids
+            right = model.topk(X, 1, self.n_jobs)[0][:, 0] == ids
         weights = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
         return float(np.average(right, weights=weights))
 
@@ -335,10 +340,10 @@ class PredictMixin:
         >>> model.decision_function(X).argmax(axis=1)
         array([0, 1, 2, 3])
         """
-        X = self._checked(X)
-        self._check_dense_result(X, "decision_function")
-        scores = self.model_.all_scores(X, self.n_jobs)
-        if not self.multilabel_ and scores.shape[1] == 2:
+        X, model = self._checked(X)
+        _check_dense_result(X, model, "decision_function")
+        scores = model.all_scores(X, self.n_jobs)
+        if not model.multilabel and scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores
 
@@ -363,9 +368,9 @@ class PredictMixin:
         >>> model.predict_proba(X).sum(axis=1).round(3)
         array([1., 1., 1., 1.], dtype=float32)
         """
-        X = self._checked(X)
-        self._check_dense_result(X, "predict_proba")
-        return self.model_.proba(X, self.n_jobs)
+        X, model = self._checked(X)
+        _check_dense_result(X, model, "predict_proba")
+        return model.proba(X, self.n_jobs)
 
     @available_if(_has_proba)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
@@ -408,8 +413,8 @@ class PredictMixin:
         >>> bool((np.exp(model.log_proba(X, ["ant", "bee", "cat", "dog"])) > 0.5).all())
         True
         """
-        X = self._checked(X)
-        model, targets = self.model_, as_targets(y)
+        X, model = self._checked(X)
+        targets = as_targets(y)
         if targets.multilabel or targets.n_rows != X.shape[0]:
             given = "several labels per row" if targets.multilabel else f"{targets.n_rows} labels"
             raise ValueError(
@@ -421,10 +426,11 @@ class PredictMixin:
             raise ValueError(f"y must have labels of classes_, got {unknown!r}")
         return model.log_proba(X, ids, self.n_jobs)
 
-    def _check_dense_result(self, X: Any, name: str) -> None:
-        n_labels = len(self.model_.labels)
-        if X.shape[0] * n_labels > _MAX_CELLS:
-            raise ValueError(
-                f"{name} would return a dense matrix of {X.shape[0]} rows × {n_labels} classes; "
-                "use predict_topk, or fewer rows"
-            )
+
+def _check_dense_result(X: Any, model: FittedModel, name: str) -> None:
+    n_labels = len(model.labels)
+    if X.shape[0] * n_labels > _MAX_CELLS:
+        raise ValueError(
+            f"{name} would return a dense matrix of {X.shape[0]} rows × {n_labels} classes; "
+            "use predict_topk, or fewer rows"
+        )

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from ..features.vectorizer import Vectorizer, VectorizerSettings
+from ..model.fitted import FittedModel
 from ..model.labels import Targets
 from ..storage.model_file import SavedModel
 from .classifier import LTLSClassifier
@@ -109,7 +110,7 @@ class TextClassifier(LTLSClassifier):
             rows = self.vectorizer_.transform(texts)
         return super()._pair(rows, y, reset)
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: Any) -> tuple[Any, FittedModel]:
         self._fitted()
         return super()._checked(self.vectorizer_.transform(as_texts(X)))
 

@@ -65,8 +65,8 @@ def precision_at_1(estimator: Any, X: Any, y: Any) -> float:
     if hasattr(estimator, "steps"):
         X, estimator = estimator[:-1].transform(X), estimator[-1]
     targets = as_targets(y)
-    model = estimator.model_
-    best = model.topk(estimator._checked(X), 1, estimator.n_jobs)[0]
+    X, model = estimator._checked(X)
+    best = model.topk(X, 1, estimator.n_jobs)[0]
     ids = model.labels.ids(targets)
     truth = Examples(None, targets.indptr, ids, None, targets.multilabel)
     return float(truth.contains(np.arange(targets.n_rows), best).mean())

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _MAX_USED = 0.5  # of the features: beyond it, a mapping costs more than it saves
-_MAX_TABLE = 1 << 24  # features for which a table of all of them is small
+_MAX_TABLE = 1 << 22  # features for which a table of all of them is small
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +53,20 @@ class FeatureMap:
         places[self.used] = np.arange(len(self.used), dtype=np.int32)
         return places
 
+    @cached_property
+    def _order(self) -> Ints:
+        """The order in which the used features are sorted."""
+        return np.argsort(self.used)
+
     def _places(self, features: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the columns of features in a compact matrix."""
         table = self._table
         if table is not None:
             found: npt.NDArray[Any] = table[features]
             return found
-        order = np.argsort(self.used)
+        order = self._order
+        if not len(order):
+            return np.zeros(len(features), np.int64)
         place = np.minimum(np.searchsorted(self.used, features, sorter=order), len(order) - 1)
         places = order[place]
         return np.where(self.used[places] == features, places, len(self.used))
@@ -71,8 +78,9 @@ class FeatureMap:
         """
         if hasattr(X, "indptr"):
             indptr = X.indptr if X.nnz >= 2**31 else X.indptr.astype(np.int32)
-            places = self._places(X.indices).astype(indptr.dtype, copy=False)
-            return csr_array((X.data, places, indptr), shape=(X.shape[0], self.n_columns))
+            places = self._places(_indices(X)).astype(indptr.dtype, copy=False)
+            values = X.data[: len(places)]
+            return csr_array((values, places, indptr), shape=(X.shape[0], self.n_columns))
         others = np.ones(self.n_features, bool)
         others[self.used] = False
         rest = np.linalg.norm(X[:, others], axis=1).astype(X.dtype)
@@ -96,7 +104,13 @@ def used_features(X: Any) -> Ints | None:
     if not hasattr(X, "indptr"):
         return None
     if X.shape[1] > _MAX_TABLE:
-        return np.unique(X.indices).astype(np.int64)
+        return np.unique(_indices(X)).astype(np.int64)
     occurs = np.zeros(X.shape[1], bool)
-    occurs[X.indices] = True
+    occurs[_indices(X)] = True
     return np.flatnonzero(occurs)
+
+
+def _indices(X: Any) -> npt.NDArray[Any]:
+    """Return the features of all rows: a matrix may have room for more, with any numbers in it."""
+    indices: npt.NDArray[Any] = X.indices[: X.indptr[-1]]
+    return indices

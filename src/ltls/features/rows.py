@@ -54,7 +54,7 @@ def check_sparse(matrix: Any, name: str) -> None:
                 f"{name} is not a valid {kind} matrix: indptr must have {major + 1} entries from 0 "
                 f"to at most {n_values}"
             )
-        if (np.diff(indptr) < 0).any():
+        if (indptr[1:] < indptr[:-1]).any():  # a difference could overflow
             raise ValueError(f"{name} is not a valid {kind} matrix: indptr must not decrease")
         _check_range(name, kind, "index", indices[: indptr[-1]], minor)
     elif getattr(matrix, "format", "") == "coo":

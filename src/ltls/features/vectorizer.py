@@ -32,11 +32,34 @@ class VectorizerSettings:
     sublinear_tf: bool
     lowercase: bool
 
+    def check(self) -> None:
+        """Raise an error for settings of wrong types, as a damaged file may have them."""
+        for name, given in (
+            ("ngram_range", self.ngram_range),
+            ("char_ngram_range", self.char_ngram_range),
+        ):
+            if given is not None and not (
+                isinstance(given, tuple)
+                and len(given) == 2
+                and all(map(_is_count, given))
+                and given[0] <= given[1]
+            ):
+                raise ValueError(f"{name} must be two integers, got {given!r}")
+        for name, n in (("n_features", self.n_features), ("max_features", self.max_features)):
+            if n is not None and not (_is_count(n) and n <= 2**30):
+                raise ValueError(f"{name} must be an integer from 1 to 2**30, got {n!r}")
+        if not self.kinds:
+            raise ValueError("there are neither words nor characters")
+
     @property
     def kinds(self) -> dict[str, tuple[int, int]]:
         """The n-gram ranges of words and characters, where they are used."""
         both = {"words": self.ngram_range, "characters": self.char_ngram_range}
         return {kind: each for kind, each in both.items() if each is not None}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 class Vectorizer:
@@ -94,12 +117,17 @@ class Vectorizer:
         known = {name: description[name] for name in VectorizerSettings.__dataclass_fields__}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
         self = cls(VectorizerSettings(**known))
+        self.settings.check()
         for kind in self.settings.kinds:
             idf, ngrams = tensors[f"{kind}.idf"], None
-            if self.settings.n_features is None:
+            size = self.settings.n_features
+            if size is None:
                 ngrams = json.loads(tensors[kind].tobytes().decode("utf-8", "surrogatepass"))
-                if len(ngrams) != len(idf):
-                    raise ValueError(f"{len(ngrams)} {kind} have {len(idf)} weights")
+                if not isinstance(ngrams, list) or not all(isinstance(n, str) for n in ngrams):
+                    raise ValueError(f"the {kind} must be a list of texts")
+                size = len(set(ngrams))
+            if idf.shape != (size,):
+                raise ValueError(f"{size} {kind} have {len(idf)} weights")
             weights = self._weights()
             weights.idf_ = np.array(idf)
             self._parts.append((self._counter(kind, ngrams), weights))

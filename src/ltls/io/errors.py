@@ -50,6 +50,26 @@ class EmptyFileError(FormatError):
         super().__init__("the file has no rows", path=path)
 
 
+class NoGoodRowsError(FormatError):
+    """All rows of a file are bad, and were skipped.
+
+    Attributes
+    ----------
+    n_bad_rows : int
+        How many rows there are.
+    first : RowError
+        What is wrong with the first of them.
+    """
+
+    def __init__(self, n_bad_rows: int, first: RowError, *, path: PathLike | None = None) -> None:
+        place = "" if first.line is None else f"line {first.line}: "
+        super().__init__(
+            f"none of its {n_bad_rows} rows can be read; the first is bad: {place}{first.reason}",
+            path=path,
+        )
+        self.n_bad_rows, self.first = n_bad_rows, first
+
+
 class TooManyFeaturesError(FormatError):
     """A file declares more features than `n_features`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 from ..core.streams import is_pipe
@@ -31,13 +32,11 @@ class Parquet(TableFormat):
         # The schema is at the end of the file: a stream that cannot seek is read as a whole.
         seekable = type(stream.raw) is io.FileIO and not is_pipe(path)
         source = stream if seekable else io.BytesIO(stream.read())
-        try:
+        with _damage_reported(path):
             file = parquet.ParquetFile(source)
-        except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
-            raise FormatError(f"not a Parquet file: {error}", path=path) from None
-        names = list(file.schema_arrow.names)
+            names = list(file.schema_arrow.names)
         wanted = [name for name in columns.names if name in names]
-        return TableReader(names, _records(file, wanted), numbered_by="row")
+        return TableReader(names, _records(file, wanted, path), numbered_by="row")
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write two columns; labels are lists unless every row has exactly one."""
@@ -51,12 +50,27 @@ class Parquet(TableFormat):
         parquet.write_table(arrow.table(table), stream)
 
 
-def _records(file: Any, wanted: list[str]) -> Iterator[tuple[int, Record]]:
+def _records(file: Any, wanted: list[str], path: PathLike) -> Iterator[tuple[int, Record]]:
     number = 0
-    for batch in file.iter_batches(columns=wanted):
-        for record in batch.to_pylist():
+    batches = file.iter_batches(columns=wanted)
+    while True:
+        with _damage_reported(path):
+            batch = next(batches, None)
+            if batch is None:
+                return
+            records = batch.to_pylist()
+        for record in records:
             number += 1
             yield number, record
+
+
+@contextmanager
+def _damage_reported(path: PathLike) -> Iterator[None]:
+    """Turn the errors of pyarrow, and of the values that it reads, into a `FormatError`."""
+    try:
+        yield
+    except (_pyarrow("lib").ArrowException, ValueError, OSError, OverflowError) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=path) from None
 
 
 def _pyarrow(module: str) -> Any:

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from ..core import _engine
 from ..core.arrays import as_integer, threads
 from ..core.prefetch import prefetch
+from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
 from ..core.streams import open_input, open_output
 from ..features.rows import check_sparse
 from ..model.indicators import label_matrix
@@ -42,6 +43,7 @@ def read(
     zero_based: Base = "auto",
     n_jobs: int | None = None,
     on_bad_row: OnBadRow | None = None,
+    limits: SizeLimits = DEFAULT_LIMITS,
 ) -> Dataset:
     r"""Read a file of sparse rows with labels, plain or compressed with gzip, xz, bzip2 or zstd.
 
@@ -64,6 +66,8 @@ def read(
     on_bad_row : callable, optional
         Called with the `RowError` of every row that cannot be read, which is then skipped. By
         default the error is raised.
+    limits : SizeLimits, optional
+        How much a compressed file may hold.
 
     Returns
     -------
@@ -76,6 +80,8 @@ def read(
         If a row cannot be read and `on_bad_row` is not given.
     ltls.io.errors.FormatError
         If the file as a whole is not of the format.
+    FileTooLargeError
+        If a compressed file holds more than the limits permit.
 
     Examples
     --------
@@ -94,8 +100,9 @@ def read(
     options = _options(format, n_features, zero_based, n_jobs, on_bad_row)
     if on_bad_row is not None and n_features is not None and zero_based == "auto":
         # zero_based must be known before out-of-range indices can be detected.
-        return Stream(path, format, n_features, zero_based, _BLOCK, n_jobs, on_bad_row).read()
-    with open_input(path) as stream:
+        options_of_stream = (format, n_features, zero_based, _BLOCK, n_jobs, on_bad_row, limits)
+        return Stream(path, *options_of_stream).read()
+    with open_input(path, limits) as stream:
         reader = _reader(stream, path, format, options)
         blocks = list(chain.from_iterable(reader.blocks(_BLOCK)))
     reader.finish()
@@ -110,7 +117,7 @@ class Stream:
 
     Parameters
     ----------
-    path, format, n_features, zero_based, n_jobs, on_bad_row
+    path, format, n_features, zero_based, n_jobs, on_bad_row, limits
         As for `read`. A pipe, such as standard input, is copied to a temporary file first. An
         svmlight file is read once beforehand unless `n_features` and `zero_based` are given.
         `on_bad_row` is called once for every bad row, however often the file is read.
@@ -151,15 +158,17 @@ class Stream:
         chunk_size: int = 1 << 25,
         n_jobs: int | None = None,
         on_bad_row: OnBadRow | None = None,
+        limits: SizeLimits = DEFAULT_LIMITS,
     ) -> None:
         self._options = _options(format, n_features, zero_based, n_jobs, on_bad_row)
         self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
         self.n_rows: int | None = None
         self._path, self._format = path, format
         self._file: PathLike = path
+        self._limits = limits
         self._reported = 0  # the last bad row
         if os.fspath(path) == "-" or not os.path.isfile(path):
-            self._copy = _copied(path)
+            self._copy = _copied(path, limits)
             self._file = self._copy.name
         self.n_features, self.zero_based = self._counted()
 
@@ -169,7 +178,7 @@ class Stream:
         if options.on_bad_row is not None:
             # Rows that are too wide do not fail this pass; the next ones skip them.
             options = replace(options, n_features=None, on_bad_row=_ignore)
-        with open_input(self._file) as stream:
+        with open_input(self._file, self._limits) as stream:
             reader = _reader(stream, self._path, self._format, options)
             if reader.n_features is None or reader.zero_based == "auto":
                 for _ in reader.blocks(self.chunk_size):
@@ -186,7 +195,7 @@ class Stream:
 
     def read(self) -> Dataset:
         """Return all rows at once."""
-        with open_input(self._file) as stream:
+        with open_input(self._file, self._limits) as stream:
             reader = self._reader(stream, self._options.n_jobs)
             blocks = list(chain.from_iterable(reader.blocks(self.chunk_size)))
         reader.finish()
@@ -194,7 +203,7 @@ class Stream:
         return reader.dataset(blocks)
 
     def _chunks(self, n_jobs: int) -> Iterator[Dataset]:
-        with open_input(self._file) as stream:
+        with open_input(self._file, self._limits) as stream:
             reader = self._reader(stream, n_jobs)
             for blocks in reader.blocks(self.chunk_size):
                 if any(len(block.feature_ends) for block in blocks):
@@ -298,10 +307,10 @@ def _ignore(error: RowError) -> None:
     pass
 
 
-def _copied(path: PathLike) -> Any:
+def _copied(path: PathLike, limits: SizeLimits) -> Any:
     """Return a temporary file with the decompressed content of a pipe."""
     copy = tempfile.NamedTemporaryFile(prefix="ltls-")  # noqa: SIM115
-    with open_input(path) as source:
+    with open_input(path, limits) as source:
         shutil.copyfileobj(source, copy)
     copy.flush()
     return copy

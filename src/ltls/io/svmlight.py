@@ -17,7 +17,14 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 from ..core import _engine
-from .errors import EmptyFileError, FormatError, PathLike, RowError, TooManyFeaturesError
+from .errors import (
+    EmptyFileError,
+    FormatError,
+    NoGoodRowsError,
+    PathLike,
+    RowError,
+    TooManyFeaturesError,
+)
 from .formats import Sample, register
 from .sparse import OnBadRow, SparseFormat, SparseOptions, SparseReader
 
@@ -43,6 +50,7 @@ class LineReader(SparseReader):
         self._stream, self._options = stream, options
         self._lines = 0  # before the block that is parsed
         self._header_lines = self._n_bad = 0
+        self._first_bad: RowError | None = None
         self._header: tuple[int, int, int] | None = None
         self.n_features, self.zero_based = options.n_features, options.zero_based
         self._limit = options.n_features  # of the features that a row may have
@@ -98,7 +106,9 @@ class LineReader(SparseReader):
         for start in range(0, len(lines), _LINES_AT_A_TIME):
             some = lines[start : start + _LINES_AT_A_TIME]
             while (rows := self._parse(b"".join(some), 1)).error is not None:
-                on_bad_row(self._error(rows.error))
+                error = self._error(rows.error)
+                self._first_bad = self._first_bad or error
+                on_bad_row(error)
                 bad = rows.error[0]
                 yield self._counted(self._parse(b"".join(some[:bad]), 1))
                 self._lines += 1
@@ -129,6 +139,8 @@ class LineReader(SparseReader):
 
     def finish(self) -> None:
         """Check the number of rows and the largest index; set `zero_based` and `n_features`."""
+        if not self.n_rows and self._first_bad is not None:
+            raise NoGoodRowsError(self._n_bad, self._first_bad, path=self.path)
         if not self.n_rows:
             raise EmptyFileError(path=self.path)
         n_rows = self.n_rows + self._n_bad

@@ -13,14 +13,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
 from ..core.streams import open_input
 from . import formats
-from .errors import ColumnError, PathLike, RowError
+from .errors import ColumnError, NoGoodRowsError, PathLike, RowError
 from .formats import Format, Kind
 from .sparse import OnBadRow
 
@@ -149,6 +152,8 @@ class Table:
     on_bad_row : callable, optional
         Called with the `RowError` of every row that cannot be read, which is then skipped. By
         default the error is raised.
+    limits : SizeLimits, optional
+        How much a compressed file may hold.
 
     Examples
     --------
@@ -167,11 +172,13 @@ class Table:
     columns: Columns
     labelled: bool = True
     on_bad_row: OnBadRow | None = None
+    limits: SizeLimits = DEFAULT_LIMITS
 
     def batches(self, size: int) -> Iterator[Rows]:
         """Yield the rows in batches of `size`."""
-        rows, n_features = Rows(), 0
-        with open_input(self.path) as stream:
+        rows, n_features, n_good = Rows(), 0, 0
+        n_bad, first_bad = 0, None
+        with open_input(self.path, self.limits) as stream:
             reader = table_format(self.format).open(stream, self.path, self.columns, self.labelled)
             self._check_columns(reader.names)
             for number, record in reader.records:
@@ -187,7 +194,9 @@ class Table:
                     if self.on_bad_row is None:
                         raise
                     self.on_bad_row(error)
+                    n_bad, first_bad = n_bad + 1, first_bad or error
                     continue
+                n_good += 1
                 if text is not None:
                     rows.texts.append(text)
                 if self.columns.features:
@@ -197,6 +206,8 @@ class Table:
                 if len(rows) >= size:
                     yield rows
                     rows = Rows()
+        if first_bad is not None and not n_good:
+            raise NoGoodRowsError(n_bad, first_bad, path=self.path)
         if len(rows):
             yield rows
 
@@ -237,7 +248,7 @@ class Table:
         values = cell if isinstance(cell, (list, tuple)) else [cell]
         if any(isinstance(value, (dict, list)) for value in values):
             raise RowError("type", f"label {cell!r} is neither a text nor a number")
-        texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
+        texts = map(_label_text, values)
         return list(dict.fromkeys(text for text in texts if text not in ("", "null")))
 
 
@@ -256,14 +267,29 @@ def column_names(path: PathLike, name: str) -> list[str] | None:
         return table_format(name).open(stream, path, Columns(), labelled=False).names
 
 
+def _label_text(value: Any) -> str:
+    """Return a label as text: numbers and null as in JSON, dates as in ISO 8601."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, (date, time)):  # a datetime is a date
+        return value.isoformat()
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else json.dumps(value)
+    except (TypeError, ValueError):
+        reason = f"label {str(value)[:40]!r} is neither a text nor a number"
+        raise RowError("type", reason) from None
+
+
 def _numbers(name: str, cell: Any) -> list[float]:
     numbers = []
     for value in cell if isinstance(cell, (list, tuple)) else [cell]:
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not abs(number) <= _MAX_NUMBER:
-            raise RowError("value", f"{name!r} is {value!r}, not a finite number")
+            raise RowError("value", f"{name!r} is {repr(value)[:40]}, not a finite number")
         numbers.append(number)
     return numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,26 @@ class TrainableWeights:
         """Return the arrays that training changes, by name; not copies."""
         arrays = {"weights": self.values, "squares": self.squares, "sums": self.sums}
         return {name: array for name, array in arrays.items() if array is not None}
+
+    def branch(self) -> TrainableWeights:
+        """Return a copy that shares the arrays: training changes them, growing does not."""
+        return copy(self)
+
+    def rows(self, rows: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:
+        """Return copies of some rows of all arrays, and of the intercept's; None is all rows."""
+        return {name: array[self._with_intercept(rows)] for name, array in self.tensors().items()}
+
+    def restore(
+        self, rows: npt.NDArray[np.int64] | None, saved: dict[str, npt.NDArray[Any]]
+    ) -> None:
+        """Write back what `rows` has returned."""
+        for name, array in self.tensors().items():
+            array[self._with_intercept(rows)] = saved[name]
+
+    def _with_intercept(self, rows: npt.NDArray[np.int64] | None) -> Any:
+        if rows is None:
+            return np.arange(len(self.values))
+        return np.append(rows, len(self.values) - 1) if self.intercept else rows
 
     def grow(self, trellis: Trellis, edge_map: npt.NDArray[np.int64]) -> None:
         """Move to a larger trellis: old edges keep their weights, new ones start at 0."""

@@ -233,7 +233,7 @@ class PrunedWeights(_Weights):
         pruned = _engine.Weights.pruned(
             self.row_ptr, self.columns, self.values, self.scales, self.stride
         )
-        if pruned.n_rows * self.stride > _MAX_EXPANDED:
+        if pruned.n_rows * self.stride > min(_MAX_EXPANDED, _FEW_EXPANDED + 12 * len(self.values)):
             return pruned
         return _engine.Weights.dense(self._expanded(self.values), self.scales)
 
@@ -267,7 +267,9 @@ AnyWeights: TypeAlias = Weights | PrunedWeights
 
 _ROWS_PER_BLOCK = 4096
 _SAMPLED_WEIGHTS = 1 << 20
-_MAX_EXPANDED = 1 << 27  # int8 weights of a pruned model that are made dense to predict faster
+# int8 weights of a pruned model that are made dense to predict faster: at most four times the
+# memory of those that are kept, if they are not few.
+_MAX_EXPANDED, _FEW_EXPANDED = 1 << 27, 1 << 24
 
 
 def int8_scales(largest: Floats) -> Floats:

@@ -163,6 +163,15 @@ class FittedModel:
 
     # Growing
 
+    def branch(self) -> FittedModel:
+        """Return a model to train further, which shares labels, codebooks and weights with this one.
+
+        Training changes the numbers of the shared weights. New labels and features change only the
+        new model.
+        """
+        trainable = None if self.trainable is None else self.trainable.branch()
+        return replace(self, trainable=trainable)
+
     def count(self, ids: Ints, n_rows: int) -> None:
         """Add training rows and their labels to the counts."""
         self.n_rows += n_rows
@@ -178,19 +187,25 @@ class FittedModel:
 
         Old labels keep their paths and the weights of their edges. If the trellis cannot grow,
         neither does the model. If labels share paths, the trellis does not grow, and `paths` of
-        shape (n_trellises, n_labels) are those of the new labels.
+        shape (n_trellises, n_labels) are those of the new labels. What
+        grows is copied: another model may share it (see `branch`).
         """
         assert self.trainable is not None
+        if not labels:
+            return
         trellis, growth = self.trellis, []
         while paths is None and trellis.n_classes < len(self.labels) + len(labels):
             trellis, edge_map = trellis.grow()
             growth.append((trellis, edge_map))
-        self.labels.extend(labels)
+        self.labels = self.labels.extended(labels)
         if self.label_weights is not None:
             self.label_weights = self.label_weights.add_labels(len(labels))
-        if paths is not None:
-            books = zip(self.codebooks, paths, strict=True)
-            self.codebooks = [book.extend(new) for book, new in books]  # type: ignore[union-attr]
+        books = self.codebooks
+        if paths is None:  # copies of tables
+            self.codebooks = [book.grow(book.n_paths) for book in books]  # type: ignore[union-attr]
+        else:
+            pairs = zip(books, paths, strict=True)
+            self.codebooks = [book.extend(new) for book, new in pairs]  # type: ignore[union-attr]
         for trellis, edge_map in growth:
             size = trellis.n_classes
             self.trellis = trellis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -151,13 +152,23 @@ def _label_lists(y: Any) -> Targets:
                 f"y must be all lists of labels or all labels, row {number} is {row!r}"
             )
         try:
-            rows.append(list(dict.fromkeys(row)))
+            rows.append(list(dict.fromkeys(_in_order(row))))
         except TypeError as error:
             raise TypeError(f"labels must be hashable: {error}, in row {number}") from None
     labels = [label for row in rows for label in row]
     _check_present(labels)
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
     return Targets(indptr, labels, True, "lists")
+
+
+def _in_order(row: Iterable[Any]) -> Iterable[Any]:
+    """Return a row; a set sorted, since its own order differs between processes."""
+    if not isinstance(row, (set, frozenset)):
+        return row
+    try:
+        return sorted(row)
+    except TypeError:
+        return sorted(row, key=lambda label: (type(label).__name__, repr(label)))
 
 
 def _check_indicator_values(values: npt.NDArray[Any]) -> None:
@@ -184,18 +195,23 @@ def _indicator(matrix: Any, format_: str) -> Targets:
 
 
 class Labels:
-    """Labels in the order of their ids, with lookups in both directions."""
+    """Labels in the order of their ids, with lookups in both directions.
+
+    Those that `extended` returns share memory with it: the lists of both may hold later labels,
+    which do not count.
+    """
 
     def __init__(self, values: Iterable[Hashable] = ()) -> None:
         self._values = list(values)
         self._ids = {label: number for number, label in enumerate(self._values)}
+        self._n = len(self._values)
         self._array: npt.NDArray[Any] | None = None
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._n
 
     def __contains__(self, label: Hashable) -> bool:
-        return label in self._ids
+        return self._ids.get(label, self._n) < self._n
 
     def id(self, label: Hashable) -> int:
         """Return the id of a known label."""
@@ -204,13 +220,13 @@ class Labels:
     @property
     def values(self) -> list[Hashable]:
         """The labels as Python objects."""
-        return self._values
+        return self._values if len(self._values) == self._n else self._values[: self._n]
 
     @property
     def array(self) -> npt.NDArray[Any]:
         """The labels as an array, of dtype object unless all are numbers or all are strings."""
-        if self._array is None or len(self._array) != len(self._values):
-            self._array = _as_array(self._values)
+        if self._array is None or len(self._array) != self._n:
+            self._array = _as_array(self.values)
         return self._array
 
     def add(self, targets: Targets) -> None:
@@ -223,20 +239,36 @@ class Labels:
             if label not in self._ids:
                 self._ids[label] = len(self._values)
                 self._values.append(label)
+        self._n = len(self._values)
+
+    def extended(self, labels: Iterable[Hashable]) -> Labels:
+        """Return these labels and those that are new; this object stays as it is.
+
+        It takes time for the new ones only, unless this object was extended before.
+        """
+        longer = copy(self) if len(self._values) == self._n else Labels(self.values)
+        longer._array = None
+        longer.extend(labels)
+        return longer
 
     def unseen(self, targets: Targets, classes: Iterable[Hashable] = ()) -> list[Hashable]:
         """Return the labels of `classes` and of targets that are new, in order of appearance."""
         found = dict.fromkeys([*classes, *_distinct(targets)])
-        return [label for label in found if label not in self._ids]
+        return [label for label in found if label not in self]
 
     def ids(self, targets: Targets) -> Ints:
         """Return the ids of all labels of targets, −1 for an unknown one."""
         labels = targets.labels
         if isinstance(labels, np.ndarray) and labels.dtype != object:
             distinct, inverse = _factorize(labels)
-            ids = np.array([self._ids.get(label, -1) for label in distinct.tolist()], np.int64)
+            ids = self._ids_of(distinct.tolist())
             return ids[inverse] if len(ids) else np.empty(0, np.int64)
-        return np.fromiter((self._ids.get(label, -1) for label in labels), np.int64, len(labels))
+        return self._ids_of(labels)
+
+    def _ids_of(self, labels: Any) -> Ints:
+        ids = np.fromiter((self._ids.get(label, -1) for label in labels), np.int64, len(labels))
+        ids[ids >= self._n] = -1
+        return ids
 
     def first_unknown(self, targets: Targets) -> Hashable | None:
         """Return the first label of targets that has no id, None if all have one."""

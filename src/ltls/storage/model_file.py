@@ -47,7 +47,8 @@ from ..structure.codebook import BucketCodebook, Codebook, RandomCodebook, Table
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .compatibility import current_parameters
-from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
+from .tensor_file import DTYPES, Kind, TensorFile, damage_reported, write
+from .validation import check_description, check_model, check_n_paths, check_tensors
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
 # Version 2 added rows of unit length, the embedding, and models that take strings; version 3 pruned
@@ -186,13 +187,17 @@ def _row_ptr(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
     """Read what `save_model` has written; see `ltls.load`."""
-    file = TensorFile(Path(path), MODEL)
-    file.verify([name for name in file.tensors if verify or name not in _MAPPED])
+    file = TensorFile(Path(path), MODEL, mmap)
+    mapped = () if verify else _MAPPED
+    file.verify([name for name in file.tensors if name not in mapped])
     with damage_reported(file.path):
+        check_description(file)
+        check_tensors(file, mapped)
         description = file.description
         sections = _known_sections(file)
         parameters = current_parameters(decode_parameters(description["parameters"]))
         model = _decode_model(description, file, mmap, sections)
+        check_model(model, description["labels"]["n"], description.get("n_features"))
         text = None
         if "text" in description:
             names = [name for name in file.tensors if name.startswith("text.")]
@@ -236,6 +241,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
     file = TensorFile(Path(path), MODEL)
     file.verify([name for name in file.tensors if verify])
     with damage_reported(file.path):
+        check_description(file)
         model = file.description
         trellis = Trellis(**model["trellis"])
         pruned = "weights" not in file.tensors
@@ -282,6 +288,7 @@ def encode_codebooks(
     tables: dict[str, npt.NDArray[Any]] = {}
     for number, book in enumerate(codebooks):
         if isinstance(book, TableCodebook):
+            check_n_paths(book.n_paths, book.n_labels)
             described.append({"kind": "table", "paths": f"paths.{number}"})
             tables[f"paths.{number}"] = book.paths
         elif isinstance(book, BucketCodebook):
@@ -304,6 +311,7 @@ def _decode_codebook(book: dict[str, Any], n_paths: int, file: TensorFile) -> Co
     if book["kind"] == "random":
         return RandomCodebook(n_paths, book["seed"], grown_from=book["grown_from"])
     paths = file.tensor(book["paths"]).astype(np.int64)
+    check_n_paths(n_paths, len(paths))
     return (TableCodebook if book["kind"] == "table" else BucketCodebook)(n_paths, paths)
 
 
@@ -330,9 +338,9 @@ def _decode_model(
         used = file.tensor("features").astype(np.int64)
         model.feature_map = FeatureMap(description["n_features"], used)
         if model.feature_map.n_columns != weights.n_features:
-            raise ModelFileError(f"{len(used)} features have {weights.n_features} rows of weights")
+            raise ValueError(f"{len(used)} features have {weights.n_features} rows of weights")
         if len(used) and not 0 <= used.min() <= used.max() < description["n_features"]:
-            raise ModelFileError("the features that have weights are out of range")
+            raise ValueError("the features that have weights are out of range")
     if "counts" in file.tensors:
         model.counts = file.tensor("counts").astype(np.int64)
     if "propensity" in sections:
@@ -366,7 +374,7 @@ def _decode_weights(
         weights = PrunedWeights(row_ptr, columns, tensor("weights.values"), scales, *shape)
         stride, n_rows = weights.stride, len(scales)
     if not n_trellises or stride != n_trellises * padded(n_edges) or n_rows < weights.intercept:
-        raise ModelFileError(
+        raise ValueError(
             f"{n_rows} rows of {stride} weights do not fit {n_trellises} trellises of {n_edges} "
             "edges"
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +36,9 @@ DTYPES: dict[str, npt.DTypeLike] = {
     "U8": np.uint8,
 }
 _NO_CHECKSUM = "0" * 64
-_MOST_HEADER = 100_000_000  # safetensors' own limit
+# What a header may take: parsed JSON is many times as large as its text.
+_MOST_HEADER = 1 << 24  # bytes
+_MOST_CONTAINERS = 1 << 20  # lists and objects
 
 
 class ModelFileError(ValueError):
@@ -81,10 +85,9 @@ def write(
         "header_sha256": _NO_CHECKSUM,
     }
     content = _sealed(save(tensors, metadata))
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    _check_header_size(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextmanager
@@ -94,34 +97,32 @@ def damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelFileError:
         raise
-    except (
-        AttributeError,
-        IndexError,
-        KeyError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except ValueError as error:
+        raise ModelFileError(f"{path} is damaged: {error}") from error
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ModelFileError(f"{path} is damaged: {error!r}") from error
 
 
 class TensorFile:
     """An open file with a verified header."""
 
-    def __init__(self, path: Path, kind: Kind) -> None:
+    def __init__(self, path: Path, kind: Kind, mmap: bool = True) -> None:
         self.path = path
         self.size = path.stat().st_size
         foreign = ModelFileError(f"{path} is not a {kind.name} of ltls")
         if self.size < 10:
             raise ModelFileError(f"{foreign}, or is cut short")
         # One map of the whole file, which stays valid if the file is replaced.
-        self._bytes = np.memmap(path, np.uint8, "r").view(np.ndarray)
+        self._bytes: npt.NDArray[np.uint8] = (
+            np.memmap(path, np.uint8, "r").view(np.ndarray) if mmap else np.fromfile(path, np.uint8)
+        )
         self.size = len(self._bytes)
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
-        if not 2 <= length <= min(_MOST_HEADER, self.size - 8):
+        if not 2 <= length <= self.size - 8:
             raise ModelFileError(f"{foreign}, or is cut short")
-        header = self._bytes[8 : 8 + length].tobytes()
+        header = self._bytes[8 : 8 + min(length, _MOST_HEADER + 1)].tobytes()
+        with damage_reported(path):
+            _check_header_size(header)
         try:
             self.tensors: dict[str, Any] = json.loads(header)
             self.metadata: dict[str, str] = self.tensors.pop("__metadata__")
@@ -144,14 +145,18 @@ class TensorFile:
             self.description: dict[str, Any] = json.loads(self.metadata["model"])
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor, memory-mapped from the file."""
-        entry = self.tensors[name]
-        begin, end = entry["data_offsets"]
-        dtype = np.dtype(DTYPES[entry["dtype"]])
-        if not 0 <= begin <= end <= self.size - self._start:
-            raise ModelFileError(f"{self.path} is damaged: tensor {name!r} lies outside of it")
-        data = self._bytes[self._start + begin : self._start + end]
-        return data.view(dtype).reshape(entry["shape"])
+        """Return a tensor: a view of the file, mapped or read."""
+        with damage_reported(self.path):
+            entry = self.tensors[name]
+            begin, end = map(operator.index, entry["data_offsets"])
+            shape = tuple(map(operator.index, entry["shape"]))
+            dtype = np.dtype(DTYPES[entry["dtype"]])
+            if not 0 <= begin <= end <= self.size - self._start:
+                raise ValueError(f"tensor {name!r} lies outside of it")
+            if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != end - begin:
+                raise ValueError(f"tensor {name!r} has not the size of its shape {shape}")
+            data = self._bytes[self._start + begin : self._start + end]
+            return data.view(dtype).reshape(shape)
 
     def verify(self, names: list[str]) -> None:
         """Verify the checksums of some tensors."""
@@ -160,6 +165,15 @@ class TensorFile:
             for name in names:
                 if _checksum(self.tensor(name)) != expected[name]:
                     raise ModelFileError(f"{self.path} is damaged: tensor {name!r} was changed")
+
+
+def _check_header_size(header: bytes) -> None:
+    n_containers = header.count(b"[") + header.count(b"{")
+    if len(header) > _MOST_HEADER or n_containers > _MOST_CONTAINERS:
+        raise ValueError(
+            f"the description of a model may have {_MOST_HEADER} bytes and {_MOST_CONTAINERS} "
+            f"lists, got {len(header)} and {n_containers}: feature names and class weights count"
+        )
 
 
 def _sealed(content: bytes) -> memoryview:

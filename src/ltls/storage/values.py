@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..structure.codebook import RandomCodebook, TableCodebook
-from .tensor_file import ModelFileError
 
 
 def encode_labels(labels: list[Any]) -> tuple[str, npt.NDArray[Any]]:
@@ -75,6 +74,8 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        raise ValueError("a label or parameter is a list")
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
@@ -82,4 +83,4 @@ def _decode(value: Any) -> Any:
         return base64.b64decode(content)
     if kind == "tuple":
         return tuple(_decode(part) for part in content)
-    raise ModelFileError(f"a label or parameter of unknown type {kind!r}")
+    raise ValueError(f"a label or parameter has the unknown type {kind!r}")

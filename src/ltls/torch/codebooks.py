@@ -156,6 +156,26 @@ class TablePaths(LabelPaths):
                 buffer.copy_(table)
             self._tables = None
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
+        """Load the tables; those that are no codebook are an error of `load_state_dict`."""
+        paths, labels = (state_dict.get(prefix + name) for name in ("paths", "labels"))
+        shapes = self.paths.shape, self.labels.shape
+        # torch reports missing tables and those of other shapes.
+        complete = paths is not None and labels is not None and not paths.is_meta
+        checked = complete and (paths.shape, labels.shape) == shapes
+        if checked and not self._is_codebook(paths, labels):
+            errors = arguments[-1]
+            errors.append(f"{prefix}paths and {prefix}labels are not each other's inverse")
+            return
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def _is_codebook(self, paths: Tensor, labels: Tensor) -> bool:
+        try:
+            expected = TablePaths(paths.to("cpu", torch.int64), self.n_paths).labels
+        except ValueError:
+            return False
+        return torch.equal(expected, labels.to("cpu", expected.dtype))
+
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
         return custom.look_up(labels, self.paths, self.n_labels, self.n_paths, ignore_index)

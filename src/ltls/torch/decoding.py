@@ -88,7 +88,7 @@ def _search(
     log_probs = log_probs.masked_fill(duplicate | (labels < 0), -torch.inf)
     values, indices = log_probs.sort(dim=1, descending=True, stable=True)
     values, best = values[:, :k], labels.gather(1, indices[:, :k])
-    return best, values, values[:, -1] >= bound
+    return best, values, ~(values[:, -1] < bound)  # a wider search does not help against NaN
 
 
 def sample(

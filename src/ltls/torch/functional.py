@@ -229,7 +229,8 @@ def sample(
     Returns
     -------
     paths : int64 tensor of shape (…, n)
-        −1 in rows where every path scores −inf.
+        −1 in rows where every path scores −inf. On a GPU also in rows with NaN, which are an error
+        on a CPU: a check would wait for the GPU.
 
     Examples
     --------
@@ -245,6 +246,13 @@ def sample(
     if not temperature > 0:
         raise ValueError(f"temperature must be greater than 0, got {temperature}")
     rows = _rows(h, trellis).detach()
+    if rows.device.type == "cpu" and not torch.compiler.is_compiling():
+        bad = ~(rows < torch.inf).all(1)
+        if bad.any():
+            raise ValueError(
+                "h must hold numbers below +inf (-inf forbids an edge), "
+                f"row {int(bad.int().argmax())} holds NaN or +inf"
+            )
     scaled = rows.to(accumulation_dtype(rows)) / temperature
     layout = layout_of(trellis)
     blocks = layout.blocks(*(within or (0, layout.n_classes)))

@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.atomic import remove_abandoned
 from ..model.fitted import FittedModel
 from ..storage.compatibility import current_parameters
 from ..storage.model_file import decode_codebooks, encode_codebooks
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
+from ..storage.validation import INTEGER, NUMBER, NUMBERS, check_finite, check_types
 from ..storage.values import encode_parameters
+from ..structure.codebook import TableCodebook
 from .state import TrainerState
 
 _CHECKPOINT = Kind("checkpoint", "ltls-checkpoint", version=1)
@@ -83,6 +86,7 @@ class Checkpoint:
     def begin(self, parameters: dict[str, Any]) -> None:
         """Record the parameters, which must be the same when training is resumed."""
         self.check()
+        remove_abandoned(self.path)
         fixed = {name: value for name, value in parameters.items() if name not in _FREE}
         self._parameters = json.loads(json.dumps(encode_parameters(fixed)))
         self._digest = hashlib.blake2b(digest_size=16)
@@ -142,7 +146,10 @@ class Checkpoint:
         assert trainable is not None
         with damage_reported(file.path):
             saved = file.description
-            self._check_same_problem(saved)
+            problem = current_parameters(saved["parameters"]), saved["rows"]
+        self._check_same_problem(*problem)
+        with damage_reported(file.path):
+            _check_state(file, model)
             model.codebooks[:] = decode_codebooks(saved["codebooks"], model.trellis.n_classes, file)
             for name, tensor in trainable.tensors().items():
                 tensor[:] = file.tensor(name)
@@ -157,19 +164,51 @@ class Checkpoint:
             self._state = state
             return state, np.array(file.tensor("held_out")), rng
 
-    def _check_same_problem(self, saved: dict[str, Any]) -> None:
-        parameters = current_parameters(saved["parameters"])
+    def _check_same_problem(self, parameters: dict[str, Any], rows: str) -> None:
         for name, value in self._parameters.items():
             if parameters.get(name) != value:
                 raise CheckpointMismatchError(
                     f"{self.path} is a checkpoint of {name}={parameters.get(name)!r}, got "
                     f"{value!r}: resume with the same parameters, or start from scratch"
                 )
-        if saved["rows"] != self._digest.hexdigest():
+        if rows != self._digest.hexdigest():
             raise CheckpointMismatchError(
                 f"{self.path} is a checkpoint of other rows or labels: resume with the same data, "
                 "or start from scratch"
             )
+
+
+def _check_state(file: TensorFile, model: FittedModel) -> None:
+    """Raise an error if a checkpoint does not fit the model that is to continue from it."""
+    trainable, saved = model.trainable, file.description
+    assert trainable is not None
+    check_types(saved, {"clock": INTEGER, "losses": NUMBERS, "highest": NUMBER, "waited": INTEGER})
+    arrays = trainable.tensors()
+    if "best" in file.tensors:
+        arrays["best"] = trainable.values
+    for name, array in arrays.items():
+        tensor = file.tensor(name)
+        if (tensor.shape, tensor.dtype) != (array.shape, array.dtype):
+            raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}")
+        check_finite(file, name)
+    kinds = [book["kind"] == "table" for book in saved["codebooks"]]
+    if len(kinds) != len(model.codebooks):
+        raise ValueError(f"there must be {len(model.codebooks)} codebooks, got {len(kinds)}")
+    tables = [file.tensor(book["paths"]) for book in saved["codebooks"] if book["kind"] == "table"]
+    if "best_paths" in file.tensors:
+        best = file.tensor("best_paths")
+        if len(best) != len(tables):
+            raise ValueError(f"the best epoch must have {len(tables)} codebooks, got {len(best)}")
+        tables.extend(best)
+    for paths in tables:
+        if paths.shape != (len(model.labels),) or paths.min() < 0:
+            raise ValueError(f"every codebook must have paths of {len(model.labels)} labels")
+        TableCodebook(model.trellis.n_classes, paths)
+    held_out = file.tensor("held_out")
+    if held_out.dtype != np.int64 or held_out.ndim != 1 or (np.diff(held_out) <= 0).any():
+        raise ValueError("the held-out rows must be increasing integers")
+    if len(held_out) and not 0 <= held_out[0] <= held_out[-1] < model.n_rows:
+        raise ValueError(f"the held-out rows must be below {model.n_rows}")
 
 
 def as_checkpoint(given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:

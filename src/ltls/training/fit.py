@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.mapping import FeatureMap, used_features
+from ..linear.trainable import TrainableWeights
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Labels, Targets
@@ -169,6 +170,7 @@ def partial_fit(
 ) -> FittedModel:
     """Make one pass over a batch, which may have new labels; None starts a new model.
 
+    The model is not changed, but for the numbers of its weights; after an error they are as before.
     The multi-label threshold is the mean of the batches' best ones; that of a model with label
     weights stays, since it was chosen on rows that they had not seen.
     """
@@ -180,13 +182,32 @@ def partial_fit(
         model = _new_model(config, plan, labels, X, targets, rng, min_paths=plan.width)
     else:
         check_same_kind(model, targets)
+        model = model.branch()
         make_trainable(model, config)
         new = model.labels.unseen(targets, classes)
         paths = paths_of_new_labels(model, new, X, targets) if model.shares_paths else None
         model.add_labels(new, paths)
         model.add_features(X)
         X = model.compact(X)
-    examples = _examples(model, config, X, targets, sample_weight)
+    with _undone_on_error(model.trainable, X):
+        _make_pass(model, config, _examples(model, config, X, targets, sample_weight), rng)
+    return model
+
+
+@contextmanager
+def _undone_on_error(trainable: TrainableWeights | None, X: Any) -> Iterator[None]:
+    """Restore the weights of the features that occur in X if the block fails."""
+    assert trainable is not None
+    used = used_features(X)
+    before = trainable.rows(used)
+    try:
+        yield
+    except BaseException:
+        trainable.restore(used, before)
+        raise
+
+
+def _make_pass(model: FittedModel, config: TrainConfig, examples: Examples, rng: Any) -> None:
     trainer = Trainer(model, config)
     rows = np.arange(len(examples))
     order = rng.permutation(rows) if config.shuffle else rows
@@ -201,7 +222,6 @@ def partial_fit(
         best = trainer.choose_threshold((examples, rows))
         before = best if model.threshold is None else model.threshold
         model.threshold = before + (best - before) / model.n_epochs
-    return model
 
 
 def _new_model(

@@ -51,7 +51,7 @@ def backward(
     grad *= (scale if grad_log_z is None else scale + grad_log_z)[:, None]
     if paths.shape[1]:
         edges = torch.from_numpy(trellis.path_edges_batch(paths.clamp(min=0).flatten().numpy()))
-        edges = edges.reshape(*paths.shape, -1)
+        edges = edges.reshape(*paths.shape, edges.shape[-1])
         on_path = torch.where(edges >= 0, grad_log_probs[..., None], 0)
         grad.scatter_add_(1, edges.clamp(min=0).flatten(1), on_path.flatten(1))
     return grad.to(h.dtype)

@@ -1,0 +1,116 @@
+"""Output files of commands: special files, links, and what a signal leaves behind."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import ltls
+from ltls import LTLSClassifier
+
+posix = pytest.mark.skipif(os.name == "nt", reason="files and signals of POSIX")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X = np.eye(4, dtype=np.float32)
+    LTLSClassifier(epochs=20, random_state=0).fit(X, [1, 2, 3, 4]).save("model.ltls")
+    (tmp_path / "rows.txt").write_text("1 1:1\n2 2:1\n3 3:1\n4 4:1\n")
+    return tmp_path
+
+
+@posix
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "model.ltls", "rows.txt", "-k", 1, "-q", "-o"),
+        ("convert", "rows.txt", "--to", "xmc", "-q"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_predictions_and_data_go_to_a_pipe_that_stays_one(folder, command, words):
+    assert command(*words, "file").code == 0
+    os.mkfifo("pipe")
+    found = []
+    read = lambda: found.append((folder / "pipe").read_bytes())  # noqa: E731
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    result = command(*words, "pipe")
+    reader.join(60)
+    assert result.code == 0, result.err
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+    assert found == [(folder / "file").read_bytes()]
+    assert command(*words, os.devnull).code == 0
+    assert not os.path.isfile(os.devnull)
+
+
+@posix
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "rows.txt", "-q", "-o"),
+        ("convert", "model.ltls"),
+        ("evaluate", "model.ltls", "rows.txt", "--report"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_models_and_reports_are_regular_files(folder, command, words):
+    os.mkfifo("pipe.html")
+    result = command(*words, "pipe.html")
+    assert result.code == 2
+    assert "pipe.html: not a regular file" in result.err.lower()
+    assert stat.S_ISFIFO(os.stat("pipe.html").st_mode)
+
+
+@posix
+def test_a_model_is_saved_through_a_link(folder, command):
+    (folder / "models").mkdir()
+    os.symlink("models/current.ltls", "link.ltls")
+    assert command("train", "rows.txt", "-q", "-o", "link.ltls").code == 0
+    assert os.path.islink("link.ltls")
+    assert len(ltls.load("models/current.ltls").classes_) == 4
+
+
+@posix
+def test_a_private_model_stays_private(folder, command):
+    (folder / "model.ltls").chmod(0o600)
+    assert command("train", "rows.txt", "-q", "-o", "model.ltls").code == 0
+    assert stat.S_IMODE(os.stat("model.ltls").st_mode) == 0o600
+
+
+TERMINATED_WHILE_WRITING = """
+import os, signal
+from pathlib import Path
+from ltls import cli
+
+def write_half(path, content):
+    with path.open("wb") as stream:
+        stream.write(content[: len(content) // 2])
+        stream.flush()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+Path.write_bytes = write_half
+cli.main()
+"""
+
+
+@posix
+def test_sigterm_leaves_the_old_model_and_no_other_file(folder):
+    before = (folder / "model.ltls").read_bytes()
+    words = ("train", "rows.txt", "-q", "-o", "model.ltls")
+    ended = subprocess.run(
+        [sys.executable, "-c", TERMINATED_WHILE_WRITING, *words],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert ended.stderr == b""
+    assert (folder / "model.ltls").read_bytes() == before
+    assert sorted(os.listdir()) == ["model.ltls", "rows.txt"]

@@ -1,0 +1,128 @@
+"""Predicting beside training in other threads, and training that fails half-way."""
+
+import threading
+from contextlib import suppress
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from scipy.sparse import random_array
+
+from ltls import LTLSClassifier
+from ltls.training.trainer import Trainer
+
+N_FEATURES = 5000
+
+
+def rows(n, seed=0, n_features=N_FEATURES):
+    """Return rows of few of the features, so that the model has weights for those alone."""
+    rng = np.random.default_rng(seed)
+    return random_array((n, n_features), density=3e-3, format="csr", dtype=np.float32, rng=rng)
+
+
+def started(**options):
+    model = LTLSClassifier(n_trellises=2, width=3, embedding_dim=0, random_state=0, **options)
+    y = np.arange(60) % 6
+    return model.fit(rows(60), [[f"label {i}"] for i in y] if options.get("several") else y)
+
+
+@pytest.mark.parametrize("assignment", ["random", "ranking", "frequency"])
+def test_readers_see_the_old_model_or_the_new_one(assignment):
+    model = started(assignment=assignment)
+    X, finished, errors, seen = rows(20, 1), threading.Event(), [], set()
+
+    def predict():
+        try:
+            while not finished.is_set():
+                _, scores = model.predict_topk(X, 3)
+                assert np.isfinite(scores).all()
+                model.predict(X)
+                model.predict_proba(X)
+                seen.add(len(model.classes_))
+        except BaseException as error:
+            errors.append(error)
+
+    readers = [threading.Thread(target=predict) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for step in range(60):
+            model.partial_fit(rows(4, 10 + step), np.arange(4) + 6 + 3 * step)
+    finally:
+        finished.set()
+        for reader in readers:
+            reader.join()
+    assert errors == []
+    assert len(seen) > 1
+    assert len(model.classes_) == 6 + 3 * 60 + 1
+
+
+def state(model):
+    """Return all that a model has learned, as copies."""
+    fitted = deepcopy(model.model_)
+    arrays = {} if fitted.trainable is None else fitted.trainable.tensors()
+    return {
+        "labels": list(fitted.labels.values),
+        "trellis": fitted.trellis,
+        "paths": [
+            book.path_of(np.arange(len(fitted.labels))).tolist() for book in fitted.codebooks
+        ],
+        "counts": fitted.counts.tolist(),
+        "numbers": (fitted.n_epochs, fitted.n_rows, fitted.typical_labels, fitted.threshold),
+        "curve": fitted.loss_curve,
+        "features": None if fitted.feature_map is None else fitted.feature_map.used.tolist(),
+        "weights": fitted.weights.dense().tolist(),
+        "arrays": {name: array.tolist() for name, array in arrays.items()},
+        "step": fitted.trainable and (fitted.trainable.step, fitted.trainable.epochs),
+    }
+
+
+@pytest.mark.parametrize("where", ["_run_chunk", "_assign_remaining_labels"])
+@pytest.mark.parametrize(
+    "options", [{}, {"assignment": "ranking"}, {"average": True}, {"density": 0.3}], ids=str
+)
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_a_failed_partial_fit_leaves_the_estimator_as_it_was(monkeypatch, where, options, kind):
+    model = started(**options)
+    if "density" not in options:
+        model.partial_fit(rows(10, 5), np.arange(10))
+    before, attributes = state(model), dict(model.__dict__)
+    own = getattr(Trainer, where)
+
+    def work_and_fail(*arguments):
+        own(*arguments)
+        raise RuntimeError("half-way")
+
+    X = rows(10, 7)
+    for labels in (np.zeros(10, int), np.arange(100, 110)):
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, where, work_and_fail)
+            with pytest.raises(RuntimeError, match="half-way"):
+                model.partial_fit(X if kind == "sparse" else X.toarray(), labels)
+        assert state(model) == before
+        assert model.__dict__ == attributes
+    other = deepcopy(model)
+    for each in (model, other):
+        each.partial_fit(X, np.arange(100, 110))
+    assert state(model) == state(other)
+    assert len(model.classes_) > len(before["labels"])
+
+
+@pytest.mark.parametrize("index", [2**31 - 1, -(2**31), 200])
+@pytest.mark.parametrize("part", ["indices", "indptr"])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_x_may_change_while_it_is_learned(monkeypatch, part, index, n_jobs):
+    X, y = rows(300, n_features=200), np.arange(300) % 20
+    run_chunk = Trainer._run_chunk
+
+    def change_and_run(*arguments):  # as another thread could, after X was validated
+        getattr(X, part)[1::2] = index
+        return run_chunk(*arguments)
+
+    monkeypatch.setattr(Trainer, "_run_chunk", change_and_run)
+    model = LTLSClassifier(
+        epochs=2, batch_size=8, embedding_dim=0, density=1, validation_fraction=0, n_jobs=n_jobs
+    )
+    with suppress(ValueError):  # the second epoch finds that it is invalid
+        model.fit(X, y)
+    assert getattr(X, part)[1] == index
