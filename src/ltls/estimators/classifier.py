@@ -138,12 +138,12 @@ default="random"
         The labels: sorted after `fit` (in order of appearance if they cannot be compared), in
         order of appearance after `partial_fit`. For an indicator matrix, its columns.
     model_ : FittedModel
-        The fitted model: labels, codebooks, weights and reranker.
+        The fitted model: labels, codebooks, weights and rerankers.
     trellis_ : Trellis
         The graph; all trellises have the same.
-    codebooks_ : list of TableCodebook or RandomCodebook
+    codebooks_ : list of TableCodebook, RandomCodebook or BucketCodebook
         The path of every label in each trellis; label i is classes_[i].
-    codebook_ : TableCodebook or RandomCodebook
+    codebook_ : TableCodebook, RandomCodebook or BucketCodebook
         The first of them.
     label_coef_ : sparse array of shape (n_classes, n_features), or None
         The label weights.
@@ -407,8 +407,9 @@ default="random"
         -------
         self
             As after `fit` on all rows at once, except for the order of rows, and for the codebooks
-            of assignment="similarity" and "learned", which use the first rows of every label. At
-            most 50,000 rows are held out by `validation_fraction`.
+            of assignment="similarity" and "learned" and buckets, which use the first rows of every
+            label. Label weights are trained on up to 64 rows of every label. At most 50,000 rows
+            are held out by `validation_fraction`.
 
         Examples
         --------

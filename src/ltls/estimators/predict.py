@@ -191,7 +191,8 @@ class PredictMixin:
 
         A score is a sum over the trellises: for loss="softmax" of the log-probability of the
         label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
-        The embedding, if there is one, adds its own score.
+        The embedding, if there is one, adds its own score. With label weights, the score is
+        −max(0, 1 − s)³ + weight · sum, where s is the output of the label's classifier.
 
         Parameters
         ----------

@@ -10,9 +10,9 @@ from .classifier import LTLSClassifier
 def paper(**changes: Any) -> LTLSClassifier:
     """Return an estimator that follows sections 4 to 6 of the paper and its authors' code.
 
-    Separation ranking loss, online assignment by ranking, width 2, plain SGD with a constant
-    learning rate of 1, weights averaged over all examples, no intercept, and rows in their given
-    order, which should be shuffled beforehand.
+    A path for every label and no label weights, separation ranking loss, online assignment by
+    ranking, width 2, plain SGD with a constant learning rate of 1, weights averaged over all
+    examples, no intercept, and rows in their given order, which should be shuffled beforehand.
 
     Parameters
     ----------

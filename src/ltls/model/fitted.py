@@ -164,7 +164,7 @@ class FittedModel:
     # Growing
 
     def branch(self) -> FittedModel:
-        """Return a model to train further, which shares labels, codebooks and weights with this one.
+        """Return a model to train further, which shares labels, codebooks and weights with it.
 
         Training changes the numbers of the shared weights. New labels and features change only the
         new model.

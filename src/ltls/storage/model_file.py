@@ -47,7 +47,7 @@ from ..structure.codebook import BucketCodebook, Codebook, RandomCodebook, Table
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .compatibility import current_parameters
-from .tensor_file import DTYPES, Kind, TensorFile, damage_reported, write
+from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
 from .validation import check_description, check_model, check_n_paths, check_tensors
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
 
