@@ -23,7 +23,7 @@ def test_more_data_means_fewer_epochs_and_trellises():
     assert [plan.epochs for plan in plans] == [5, 5, 3, 3]
     trellises = [plan.n_trellises for plan in plans]
     assert trellises == sorted(trellises, reverse=True)
-    assert (trellises[0], trellises[-1]) == (8, 3)
+    assert (trellises[0], trellises[-1]) == (6, 3)
     without = plan_for(TrainConfig(label_weights=False), size(n_rows=2000, nnz=40_000))
     assert without.n_trellises == 12
     assert [plan.early_stopping for plan in plans] == [False, True, True, True]

@@ -92,7 +92,7 @@ def test_mini_batches_are_as_accurate_as_single_rows():
     X = (centers[y] + sparse_random(6000, 500, 0.02, "csr", np.float32, rng)).tocsr()
 
     def precision(batch_size):
-        shape = {"width": 2, "n_trellises": 1, "embedding_dim": 0, "assignment": "random"}
+        shape = {"width": 2, "n_trellises": 1, "label_weights": False}
         model = LTLSClassifier(random_state=0, epochs=3, batch_size=batch_size, **shape)
         return model.fit(X[:5000], y[:5000]).score(X[5000:], y[5000:])
 

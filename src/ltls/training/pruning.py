@@ -19,7 +19,9 @@ _SIGNIFICANT = 2.0  # standard errors
 _MAX_UNSEEN = 0.1  # of the held-out rows: labels with a single row need more weights than they show
 _MAX_LOSS = 0.002  # of precision and recall, that has to be ruled out for a smaller density
 _TOP = 5
-_DENSITIES, _MAX_CANDIDATE_LOSS = (0.2, 0.1, 0.05, 0.03), 0.005
+# If there are label weights: densities to try, and how much recall of candidates each may lose. A
+# tenth is rarely worse than all weights, whatever a few rows say.
+_MAX_CANDIDATE_LOSS = {0.2: 0.02, 0.1: 0.02, 0.05: 0.005, 0.03: 0.005}
 _MAX_ROWS = 5000
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -31,7 +33,7 @@ def choose_density(
     """Return the fraction of weights to keep, chosen on rows that the model was not trained on.
 
     If the model will have label weights, its trellises only have to find candidates: the smallest
-    density that loses at most half a point of their recall. Otherwise:
+    density that loses little of their recall. Otherwise:
 
     A tenth, unless P@1 or recall@5 is significantly lower than with all weights, or many of the
     rows have labels that no other row has; then 0.3 or, if that is worse too, 1. Less than a tenth
@@ -77,9 +79,10 @@ def _enough_for_candidates(
         ids, _ = model.candidates(X, n_candidates(model), n_jobs, part)
         return float((examples.contains(rows, ids).sum(axis=1) / n_true).mean())
 
-    wanted, density = recall(weights) - _MAX_CANDIDATE_LOSS, 1.0
-    for smaller, magnitude in zip(_DENSITIES, weights.magnitudes_at(_DENSITIES), strict=True):
-        if recall(weights.prune(magnitude)) < wanted:
+    of_all, density = recall(weights), 1.0
+    magnitudes = weights.magnitudes_at(list(_MAX_CANDIDATE_LOSS))
+    for (smaller, loss), magnitude in zip(_MAX_CANDIDATE_LOSS.items(), magnitudes, strict=True):
+        if recall(weights.prune(magnitude)) < of_all - loss:
             break
         density = smaller
     return density
