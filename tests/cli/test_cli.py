@@ -220,7 +220,7 @@ def test_train_shows_the_defaults_of_the_estimator():
         if hasattr(part, "__metadata__")
     }
     del shown["verbose"]  # of the command, not of the estimator
-    assert len(shown) == 25
+    assert len(shown) == 26
     words = {True: "{}", False: "no-{}"}
     other = {"n_jobs": "1", "random_state": "none", "n_features": "no hashing"}
     other |= {"normalize": "if they are sparse", "size_budget": "none"}

@@ -14,6 +14,7 @@ from ..estimators.classifier import LTLSClassifier
 from .demo_tokens import Examples, examples_of, features_before, files_below, tokens_of
 
 EPOCHS = 2
+SIZE_BUDGET = "10MB"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def train_and_measure(
     model = LTLSClassifier(
         width=width,
         n_trellises=1,
-        embedding_dim=0,
+        label_weights=False,
+        size_budget=SIZE_BUDGET,
         loss="softmax",
         assignment="frequency",
         epochs=EPOCHS,
@@ -88,7 +90,7 @@ def train_and_measure(
     start = time.perf_counter()
     model.fit(train.X, train.y)
     train_s = time.perf_counter() - start
-    model.save(file, dtype="int8")
+    model.save(file)
     times = []
     for _ in range(3):  # the minimum: other processes may share the machine
         start = time.perf_counter()

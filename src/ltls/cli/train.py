@@ -77,7 +77,7 @@ def train(
     ] = None,
     propensity: Annotated[
         str | None,
-        option("0", "Strength of preferring rare labels, or auto.", metavar="FLOAT|auto"),
+        option("0.0", "Strength of preferring rare labels, or auto.", metavar="FLOAT|auto"),
     ] = None,
     density: Annotated[
         float | None, option("auto", "Fraction of the weights to keep.", min=0, max=1)

@@ -192,9 +192,9 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
     file.verify([name for name in file.tensors if name not in mapped])
     with damage_reported(file.path):
         check_description(file)
-        check_tensors(file, mapped)
         description = file.description
         sections = _known_sections(file)
+        check_tensors(file, mapped, sections)
         parameters = current_parameters(decode_parameters(description["parameters"]))
         model = _decode_model(description, file, mmap, sections)
         check_model(model, description["labels"]["n"], description.get("n_features"))

@@ -8,7 +8,7 @@ the parts of the model fit together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -165,12 +165,16 @@ def _look_up(description: dict[str, Any], name: str) -> tuple[bool, Any]:
     return True, value
 
 
-def check_tensors(file: TensorFile, mapped: tuple[str, ...]) -> None:
+def check_tensors(file: TensorFile, mapped: tuple[str, ...], sections: Collection[str]) -> None:
     """Raise an error for tensors of wrong types or shapes, or with numbers that are not finite.
 
-    Those in `mapped` are not read, and so not checked for the latter.
+    Those in `mapped` are not read, and so not checked for the latter. Those of sections that are
+    not among `sections`, the known ones, are ignored.
     """
+    unknown = set(file.description.get("sections", ())) - set(sections)
     for name in file.tensors:
+        if name.partition(".")[0] in unknown:
+            continue
         dtypes, ndim = _TENSORS.get(name, (_INTEGERS, 1) if name.startswith("paths.") else ((), 0))
         dtype, shape = file.tensors[name]["dtype"], file.tensors[name]["shape"]
         if dtypes and (dtype not in dtypes or len(shape) != ndim):
