@@ -15,7 +15,7 @@ from .demo_report import complete, plot_results, report, show_completions
 from .options import option
 
 N_HELD_OUT = 50_000
-WIDTH = 16
+WIDTH = 12
 MODEL = "python_tokens.ltls"
 
 
