@@ -235,15 +235,15 @@ def test_the_defaults_can_be_tuned(digits):
     assert model.score(*digits) > 0.9
 
 
-def test_a_size_budget_is_kept(digits, monkeypatch):
-    space = {"width": [2, 4], "n_trellises": [1], "embedding_dim": [0], "epochs": [1, 2, 3]}
-    monkeypatch.setattr("ltls.estimators.tuning.SEARCH_SPACE", space)
+def test_a_size_budget_is_kept(digits, tmp_path):
     X, y = digits
-    own = LTLSClassifier(size_budget="20KB", epochs=1)
-    _, tried = tune(X, y, seconds=60, estimator=own, random_state=0, verbose=0)
-    assert sorted(each["epochs"] for each in tried) == [1, 2, 3]
+    space = {"width": [2, 8], "n_trellises": [1, 5], "epochs": [1, 2]}
+    own = LTLSClassifier(size_budget="9KB", epochs=1)
+    model, tried = tune(X, y, 60, estimator=own, space=space, random_state=0, verbose=0)
+    assert {(each["width"], each["n_trellises"]) for each in tried} >= {(2, 1), (8, 5)}
     assert not any("size_budget" in each["note"] for each in tried)
-    assert not {"width", "n_trellises", "embedding_dim"} & set(tried[0])
+    model.save(tmp_path / "model.ltls")
+    assert (tmp_path / "model.ltls").stat().st_size <= 9000
 
 
 def test_ctrl_c_ends_the_search_and_refits_the_best(digits):

@@ -31,7 +31,8 @@ from .classifier import LTLSClassifier
 SEARCH_SPACE: dict[str, list[Any]] = {
     "width": [2, 4, 8, 16, 32],
     "n_trellises": [1, 2, 3, 5, 8],
-    "embedding_dim": [0, 32, 64, 128],
+    "label_weights": [True, False],
+    "embedding_dim": [0, 64, 128],
     "learning_rate": [0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0],
     "epochs": [2, 3, 5, 10, 20],
     "loss": ["softmax", "logistic"],
@@ -160,9 +161,7 @@ def tune(
     estimator = clone(estimator)
     if estimator.random_state is None:
         estimator.set_params(random_state=int(rng.randint(2**31)))
-    if space is None:  # a size budget chooses the size itself
-        fixed = () if estimator.size_budget is None else ("width", "n_trellises", "embedding_dim")
-        space = {name: SEARCH_SPACE[name] for name in SEARCH_SPACE if name not in fixed}
+    space = SEARCH_SPACE if space is None else space
     if unknown := set(space) - set(estimator.get_params()):
         raise ValueError(f"space must name parameters of the estimator, got {sorted(unknown)}")
     X = X if hasattr(X, "shape") else np.asarray(X)
@@ -321,7 +320,8 @@ class _Search:
         settings = {**self.estimator.get_params(), **candidate}
         plan = self._plan(candidate, self.n_rows)
         per_weight = 4 + 4 * (settings["optimizer"] == "adagrad") + 8 * settings["average"]
-        edges = padded(Trellis(self.n_labels, plan.width).n_edges) * plan.n_trellises
+        n_paths = -(-self.n_labels // plan.bucket_size)
+        edges = padded(Trellis(n_paths, plan.width).n_edges) * plan.n_trellises
         n_features = self.X.shape[1]
         vectors = (
             8 * padded(plan.embedding_dim + 1) * (n_features + self.n_labels)
