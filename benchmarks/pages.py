@@ -205,7 +205,42 @@ def deep_head_figure(plt: Any) -> Any:
     return figure
 
 
-FIGURES = {"overview": overview_figure, "scale": scale_figure, "deep_head": deep_head_figure}
+def demo_figure(plt: Any) -> Any:
+    """Accuracy of the demo's models and of a peer against file size and training time."""
+    found = machine.read("demo")
+    models = {f"width {row['width']}": row for row in found["models"]}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
+    panels = [
+        ("bytes", 1e-6, "model file [MB]"),
+        ("train_s", 1.0, "training [s of processor time]"),
+    ]
+    for ax, (cost, scale, words) in zip(axes, panels, strict=True):
+        for measure, title in (("recall", "recall@5"), ("precision", "P@1")):
+            fill = {"mfc": "none"} if measure == "recall" else {}
+            x, y = ([of[key] for of in models.values()] for key in (cost, measure))
+            peer = found["pecos"][cost] * scale, found["pecos"][measure]
+            ax.plot(
+                [scale * each for each in x], y, "o", color=BLUE, label=f"ltls, {title}", **fill
+            )
+            ax.plot(*peer, "s", color=ORANGE, label=f"PECOS, {title}", **fill)
+        for name, row in models.items():
+            place = (row[cost] * scale, row["precision"])
+            ax.annotate(name, place, (-9, -4), textcoords="offset points", ha="right", fontsize=9)
+        ticks = (5, 10, 20, 50) if cost == "bytes" else (5, 10, 20, 50, 100, 200, 500)
+        ax.set(xscale="log", xlabel=f"{words}; left is better", ylim=(0.4, 0.75))
+        ax.set(xlim=(ticks[0], ticks[-1]))
+        ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
+        ax.minorticks_off()
+    axes[0].legend(fontsize=9)
+    return figure
+
+
+FIGURES = {
+    "overview": overview_figure,
+    "scale": scale_figure,
+    "deep_head": deep_head_figure,
+    "demo": demo_figure,
+}
 
 
 def draw(folder: Path, form: str = "svg") -> None:

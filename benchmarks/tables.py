@@ -213,16 +213,20 @@ def text(result: Result) -> list[str]:
 
 
 def demo(result: Result) -> list[str]:
+    models = {f"ltls, width {row['width']}": row
+              for row in sorted(result["models"], key=lambda row: row["width"])}  # fmt: skip
+    if "pecos" in result:
+        models["PECOS"] = result["pecos"]
     rows = [
         [
-            f"ltls, width {row['width']}",
+            title,
             f"{row['precision']:.3f}",
             f"{row['recall']:.3f}",
             f"{row['train_s']:.1f}",
             f"{row['predict_us']:.1f}",
             f"{row['bytes'] / 1e6:.1f}",
         ]
-        for row in sorted(result["models"], key=lambda row: row["width"])
+        for title, row in models.items()
     ]
     for name, title in (("majority", "most frequent token"), ("bigrams", "table of bigrams")):
         rows.append([title, *(f"{score:.3f}" for score in result[name]), "–", "–", "–"])
