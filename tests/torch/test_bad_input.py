@@ -45,9 +45,9 @@ def test_a_gate_of_nan_does_not_widen_the_search(where, monkeypatch):
         getattr(head.gate, where).fill_(torch.nan)
     topk, widths = functional.topk, []
 
-    def recorded(h, layout, k):
+    def recorded(h, layout, k, within=None):
         widths.append(k)
-        return topk(h, layout, k)
+        return topk(h, layout, k, within)
 
     monkeypatch.setattr(functional, "topk", recorded)
     labels, log_probs = head.topk(torch.ones(3, 8), 2)

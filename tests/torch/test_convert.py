@@ -60,7 +60,7 @@ def test_round_trip_gives_the_same_classifier(classifier, tmp_path):
 
 
 def save_and_load(classifier, path):
-    classifier.save(path)
+    classifier.save(path, dtype="float32")
     return load(path)
 
 
