@@ -186,7 +186,7 @@ class Weights(_Weights):
 
     def magnitudes_at(self, densities: Sequence[float]) -> list[float]:
         """Return the magnitudes that some fractions of the weights reach, estimated."""
-        every = max(1, self.values.size // _SAMPLED_WEIGHTS // self.stride)
+        every = max(1, self.values.size // _SAMPLED_WEIGHTS)
         part = replace(
             self, values=self.values[::every], scales=_part(self.scales, slice(None, None, every))
         )
