@@ -102,6 +102,16 @@ struct WeightArrays {
     std::optional<In<std::uint16_t>> columns;
 };
 
+// Label weights that keep their arrays alive.
+struct LabelWeightArrays {
+    LabelWeights view;
+    Index n_rows;
+    In<Index> row_ptr;
+    AnyArray labels;
+    In<std::int8_t> values;
+    In<float> scales;
+};
+
 // Checks that a matrix has one row per feature with room for the edges.
 template <class Matrix>
 void check_weights(const char* name, const Matrix& matrix, const Features& x, Index edges) {

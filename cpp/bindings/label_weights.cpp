@@ -138,75 +138,60 @@ class LabelTask {
     std::vector<std::int32_t> rows_;
 };
 
-// Label weights for prediction that keep their arrays alive.
-class LabelWeightArrays {
-  public:
-    LabelWeightArrays(In<Index> row_ptr, AnyArray labels, In<std::int8_t> values, In<float> scales,
-                      Index n_labels)
-        : row_ptr_(row_ptr), labels_(labels), values_(values), scales_(scales) {
-        const bool wide = labels.dtype() == nb::dtype<std::uint32_t>();
-        if (labels.ndim() != 1 || (!wide && labels.dtype() != nb::dtype<std::uint16_t>()))
-            throw std::invalid_argument("labels must be a vector of uint16 or uint32");
-        if (row_ptr.size() < 1) throw std::invalid_argument("row_ptr must not be empty");
-        n_rows_ = size(row_ptr.size()) - 1;
-        const Index count = size(values.size());
-        check_size("labels", labels.size(), count);
-        check_size("scales", scales.size(), n_rows_);
-        check_at_least("n_labels", n_labels, 1);
-        const Index* const ptr = row_ptr.data();
-        for (Index row = 0; row < n_rows_; ++row)
-            if (ptr[row] < 0 || ptr[row] > ptr[row + 1] || ptr[row + 1] > count)
-                throw std::invalid_argument("row_ptr of row " + std::to_string(row) +
-                                            " points outside values");
-        if (wide)
-            check_labels(static_cast<const std::uint32_t*>(labels.data()), count, n_labels);
-        else
-            check_labels(static_cast<const std::uint16_t*>(labels.data()), count, n_labels);
-        view_ = {ptr, labels.data(), wide, values.data(), scales.data(), n_labels};
-    }
+// Checks that the labels of every row are valid and increase.
+template <class Label>
+void check_labels(const Label* labels, const Index* row_ptr, Index n_rows, Index n_labels) {
+    check_range("labels", labels, row_ptr[n_rows], 0, n_labels);
+    for (Index row = 0; row < n_rows; ++row)
+        for (Index i = row_ptr[row] + 1; i < row_ptr[row + 1]; ++i)
+            if (labels[i - 1] >= labels[i])
+                throw std::invalid_argument("labels of row " + std::to_string(row) +
+                                            " must increase");
+}
 
-    // Reranks the candidates of as many rows of x, from row `first` on, as `labels` has.
-    void rerank(const FeatureArrays& x, Index first, float weight, OutMatrix<Index> labels,
-                OutMatrix<float> scores, int n_jobs) const {
-        const Index rows = size(labels.shape(0)), count = size(labels.shape(1));
-        if (x.view.n_features + x.view.intercept != n_rows_)
-            throw std::invalid_argument("X must have " + std::to_string(n_rows_) +
-                                        " features with the intercept, got " +
-                                        std::to_string(x.view.n_features + x.view.intercept));
-        if (first < 0 || first + rows > x.view.n_rows)
-            throw std::invalid_argument("labels has more rows than X has from row " +
-                                        std::to_string(first));
-        check_size("scores", scores.size(), rows * count);
-        check_range("labels", labels.data(), rows * count, -1, view_.n_labels);
-        const int threads = threads_for(n_jobs);
-        const GilRelease release(rows * count * (x.view.longest_row + 1));
-        in_parallel(rows, threads, [&](Index begin, Index end) {
-            kernels().rerank_by_weights(x.view, view_, weight, first + begin, first + end, count,
-                                        labels.data() + begin * count,
-                                        scores.data() + begin * count);
-        });
-    }
+LabelWeightArrays label_weight_arrays(In<Index> row_ptr, AnyArray labels, In<std::int8_t> values,
+                                      In<float> scales, Index n_labels) {
+    const bool wide = labels.dtype() == nb::dtype<std::uint32_t>();
+    if (labels.ndim() != 1 || (!wide && labels.dtype() != nb::dtype<std::uint16_t>()))
+        throw std::invalid_argument("labels must be a vector of uint16 or uint32");
+    if (row_ptr.size() < 1) throw std::invalid_argument("row_ptr must not be empty");
+    const Index n_rows = size(row_ptr.size()) - 1, count = size(values.size());
+    check_size("labels", labels.size(), count);
+    check_size("scales", scales.size(), n_rows);
+    check_at_least("n_labels", n_labels, 1);
+    const Index* const ptr = row_ptr.data();
+    for (Index row = 0; row < n_rows; ++row)
+        if (ptr[row] < 0 || ptr[row] > ptr[row + 1] || ptr[row + 1] > count)
+            throw std::invalid_argument("row_ptr of row " + std::to_string(row) +
+                                        " points outside values");
+    if (wide)
+        check_labels(static_cast<const std::uint32_t*>(labels.data()), ptr, n_rows, n_labels);
+    else
+        check_labels(static_cast<const std::uint16_t*>(labels.data()), ptr, n_rows, n_labels);
+    const LabelWeights view{ptr, labels.data(), wide, values.data(), scales.data(), n_labels};
+    return {view, n_rows, row_ptr, labels, values, scales};
+}
 
-    Index n_rows() const { return n_rows_; }
-
-  private:
-    template <class Label>
-    void check_labels(const Label* labels, Index count, Index n_labels) const {
-        check_range("labels", labels, count, 0, n_labels);
-        for (Index row = 0; row < n_rows_; ++row)
-            for (Index i = row_ptr_.data()[row] + 1; i < row_ptr_.data()[row + 1]; ++i)
-                if (labels[i - 1] >= labels[i])
-                    throw std::invalid_argument("labels of row " + std::to_string(row) +
-                                                " must increase");
-    }
-
-    const In<Index> row_ptr_;
-    const AnyArray labels_;
-    const In<std::int8_t> values_;
-    const In<float> scales_;
-    Index n_rows_;
-    LabelWeights view_;
-};
+// Reranks the candidates of as many rows of x, from row `first` on, as `labels` has.
+void rerank(const LabelWeightArrays& weights, const FeatureArrays& x, Index first, float weight,
+            OutMatrix<Index> labels, OutMatrix<float> scores, int n_jobs) {
+    const Index rows = size(labels.shape(0)), count = size(labels.shape(1));
+    if (x.view.n_features + x.view.intercept != weights.n_rows)
+        throw std::invalid_argument("X must have " + std::to_string(weights.n_rows) +
+                                    " features with the intercept, got " +
+                                    std::to_string(x.view.n_features + x.view.intercept));
+    if (first < 0 || first + rows > x.view.n_rows)
+        throw std::invalid_argument("labels has more rows than X has from row " +
+                                    std::to_string(first));
+    check_size("scores", scores.size(), rows * count);
+    check_range("labels", labels.data(), rows * count, -1, weights.view.n_labels);
+    const int threads = threads_for(n_jobs);
+    const GilRelease release(rows * count * (x.view.longest_row + 1));
+    in_parallel(rows, threads, [&](Index begin, Index end) {
+        kernels().rerank_by_weights(x.view, weights.view, weight, first + begin, first + end, count,
+                                    labels.data() + begin * count, scores.data() + begin * count);
+    });
+}
 
 }  // namespace
 
@@ -220,11 +205,16 @@ void bind_label_weights(nb::module_& module) {
         .def("run", &LabelTask::run, "first"_a, "last"_a, nb::kw_only(), "cost"_a, "passes"_a,
              "tolerance"_a, "threshold"_a, "initial"_a.none(), "n_jobs"_a);
     nb::class_<LabelWeightArrays>(module, "LabelWeights")
-        .def(nb::init<In<Index>, AnyArray, In<std::int8_t>, In<float>, Index>(), "row_ptr"_a,
-             "labels"_a, "values"_a, "scales"_a, "n_labels"_a)
-        .def_prop_ro("n_rows", &LabelWeightArrays::n_rows)
-        .def("rerank", &LabelWeightArrays::rerank, "x"_a, "first"_a, "weight"_a, "labels"_a,
-             "scores"_a, "n_jobs"_a);
+        .def(
+            "__init__",
+            [](LabelWeightArrays* self, In<Index> row_ptr, AnyArray labels, In<std::int8_t> values,
+               In<float> scales, Index n_labels) {
+                new (self) LabelWeightArrays(
+                    label_weight_arrays(row_ptr, labels, values, scales, n_labels));
+            },
+            "row_ptr"_a, "labels"_a, "values"_a, "scales"_a, "n_labels"_a)
+        .def_ro("n_rows", &LabelWeightArrays::n_rows)
+        .def("rerank", &rerank, "x"_a, "first"_a, "weight"_a, "labels"_a, "scores"_a, "n_jobs"_a);
 }
 
 }  // namespace ltls

@@ -92,27 +92,38 @@ class ModelPredictor {
   public:
     ModelPredictor(const Trellis& trellis, nb::list codebooks, const WeightArrays& weights,
                    bool intercept, bool unit_length, const std::string& loss, Index n_labels,
-                   Index n_paths, Index k)
+                   Index n_paths, Index k, std::optional<LabelWeightArrays> label_weights,
+                   float weight, Index n_candidates)
         : trellis_(trellis),
           codebooks_(codebooks),
           maps_(label_maps(trellis, codebooks)),
           weight_arrays_(weights),
           weights_(weights.view),
           intercept_(intercept),
-          unit_length_(unit_length) {
+          unit_length_(unit_length),
+          k_(k),
+          label_weights_(label_weights) {
         const Index n_trellises = size(maps_.size());
         if (n_trellises < 1 || weights_.stride % n_trellises != 0 ||
             weights_.stride / n_trellises < trellis.n_edges || weights.n_rows < intercept)
             throw std::invalid_argument("weights must hold a block of edges per codebook");
         check_decoding(trellis, maps_, n_labels, n_paths, k);
         n_features_ = weights.n_rows - intercept;
-        options_ = {loss_of(loss),
-                    weights_.stride / n_trellises,
-                    maps_.data(),
-                    n_trellises,
-                    n_labels,
-                    n_paths,
-                    k};
+        if (label_weights_) {
+            if (n_candidates < k)
+                throw std::invalid_argument(
+                    "n_candidates must be at least k = " + std::to_string(k) + ", got " +
+                    std::to_string(n_candidates));
+            if (!intercept || label_weights_->n_rows != weights.n_rows ||
+                label_weights_->view.n_labels < n_labels)
+                throw std::invalid_argument(
+                    "label_weights must have the features of weights, an intercept, and all "
+                    "labels");
+            reranking_ = {&label_weights_->view, weight, k};
+        }
+        options_ = {
+            loss_of(loss), weights_.stride / n_trellises,    maps_.data(), n_trellises, n_labels,
+            n_paths,       label_weights_ ? n_candidates : k};
     }
     ModelPredictor(const ModelPredictor&) = delete;
 
@@ -127,15 +138,15 @@ class ModelPredictor {
         if (first < 0 || first + rows > x.view.n_rows)
             throw std::invalid_argument("labels has more rows than X has from row " +
                                         std::to_string(first));
-        check_size("labels", labels.size(), rows * options_.k);
-        check_size("scores", scores.size(), rows * options_.k);
+        check_size("labels", labels.size(), rows * k_);
+        check_size("scores", scores.size(), rows * k_);
         const int threads = threads_for(n_jobs);
         std::atomic<bool> bad{false};
         {
             const ReleasedGil release;
             in_parallel(rows, threads, [&](Index begin, Index end) {
-                if (!run(x.view, first + begin, first + end, labels.data() + begin * options_.k,
-                         scores.data() + begin * options_.k))
+                if (!run(x.view, first + begin, first + end, labels.data() + begin * k_,
+                         scores.data() + begin * k_))
                     bad = true;
             });
         }
@@ -173,8 +184,8 @@ class ModelPredictor {
         x.intercept = intercept_;
         x.unit_length = unit_length_;
         x.longest_row = x.n_values = index.count();
-        check_size("labels", static_cast<std::size_t>(label_out.count()), x.n_rows * options_.k);
-        check_size("scores", static_cast<std::size_t>(score_out.count()), x.n_rows * options_.k);
+        check_size("labels", static_cast<std::size_t>(label_out.count()), x.n_rows * k_);
+        check_size("scores", static_cast<std::size_t>(score_out.count()), x.n_rows * k_);
         if (!check_entries(x, index.count()) && unit_length_) return std::nullopt;
 
         Index* const out = static_cast<Index*>(label_out.data());
@@ -186,7 +197,7 @@ class ModelPredictor {
         }
         if (!finite) throw_not_finite();
         for (Index row = 1; row <= x.n_rows; ++row)
-            if (out[row * options_.k - 1] < 0) return false;
+            if (out[row * k_ - 1] < 0) return false;
         return true;
     }
 
@@ -211,7 +222,8 @@ class ModelPredictor {
                 return predictor;
             }
         }
-        return std::unique_ptr<RowPredictor>(kernels().predictor(trellis_, options_, weights_));
+        return std::unique_ptr<RowPredictor>(kernels().predictor(
+            trellis_, options_, weights_, label_weights_ ? &reranking_ : nullptr));
     }
 
     const Trellis trellis_;
@@ -220,6 +232,9 @@ class ModelPredictor {
     const WeightArrays weight_arrays_;
     const Weights weights_;
     const bool intercept_, unit_length_;
+    const Index k_;
+    const std::optional<LabelWeightArrays> label_weights_;
+    Reranking reranking_;
     Index n_features_;
     DecodeOptions options_;
     std::vector<std::unique_ptr<RowPredictor>> idle_;
@@ -230,9 +245,10 @@ class ModelPredictor {
 void bind_predictor(nb::module_& module) {
     nb::class_<ModelPredictor>(module, "Predictor")
         .def(nb::init<const Trellis&, nb::list, const WeightArrays&, bool, bool, const std::string&,
-                      Index, Index, Index>(),
+                      Index, Index, Index, std::optional<LabelWeightArrays>, float, Index>(),
              "trellis"_a, "codebooks"_a, "weights"_a, "intercept"_a, "unit_length"_a, "loss"_a,
-             "n_labels"_a, "n_paths"_a, "k"_a)
+             "n_labels"_a, "n_paths"_a, "k"_a, "label_weights"_a.none() = nb::none(),
+             "weight"_a = 0.0f, "n_candidates"_a = 0)
         .def("predict", &ModelPredictor::predict, "x"_a, "first"_a, "labels"_a, "scores"_a,
              "n_jobs"_a)
         .def("predict_csr", &ModelPredictor::predict_csr, "indptr"_a.none(), "indices"_a,

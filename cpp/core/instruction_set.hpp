@@ -14,3 +14,11 @@
 #else
 #define LTLS_INLINE inline __attribute__((always_inline))
 #endif
+
+// For functions that must round alike wherever they are called: compilers fuse multiplications and
+// additions differently in every inlined copy.
+#if defined(_MSC_VER)
+#define LTLS_ONE_COPY __declspec(noinline)
+#else
+#define LTLS_ONE_COPY __attribute__((noinline))
+#endif

@@ -19,11 +19,20 @@ struct DecodeOptions {
     Index k;
 };
 
+// How to rerank the candidates that decoding finds: the k best by label weights, where `weight` is
+// that of the decode scores.
+struct Reranking {
+    const LabelWeights* weights;
+    float weight;
+    Index k;
+};
+
 // Predicts the best labels of rows of features. It owns scratch memory, so each thread needs one.
 class RowPredictor {
   public:
     virtual ~RowPredictor();
-    // Writes k labels and scores for each of rows first … last−1. Returns the first row whose edge
+    // Writes k labels and scores for each of rows first … last−1; −1s if there are fewer, or if
+    // there are too few candidates to rerank. Returns the first row whose edge
     // scores are NaN or +∞, or −1.
     virtual Index predict(const Features& x, Index first, Index last, Index* labels,
                           float* scores) = 0;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "inference/bucket_search.hpp"
 #include "inference/decode_options.hpp"
+#include "inference/label_search.hpp"
 #include "structure/losses.hpp"
 #include "structure/row_groups.hpp"
 
@@ -24,8 +24,9 @@ class Decoder {
           log_partitions_(trellis),
           tops_(options.n_trellises),
           path_scores_(options.n_trellises) {
-        if (options.codebooks[0]->buckets()) {
-            buckets_ = std::make_unique<BucketSearch>(trellis, options);
+        const bool searches_all = options.n_paths == trellis.n_classes && options.n_trellises > 1;
+        if (options.codebooks[0]->buckets() || searches_all) {
+            search_ = std::make_unique<LabelSearch>(trellis, options);
             return;
         }
         for (Index r = 0; r < options.n_trellises; ++r)
@@ -34,9 +35,10 @@ class Decoder {
         seen_.reserve(n_slots_);
     }
 
-    // Writes the k best labels of every row and their scores, best first, padded with −1 and −∞.
-    // Returns the first row with NaN or +∞, or −1.
-    Index run(const float* h, Index rows, Index* labels, float* scores) {
+    // Writes the k best labels of every row and their scores, padded with −1 and −∞. They may be in
+    // any order unless they have to be sorted, best first. Returns the first row with NaN or +∞, or
+    // −1.
+    Index run(const float* h, Index rows, Index* labels, float* scores, bool sorted = true) {
         const Index bad = first_bad_row(h, rows, length());
         if (bad >= 0) return bad;
         const float* g = h;
@@ -47,10 +49,10 @@ class Decoder {
                                     decode_scores_ + block * options_.block);
             g = decode_scores_;
         }
-        if (buckets_)
+        if (search_)
             for (Index row = 0; row < rows; ++row)
-                buckets_->run(g + row * length(), labels + row * options_.k,
-                              scores + row * options_.k);
+                search_->run(g + row * length(), labels + row * options_.k,
+                             scores + row * options_.k, sorted);
         else if (best_path_only_)
             decode_best(g, rows, labels, scores);
         else
@@ -187,7 +189,7 @@ class Decoder {
     const DecodeOptions options_;
     const LossInfo& loss_;
     const bool best_path_only_;
-    std::unique_ptr<BucketSearch> buckets_;  // null unless labels share paths
+    std::unique_ptr<LabelSearch> search_;  // null if list Viterbi finds the candidates
     std::vector<std::unique_ptr<KBest<float>>> best_;
     RowGroups<Max, float> viterbi_;
     RowGroups<Log, float> log_partitions_;

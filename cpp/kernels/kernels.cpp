@@ -107,8 +107,8 @@ Index decode(const Trellis& trellis, const DecodeOptions& options, const float* 
 }
 
 RowPredictor* predictor(const Trellis& trellis, const DecodeOptions& options,
-                        const Weights& weights) {
-    return new FeaturePredictor(trellis, options, weights);
+                        const Weights& weights, const Reranking* reranking) {
+    return new FeaturePredictor(trellis, options, weights, reranking);
 }
 
 TrainStats train(const Trellis& trellis, const Features& x, const TrainableWeights& weights,
@@ -137,7 +137,7 @@ void rerank_by_weights(const Features& x, const LabelWeights& weights, float wei
     Rows row;
     for (Index i = first; i < last; ++i, labels += count, scores += count) {
         row.load(x, i, i + 1);
-        scorer.rerank(row, weight, labels, scores);
+        scorer.rerank(row, 0, weight, labels, scores);
     }
 }
 

@@ -42,7 +42,9 @@ struct Kernels {
     Index (*decode)(const Trellis&, const DecodeOptions&, const float* h, Index rows, Index* labels,
                     float* scores);
     // A new predictor from features. The arguments must outlive it.
-    RowPredictor* (*predictor)(const Trellis&, const DecodeOptions&, const Weights&);
+    // Without a reranking, the candidates are returned.
+    RowPredictor* (*predictor)(const Trellis&, const DecodeOptions&, const Weights&,
+                               const Reranking*);
     TrainStats (*train)(const Trellis&, const Features& x, const TrainableWeights&,
                         const TrainExamples&, const TrainOptions&, const TrainChunk&);
     // Returns the summed loss.

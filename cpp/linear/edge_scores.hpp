@@ -124,6 +124,9 @@ class EdgeScorer {
         return rows < 1 ? 1 : rows < max_rows ? rows : max_rows;
     }
 
+    // The rows that were scored last.
+    const Rows& rows() const { return rows_; }
+
     void run(const Features& x, Index first, Index last, float* h) {
         rows_.load(x, first, last);
         const auto score = [&](const auto* weights) {

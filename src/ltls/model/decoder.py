@@ -15,12 +15,16 @@ from ..linear.weights import AnyWeights
 from ..structure.codebook import BucketCodebook, Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
+from .label_weights import LabelWeights
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels to return
 _MIN_BUCKETS = 20  # per trellis, if labels share paths; and twice as many as hold the labels wanted
+# All labels are scored as fast as so many times fewer are found by list Viterbi, or (True) in
+# buckets.
+_SCAN = {False: 64, True: 4}
 _MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time
 
@@ -43,8 +47,6 @@ class Decoder:
     def topk(self, h: Floats, k: int) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
         k = min(k, self.n_labels)
-        if self.is_exhaustive(k):
-            return self._best_of_all(h, k)
         n_paths = self._n_paths(k)
         ids, scores = self._search(h, k, n_paths)
         while len(lacking := np.flatnonzero(ids[:, -1] < 0)):
@@ -55,18 +57,17 @@ class Decoder:
             ids[lacking], scores[lacking] = self._search(h[lacking], k, n_paths)
         return ids, scores
 
-    def is_exhaustive(self, k: int) -> bool:
-        """Return whether scoring all labels is no more work than scoring the candidates.
-
-        If labels share paths, the search scores all paths in any case.
-        """
-        return not self._shares_paths and self._wants_most(k)
-
-    def predictor(self, weights: AnyWeights, k: int) -> _engine.Predictor:
+    def predictor(
+        self,
+        weights: AnyWeights,
+        k: int,
+        label_weights: LabelWeights | None = None,
+        n_candidates: int = 0,
+    ) -> _engine.Predictor:
         """Return the engine's predictor, from features to the k best labels.
 
-        It searches once. A row with too few labels among its best paths ends with −1 and needs
-        `topk`.
+        With label weights, these are the best of `n_candidates`, reranked. It searches once: a row
+        with too few labels among its best paths ends with −1 and needs `topk`.
         """
         return _engine.Predictor(
             self.trellis.engine,
@@ -76,8 +77,11 @@ class Decoder:
             weights.unit_length,
             self.loss.name,
             self.n_labels,
-            self._n_paths(k),
+            self._n_paths(max(k, n_candidates)),
             k,
+            None if label_weights is None else label_weights.engine,
+            0.0 if label_weights is None else label_weights.weight,
+            n_candidates,
         )
 
     def all_scores(self, h: Floats) -> Floats:
@@ -126,18 +130,17 @@ class Decoder:
     def _shares_paths(self) -> bool:
         return isinstance(self.codebooks[0], BucketCodebook)
 
-    def _wants_most(self, k: int) -> bool:
-        """Return whether k labels of each of several trellises are most of all labels."""
-        several = len(self.codebooks) > 1
-        return several and k > _MIN_PATHS and 2 * k * len(self.codebooks) >= self.n_labels
-
     def _n_paths(self, k: int) -> int:
-        """Return how many paths of each trellis to search, at most all of them."""
-        n_paths = self.trellis.n_classes
+        """Return how many paths of each trellis to search: all of them if that is no more work."""
+        n_paths, n_trellises = self.trellis.n_classes, len(self.codebooks)
         if self._shares_paths:
             usual = max(_MIN_BUCKETS, 2 * k * n_paths // self.n_labels)
-            return n_paths if self._wants_most(k) else min(usual, n_paths)
-        return min(max(k + 2, _MIN_PATHS) if len(self.codebooks) > 1 else k, n_paths)
+        elif n_trellises > 1:
+            usual = max(k + 2, _MIN_PATHS)
+        else:
+            return min(k, n_paths)
+        scans = _SCAN[self._shares_paths] * n_trellises * usual >= n_paths
+        return n_paths if scans else usual
 
     def _scores_per_trellis(self, h: Floats) -> Iterator[Floats]:
         labels = np.arange(self.n_labels)

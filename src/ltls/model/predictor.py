@@ -57,7 +57,7 @@ class Predictor:
         """Return the best labels and their scores."""
         if self._map is not None:
             return self._predict_mapped(self._map, row)
-        n, engine = self._topk.n_candidates, self._topk.engine
+        n, engine = self._topk.n_found, self._topk.engine
         if len(row) == 2:
             indptr, (indices, values) = None, row
             ids, scores = np.empty(n, np.int64), np.empty(n, np.float32)

@@ -12,6 +12,7 @@ from ..core.arrays import threads
 from ..features.rows import engine_features
 from ..linear.weights import AnyWeights
 from .decoder import Decoder
+from .label_weights import LabelWeights
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -54,45 +55,39 @@ class TopK:
         self.k = min(k, decoder.n_labels)
         needed = max((each.n_candidates for each in rerankers), default=0)
         self.n_candidates = min(max(k, needed), decoder.n_labels)
-        self.is_exhaustive = decoder.is_exhaustive(self.k)
         # Finds the candidates that all other labels stay below. They are the same for any k.
         self.first: TopK | None = None
-        if any(each.for_candidates_only for each in rerankers):
-            if self.n_candidates > needed:
-                self.first = TopK(weights, decoder, rerankers, 1)
-            else:
-                self.is_exhaustive = False
-        self.engine = decoder.predictor(weights, self.n_candidates)
+        if self.n_candidates > needed and any(each.for_candidates_only for each in rerankers):
+            self.first = TopK(weights, decoder, [], needed)
+        # The engine reranks by label weights while it has the row at hand.
+        self.label_weights: LabelWeights | None = None
+        if rerankers and self.first is None and weights.intercept:
+            (head, *others) = rerankers
+            if isinstance(head, LabelWeights):
+                self.label_weights, self.rerankers = head, others
+        in_engine = self.label_weights is not None and not self.rerankers
+        self.n_found = self.k if in_engine else self.n_candidates  # by the engine
+        self.engine = decoder.predictor(
+            weights, self.n_found, self.label_weights, self.n_candidates
+        )
 
     def __call__(self, X: Any, n_jobs: int | None) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best labels of every row, best first."""
-        ids, scores = self.candidates(X, n_jobs)
-        self._rerank(X, ids, scores, n_jobs)
-        if self.k < self.n_candidates:
+        shape = (X.shape[0], self.n_found)
+        ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        features = engine_features(X, self.weights.intercept, self.weights.unit_length)
+        for first in range(0, len(ids), ROWS_PER_CALL):
+            some = slice(first, first + ROWS_PER_CALL)
+            self.engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
+        self.complete(X, ids, scores, n_jobs)
+        if self.k < self.n_found:
             ids = np.ascontiguousarray(ids[:, : self.k])
             scores = np.ascontiguousarray(scores[:, : self.k])
         return ids, scores
 
-    def candidates(self, X: Any, n_jobs: int | None) -> tuple[Ints, Floats]:
-        """Return the ids and scores of the candidates of every row, before they are reranked."""
-        shape = (X.shape[0], self.n_candidates)
-        ids, scores = np.full(shape, -1, np.int64), np.empty(shape, np.float32)
-        if not self.is_exhaustive:
-            features = engine_features(X, self.weights.intercept, self.weights.unit_length)
-            for first in range(0, len(ids), ROWS_PER_CALL):
-                some = slice(first, first + ROWS_PER_CALL)
-                self.engine.predict(features, first, ids[some], scores[some], threads(n_jobs))
-        self._widen(X, ids, scores, n_jobs)
-        return ids, scores
-
     def complete(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
-        """Search wider for rows with fewer than k labels and rerank all rows, in place."""
-        if self.is_exhaustive:
-            ids[:, -1] = -1
+        """Do in place what the engine has not: search wider for some rows, rerank all."""
         self._widen(X, ids, scores, n_jobs)
-        self._rerank(X, ids, scores, n_jobs)
-
-    def _rerank(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
         if self.first is not None:
             self._rerank_below(self.first, X, ids, scores, n_jobs)
             return
@@ -103,8 +98,8 @@ class TopK:
         self, first: TopK, X: Any, ids: Ints, scores: Floats, n_jobs: int | None
     ) -> None:
         """Rerank the first candidates, as for any k, and all others below these."""
-        n = first.n_candidates
-        best, best_scores = first.candidates(X, n_jobs)
+        n = first.k
+        best, best_scores = first(X, n_jobs)
         row = self.decoder.n_labels * np.arange(len(ids))[:, None]
         known = np.isin(ids + row, best + row)
         others = np.argsort(known, axis=1, kind="stable")[:, : ids.shape[1] - n]
@@ -117,6 +112,7 @@ class TopK:
         ids[:, n:], scores[:, n:] = rest, np.minimum(rest_scores, best_scores[:, -1:])
 
     def _widen(self, X: Any, ids: Ints, scores: Floats, n_jobs: int | None) -> None:
+        """Search all rows again that lack labels."""
         lacking = np.flatnonzero(ids[:, -1] < 0)
         if not len(lacking):
             return
@@ -125,4 +121,8 @@ class TopK:
         for first in range(0, len(lacking), ROWS_PER_CALL):
             rows = lacking[first : first + ROWS_PER_CALL]
             h = self.weights.edge_scores(features, first, len(rows), n_jobs)
-            ids[rows], scores[rows] = self.decoder.topk(h, self.n_candidates)
+            found, their_scores = self.decoder.topk(h, self.n_candidates)
+            if self.label_weights is not None:
+                part = rest[first : first + ROWS_PER_CALL]
+                self.label_weights.rerank(part, found, their_scores, n_jobs)
+            ids[rows], scores[rows] = found[:, : self.n_found], their_scores[:, : self.n_found]
