@@ -133,7 +133,9 @@ class TrainableWeights:
                 f"the model has weights of shape {values.shape}, its parameters expect "
                 f"{self.values.shape}"
             )
-        self.values[:] = values + np.float32(l1) * np.sign(values)
+        self.values[:] = values
+        if l1 > 0:
+            self.values += np.float32(l1) * np.sign(values)
         if self.sums is not None:
             self.sums[:] = 0
             self.step = 1

@@ -78,7 +78,10 @@ class _Weights:
 
     def dense(self) -> Floats:
         """Return W as float32 without padding, shape (n_rows, n_trellises · n_edges)."""
-        return self.without_padding(self.to_float32())
+        W = self.without_padding(self.to_float32())
+        return W.copy() if np.may_share_memory(W, self.values) else W
+
+    values: npt.NDArray[Any]
 
     def to_float32(self) -> Floats:
         """Return W as float32, padded."""
@@ -131,8 +134,8 @@ class Weights(_Weights):
         return replace(self, values=aligned(self.values))
 
     def to_float32(self) -> Floats:
-        """Return W as float32, padded."""
-        values: Floats = self.values.astype(np.float32)
+        """Return W as float32, padded; not a copy if it is that already."""
+        values: Floats = self.values.astype(np.float32, copy=False)
         return values if self.scales is None else values * self.scales[:, None]
 
     def astype(self, dtype: str) -> Weights:
@@ -235,7 +238,7 @@ class PrunedWeights(_Weights):
         )
         if pruned.n_rows * self.stride > min(_MAX_EXPANDED, _FEW_EXPANDED + 12 * len(self.values)):
             return pruned
-        return _engine.Weights.dense(self._expanded(self.values), self.scales)
+        return _engine.Weights.dense(self._expanded(np.int8), self.scales)
 
     def copy(self) -> PrunedWeights:
         """Return the weights themselves: training does not change them."""
@@ -243,14 +246,18 @@ class PrunedWeights(_Weights):
 
     def to_float32(self) -> Floats:
         """Return W as float32, padded, with zeros for the weights that were dropped."""
-        row = np.repeat(np.arange(len(self.scales)), np.diff(self.row_ptr))
-        return self._expanded(self.values * self.scales[row])
+        W = self._expanded(np.float32)
+        W *= self.scales[:, None]
+        return W
 
-    def _expanded(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a padded matrix of these values, with zeros for the weights that were dropped."""
-        W = aligned_zeros((len(self.scales), self.stride), values.dtype)
-        row = np.repeat(np.arange(len(self.scales)), np.diff(self.row_ptr))
-        W[row, self.columns] = values
+    def _expanded(self, dtype: type[Any]) -> npt.NDArray[Any]:
+        """Return the values as a padded matrix, with zeros for the weights that were dropped."""
+        W = aligned_zeros((len(self.scales), self.stride), dtype)
+        for first in range(0, len(W), _ROWS_PER_BLOCK):
+            ends = self.row_ptr[first : first + _ROWS_PER_BLOCK + 1]
+            row = np.repeat(np.arange(first, first + len(ends) - 1), np.diff(ends))
+            some = slice(ends[0], ends[-1])
+            W[row, self.columns[some]] = self.values[some]
         return W
 
     def to_dense(self) -> Weights:

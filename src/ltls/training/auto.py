@@ -7,7 +7,7 @@
 | `width` | up to 10,000 paths / more | 8 / 16 |
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
 | `n_trellises` | as many as train in 2.5 · 10⁹ multiplications | 3 to 12; with width 16, 2 to 12 |
-| | with label weights: in 1.5 · 10⁹ multiplications | 3 to 6 |
+| | with label weights: in 1.5 · 10⁹ multiplications and 2²³ weights | 3 to 6 |
 | `density` | 1,000 rows and 2¹⁸ weights or more | chosen on held-out rows; else 1 |
 | `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
 
@@ -31,6 +31,8 @@ _WIDTH = 8
 # Multiplications of training and the most trellises; True with label weights.
 _MULTIPLICATIONS = {False: 2.5e9, True: 1.5e9}
 _MIN_TRELLISES, _MAX_TRELLISES = 3, {False: 12, True: 6}
+# Where features are many, label weights tell labels apart without more trellises, which take space.
+_MAX_WEIGHTS = 1 << 23
 _MANY_PATHS, _WIDE = 10_000, 16  # two wide trellises train as fast as three and learn more
 _MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for what is chosen on held-out rows
 _MIN_BUCKETED, _BUCKET_SIZE = 1000, 16
@@ -85,6 +87,8 @@ class DatasetSize:
         each = epochs * (self.nnz + self.n_rows) * max(n_edges, 1)
         fewest = _MIN_TRELLISES if width < _WIDE else _MIN_TRELLISES - 1
         most = _MULTIPLICATIONS[label_weights] // max(each, 1)
+        if label_weights:
+            most = min(most, _MAX_WEIGHTS // max(self.n_features * padded(n_edges), 1))
         return int(min(max(most, fewest), _MAX_TRELLISES[label_weights]))
 
     def is_worth_pruning(self, width: int, n_trellises: int) -> bool:

@@ -89,6 +89,7 @@ class Trainer:
             self._restore_paths(state.best_paths)
         if state.best_weights is not None:
             self.trainable.load(state.best_weights, config.l1)
+            state.best_weights = None
         model.loss_curve = state.losses
         model.n_epochs = len(state.losses)
         if not np.isfinite(model.weights.values).all():
@@ -184,7 +185,11 @@ class Trainer:
         precision = self.model.precision(*batch, self.config.n_jobs, weights)
         if precision > state.best_precision:
             state.best_precision, state.n_no_change = precision, 0
-            state.best_weights, state.best_paths = weights.copy(), self._table_paths()
+            if state.best_weights is None:
+                state.best_weights = weights.copy()
+            else:
+                state.best_weights.values[:] = weights.values
+            state.best_paths = self._table_paths()
         else:
             state.n_no_change += 1
 
