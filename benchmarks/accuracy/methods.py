@@ -81,7 +81,13 @@ OURS = (
     Method("paper", "`presets.paper()`", "ltls", {"preset": "paper", "epochs": 5}, SEEDS),
     Method("default", "`LTLSClassifier()`", "ltls", {}, SEEDS),
     Method("tuned", "`ltls.tuning.tune`, one minute", "ltls", {"tune_seconds": 60}, 1),
-    Method("no_reranker", "`LTLSClassifier(embedding_dim=0)`", "ltls", {"embedding_dim": 0}, SEEDS),
+    Method(
+        "trellises",
+        "`LTLSClassifier(label_weights=False)`",
+        "ltls",
+        {"label_weights": False},
+        SEEDS,
+    ),
     *(
         Method(
             f"size_of_{peer.name}",
