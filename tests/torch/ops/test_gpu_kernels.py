@@ -319,6 +319,46 @@ def test_labels_are_looked_up_in_a_table(dtype):
     assert launch.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
 
 
+@pytest.mark.parametrize("kind", ["mean", "sum"])
+@pytest.mark.parametrize("table", [False, True])
+def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
+    """Through the loss and through the log-probabilities, beside an enumeration of all paths."""
+    size, rows = (777, 8), 9
+    layout, oracle = make_layout(*size), Oracle(*size)
+    h = inputs(layout.n_edges, rows, "normal", torch.float32, DEVICE).requires_grad_()
+    labels = np.random.default_rng(1).integers(700, size=rows)
+    paths = np.random.default_rng(2).permutation(777)[:700] if table else np.arange(700)
+    given = on_device([*labels[:-1], -100])
+    counted = np.arange(rows) < rows - 1
+    loss, log_probs = custom.loss(
+        h, given, on_device(paths, dtype=torch.int32) if table else None, 700, -100,
+        kind == "mean", layout,
+    )  # fmt: skip
+    weights = np.random.default_rng(3).normal(size=rows)
+    (2 * loss + (log_probs * on_device(weights, dtype=h.dtype)).sum()).backward()
+    scores = oracle.scores(h.detach().double().cpu().numpy())
+    expected = scores[np.arange(rows), paths[labels]] - oracle.totals(scores)
+    share = 1 / counted.sum() if kind == "mean" else 1
+    path_grads = np.where(counted, weights - 2 * share, 0)[:, None]
+    used = np.where(counted, paths[labels], -1)[:, None]
+    grad = gradient(oracle, oracle.marginals(scores), used, path_grads, np.zeros(rows))
+    agree(
+        {
+            "log-probs": error(log_probs.detach(), np.where(counted, expected, 0), 1),
+            "loss": error(loss.detach(), -expected[counted].sum() * share, 1),
+            "gradient": error(h.grad, grad),
+        }
+    )
+
+
+def test_a_label_out_of_range_makes_the_loss_nan():
+    layout = make_layout(22, 2)
+    h = torch.zeros(3, layout.n_edges, device=DEVICE, requires_grad=True)
+    loss, log_probs = custom.loss(h, on_device([0, 21, -100]), None, 21, -100, True, layout)
+    assert log_probs.isnan().flatten().tolist() == [False, True, False]
+    assert loss.isnan()
+
+
 @pytest.mark.parametrize(("sizes", "seed", "labels", "paths"), PERMUTED)
 def test_random_codebooks_are_those_of_the_engine(sizes, seed, labels, paths):
     assert launch.permute(on_device(labels), key(seed), sizes, False).tolist() == paths
@@ -432,7 +472,7 @@ def test_an_adaptive_softmax_on_a_gpu_is_the_one_on_a_cpu():
 @pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
 @pytest.mark.parametrize(
     ("assignment", "n_kernels"),
-    [("frequency", 3), ("random", 4), (torch.arange(999, -1, -1), 3)],
+    [("frequency", 2), ("random", 4), (torch.arange(999, -1, -1), 2)],
     ids=["frequency", "random", "table"],
 )
 def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch):
@@ -472,4 +512,4 @@ def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch
         grads.append(torch.cat([x.grad, head.edges.weight.grad]))
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
     assert sum(name.startswith("triton") for name in counted[0]) == n_kernels
-    assert len(counted[0]) <= 36, counted[0]
+    assert len(counted[0]) <= 32, counted[0]
