@@ -319,6 +319,49 @@ def test_labels_are_looked_up_in_a_table(dtype):
     assert launch.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
 
 
+@pytest.mark.parametrize("ignore_index", [-100, 0])
+def test_targets_of_the_parts_of_an_adaptive_softmax(ignore_index):
+    labels = [-100, -1, 0, 1, 9, 10, 29, 30, 99, 100]
+    head, *clusters, ignored = custom.cluster_targets(
+        on_device(labels), (10, 30, 100), ignore_index
+    )
+    counts = [label != ignore_index for label in labels]
+    wrong = [not 0 <= label < 100 for label in labels]
+    entry = [label if label < 10 else 10 if label < 30 else 11 for label in labels]
+    rows = list(zip(labels, counts, wrong, entry, strict=True))
+    assert head.tolist() == [e if c and not w else -1 for _, c, w, e in rows]
+    assert clusters[0].tolist() == [y - 10 if c and 10 <= y < 30 else -1 for y, c, _, _ in rows]
+    expected = [70 if c and w else y - 30 if c and 30 <= y < 100 else -1 for y, c, w, _ in rows]
+    assert clusters[1].tolist() == expected
+    assert ignored.tolist() == [0 if c else -1 for c in counts]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_fused_loss_of_an_adaptive_softmax_is_the_plain_one(reduction, monkeypatch):
+    """On a GPU, or in the interpreter, where the plain one runs on the engine."""
+    torch.manual_seed(0)
+    layer = AdaptiveTrellisSoftmax(
+        16, 500, [40, 90], width=4, div_value=2.0, reduction=reduction, device=DEVICE
+    )
+    x = torch.randn(9, 16, device=DEVICE, requires_grad=True)
+    y = on_device([3, 39, 40, 89, 90, 499, -100, 250, 61])
+    results = []
+    for fused in (True, False):
+        monkeypatch.setattr(custom, "_use_triton", lambda values, fused=fused: fused)
+        layer.trellis.fused = fused or INTERPRETED
+        layer.zero_grad()
+        x.grad = None
+        output, loss = layer(x, y)
+        (loss + output.square().sum()).backward()
+        grads = [x.grad, *(parameter.grad for parameter in layer.parameters())]
+        results.append([output.detach(), loss.detach(), *(grad.clone() for grad in grads)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    layer.trellis.fused = True
+    assert layer(x, on_device([*range(8), 500])).loss.isnan()
+
+
 @pytest.mark.parametrize("kind", ["mean", "sum"])
 @pytest.mark.parametrize("table", [False, True])
 def test_the_loss_of_labels_is_that_of_their_paths(kind, table):

@@ -333,6 +333,28 @@ def _(
     return torch.empty_like(labels, memory_format=torch.contiguous_format)
 
 
+def cluster_targets(
+    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
+) -> tuple[Tensor, ...]:
+    """Return the targets of every part of an adaptive softmax, in one launch on a GPU.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (rows,)
+    cutoffs : tuple of int
+        The first label of every cluster, then the number of labels.
+    ignore_index : int
+
+    Returns
+    -------
+    head, *clusters, ignored : int64 tensors of shape (rows,)
+        The entry of the head, and the label within each cluster: −1 if it is in no or in another
+        cluster, or ignored. Labels out of range are out of range in the last cluster. `ignored` is
+        −1 where the label is `ignore_index`, else 0.
+    """
+    return launch.cluster_targets(labels.contiguous(), cutoffs, ignore_index)
+
+
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
     """Map labels to paths by the keyed permutation of `RandomCodebook`, or paths to labels.
 

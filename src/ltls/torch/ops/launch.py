@@ -39,6 +39,11 @@ def _exits(layout: Layout, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=256)
+def _cutoffs(cutoffs: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(cutoffs, dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=256)
 def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constexprs of a launch: few rows per program, to occupy the GPU with one batch."""
     width = triton.next_power_of_2(layout.width)
@@ -140,8 +145,7 @@ def backward(
     """
     n, k = paths.shape
     grad = torch.empty_like(h)
-    if k > 1:  # several targets per row: the kernel computes only the marginals' term
-        assert grad_log_probs is not None
+    if k > 1 and grad_log_probs is not None:  # the kernel computes only the marginals' term
         grad_log_probs = torch.where((paths >= 0) & (paths < layout.n_classes), grad_log_probs, 0)
         scale = -grad_log_probs.sum(1)
         grad_log_z = scale if grad_log_z is None else scale + grad_log_z
@@ -169,7 +173,7 @@ def backward(
             MEAN=n_counted is not None,
             **constants,
         )
-    if k > 1:
+    if k > 1 and grad_log_probs is not None:
         edges = layout.path_edges(paths)
         on_path = torch.where(edges >= 0, grad_log_probs[..., None], 0).to(grad.dtype)
         grad.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), on_path.flatten(1))
@@ -228,6 +232,25 @@ def look_up(
             BLOCK=256,
         )
     return out
+
+
+def cluster_targets(
+    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
+) -> tuple[Tensor, ...]:
+    """Return the targets of every part of an adaptive softmax, see `custom.cluster_targets`."""
+    n, n_clusters = labels.numel(), len(cutoffs) - 1
+    out = torch.empty((n_clusters + 2, n), dtype=torch.int64, device=labels.device)
+    if n:
+        kernels.cluster_targets[(triton.cdiv(n, 256),)](
+            labels,
+            _cutoffs(cutoffs, labels.device),
+            out,
+            n,
+            n_clusters,
+            ignore_index,
+            BLOCK=256,
+        )
+    return out.unbind(0)
 
 
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:

@@ -196,8 +196,10 @@ def backward(  # type: ignore[no-untyped-def]
         exiting = tl.exp(alpha + exit_score - log_z[:, None])
         _store_exits(grad, table, i, s, row_mask, exiting, scale, path_grad, last, state)
         vertex = exiting + through
-        arrived = _finite(alpha) + shift[:, None]
-        share = tl.exp(previous[:, :, None] + weight - arrived[:, None, :])
+        arriving = previous[:, :, None] + weight
+        share = tl.exp(arriving - _finite(tl.max(arriving, 1))[:, None, :])
+        whole = tl.sum(share, 1)
+        share /= tl.where(whole > 0, whole, 1.0)[:, None, :]
         edge = vertex[:, None, :] * share
         through = tl.sum(edge, 2)
         edge_grad = edge * scale[:, None, None]
@@ -325,6 +327,34 @@ def look_up(  # type: ignore[no-untyped-def]
     label = tl.load(labels + at, mask=at < n, other=-1)
     path = _path_of(label, table, n_labels, n_paths, ignore_index, HAS_TABLE)
     tl.store(out + at, path, mask=at < n)
+
+
+@triton.jit
+def cluster_targets(  # type: ignore[no-untyped-def]
+    labels, cutoffs, out, n, n_clusters, ignore_index, BLOCK: tl.constexpr
+):
+    """Compute the targets of head and clusters of an adaptive softmax, and what is ignored.
+
+    `cutoffs` are the first labels of all clusters, then the number of labels.
+    """
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    label = tl.load(labels + at, mask=mask, other=ignore_index)
+    counts = label != ignore_index
+    known = (label >= 0) & (label < tl.load(cutoffs + n_clusters))
+    shortlist = tl.load(cutoffs)
+    entry = label
+    for i in range(n_clusters):
+        first = tl.load(cutoffs + i)
+        end = tl.load(cutoffs + i + 1)
+        here = (label >= first) & (label < end)
+        entry = tl.where(here, shortlist + i, entry)
+        target = tl.where(here & counts, label - first, -1)
+        # The last cluster reports labels out of range: it makes them NaN.
+        wrong = counts & (known == 0) & (i == n_clusters - 1)
+        tl.store(out + (i + 1) * n + at, tl.where(wrong, end - first, target), mask=mask)
+    tl.store(out + at, tl.where(known & counts, entry, -1), mask=mask)
+    tl.store(out + (n_clusters + 1) * n + at, tl.where(counts, 0, -1).to(tl.int64), mask=mask)
 
 
 @triton.jit
