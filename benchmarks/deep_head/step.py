@@ -130,7 +130,11 @@ class Device:
         return statistics.median(self.times(work, n))
 
     def bandwidth(self) -> float:
-        """Return bytes per second of a large copy, read and written."""
+        """Return bytes per second of a large copy, read and written.
+
+        It runs before all heads, and so does a product: its workspace is no head's memory.
+        """
+        torch.ones(64, 64, device=self.name) @ torch.ones(64, 64, device=self.name)
         source = torch.ones((1 << 29) if self.is_gpu else (1 << 23), device=self.name)
         target = torch.empty_like(source)
         milliseconds = self.median(lambda: target.copy_(source))
