@@ -88,7 +88,8 @@ class LabelScorer:
     ) -> None:
         self.weights, self.decoder, self.rerankers = weights, decoder, rerankers
         limited = any(part.for_candidates_only for part in rerankers)
-        self.first = TopK(weights, decoder, rerankers, 1) if limited else None
+        needed = max((part.n_candidates for part in rerankers), default=0)
+        self.first = TopK(weights, decoder, [], needed) if limited else None
 
     def __call__(
         self, X: Any, ids: Ints, n_jobs: int | None, k: int | None = None
@@ -111,7 +112,7 @@ class LabelScorer:
         limit: Any = np.float32(np.inf)
         is_other = ids < 0
         if self.first is not None:
-            best, best_scores = self.first.candidates(X, n_jobs)
+            best, best_scores = self.first(X, n_jobs)
             for reranker in self.rerankers:
                 reranker.rerank(X, best, best_scores, n_jobs)
             row = self.decoder.n_labels * np.arange(len(ids))[:, None]
