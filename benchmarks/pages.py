@@ -38,7 +38,8 @@ STORED = {
     "next_token": "deep_head_next_token",
     "language_model_python": "deep_head_language_model_python",
     "language_model_english": "deep_head_language_model_english",
-    "recommend": "deep_head_recommend",
+    "recommend_amazon": "deep_head_recommend_amazon",
+    "recommend_debian": "deep_head_recommend_debian",
     "restricted": "deep_head_restricted",
     "omniglot": "deep_head_omniglot",
 }

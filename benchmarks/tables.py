@@ -296,12 +296,14 @@ BF16_PEAK = 989e12
 HEADS = {
     "TrellisSoftmax, width 8": "`TrellisSoftmax`, width 8",
     "TrellisSoftmax, width 8, CUDA graph": "`TrellisSoftmax`, width 8, CUDA graph",
+    "TrellisSoftmax, width 8, not fused": "`TrellisSoftmax`, width 8, not fused",
     "TrellisSoftmax, width 32": "`TrellisSoftmax`, width 32",
     "AdaptiveTrellisSoftmax, width 32": "`AdaptiveTrellisSoftmax`, width 32",
     "AdaptiveTrellisSoftmax, width 32, CUDA graph": "`AdaptiveTrellisSoftmax`, CUDA graph",
     "AdaptiveLogSoftmaxWithLoss": "`AdaptiveLogSoftmaxWithLoss`",
     "cut-cross-entropy, bf16": "cut-cross-entropy, bf16",
     "Liger, bf16": "Liger, bf16",
+    "QuACK, bf16": "QuACK, bf16",
     "linear_cross_entropy, bf16": "`linear_cross_entropy`, bf16",
     "nn.Linear + cross_entropy, bf16": "`nn.Linear`, bf16",
     "nn.Linear + cross_entropy": "`nn.Linear`",
@@ -320,7 +322,8 @@ def by_classes(
         if isinstance(value, float | int):
             return f"{value * scale:,.2f}" if value * scale < 100 else f"{value * scale:,.0f}"
         failed = "does not fit" in (row.get("error", ""), value)
-        return missing if failed else "failed" if "error" in row else "–"
+        late = row.get("error", "").startswith(("not run", "stopped"))
+        return missing if failed else "failed" if "error" in row and not late else "–"
 
     lines = [
         [title, *(cell(rows.get((head, n), {})) for n in classes)]
@@ -390,6 +393,9 @@ def recommend(result: Result) -> list[str]:
     sizes = ["output parameters", "input parameters"]
     heads = ["model", *sizes, "recall@10", "nDCG@10", "cold", "cold among cold"]
     return captioned(table(heads, rows), result)
+
+
+recommend_amazon = recommend_debian = recommend
 
 
 def omniglot(result: Result) -> list[str]:

@@ -91,6 +91,16 @@ class Liger(CutCrossEntropy):
         return LigerFusedLinearCrossEntropyLoss()(self.linear.weight.bfloat16(), x.bfloat16(), y)
 
 
+class Quack(CutCrossEntropy):
+    """The same by QuACK's kernels, in chunks of rows; in bf16 as well."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        from quack.linear_cross_entropy import chunked_linear_cross_entropy
+
+        weight = self.linear.weight.bfloat16()
+        return chunked_linear_cross_entropy(x.bfloat16(), weight, y)
+
+
 class LinearCrossEntropy(CutCrossEntropy):
     """The same by torch's own function, which is new in torch 2.13."""
 

@@ -1,43 +1,40 @@
 """Recommendation of the next item: semantic IDs beside other codebooks and other output layers.
 
-The data set is amazon_video_next: the last ten items of a user, then the next one. Item vectors are
-those of a factorization of which items occur together in histories. A twentieth of the items is
-cold: they occur in histories, but no training row has one as its target. Recall and nDCG at 10 are
-those of all items on test rows with other targets; *cold* is the recall at 10 of test rows with
-cold targets, among all items and among the cold ones.
+    python -m benchmarks.deep_head.recommend amazon.npz debian.npz
 
-    LTLS_DATA=FOLDER python -m benchmarks.deep_head.recommend
+trains on the problems that `benchmarks.deep_head.next_items` writes, which describes them. Every
+model has the better of two learning rates by recall on 4,096 of the training rows. Recall and
+nDCG at 10 are those among all items, on test rows whose target is not cold. *cold* is the recall at
+10 of test rows with cold targets among all items, and *cold among cold* among the cold ones, as in
+a list of new arrivals.
 
-Writes deep_head_recommend.json after every model; about ten minutes on two idle cores.
+Writes deep_head_recommend_NAME.json after every model, in under ten minutes on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks import datasets, machine, tables
+from benchmarks import machine, tables
 from benchmarks.deep_head.heads import Full, Head, Trellis, schedule
-from ltls import TableCodebook
 from ltls.torch import TrellisEmbedding
+from ltls.torch.codebooks import TablePaths
 
 NAME = "deep_head_recommend"
 K = 10
-SIZE, BATCH, EPOCHS, RATE = 64, 1024, 3, 3e-3
+SIZE, WIDTH, BATCH, EPOCHS, RATES = 64, 32, 1024, 10, (1e-3, 4e-3)
 N_NEGATIVES = 1024  # of sampled softmax
-COLD = 20  # one item in so many
+N_HELD_OUT = 4096  # training rows to choose the rate by
 
 
 @dataclass(frozen=True)
@@ -57,78 +54,50 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Codebook:
+    """The paths of all items in every trellis, (n_items, n_trellises)."""
+
+    paths: Tensor
+    n_paths: int
+
+    def modules(self, n_labels: int) -> list[TablePaths]:
+        """Return the codebooks of the first labels."""
+        return [TablePaths(column, self.n_paths) for column in self.paths[:n_labels].T]
+
+
 class Problem:
     """Labels are numbered by decreasing frequency, the cold ones last."""
 
-    train: Rows
-    test: Rows
-    test_cold: Rows
-    vectors: np.ndarray  # of every label
-    input_vectors: np.ndarray  # of every item of a history
-    n_warm: int
+    def __init__(self, path: Path, device: str) -> None:
+        with np.load(path) as arrays:
 
+            def tensor(name: str, dtype: torch.dtype) -> Tensor:
+                return torch.from_numpy(arrays[name]).to(device, dtype)
 
-def features_of_labels(X: sp.csr_matrix, y: np.ndarray, n_labels: int) -> np.ndarray:
-    """Return the column of every label: a label is a column of its user's next row; −1 if never."""
-    votes: dict[int, Counter[int]] = {}
-    for row in range(X.shape[0] - 1):
-        this, following = (set(X.indices[X.indptr[i] : X.indptr[i + 1]]) for i in (row, row + 1))
-        new = following - this
-        if len(new) == 1 and len(this - following) <= 1:
-            votes.setdefault(int(y[row]), Counter())[new.pop()] += 1
-    columns = np.full(n_labels, -1)
-    for label, counted in votes.items():
-        columns[label] = counted.most_common(1)[0][0]
-    return columns
+            def rows(name: str) -> Rows:
+                items, y = (tensor(f"{name}_{part}", torch.int64) for part in ("items", "y"))
+                return Rows(items, tensor(f"{name}_weights", torch.float32), y)
 
+            self.books = {
+                name: Codebook(
+                    torch.from_numpy(arrays[f"{name}_paths"]).to(torch.int64),
+                    int(arrays[f"{name}_n_paths"]),
+                )
+                for name in ("one", "three", "input")
+            }
+            self.n_warm = int(arrays["n_warm"])
+            every, test = rows("train"), rows("test")
+        self.n_items, self.n_inputs = (len(self.books[name].paths) for name in ("one", "input"))
+        shuffled = torch.randperm(len(every), generator=torch.Generator().manual_seed(0)).to(device)
+        n_held_out = min(N_HELD_OUT, len(every) // 20)
+        self.valid, self.train = (
+            every.at(part) for part in shuffled.split([n_held_out, len(every) - n_held_out])
+        )
+        self.test, self.test_cold = (test.at(part) for part in self.parts(test.y))
 
-def item_vectors(X: sp.csr_matrix, n_dimensions: int = 64) -> np.ndarray:
-    """Return vectors of items that occur in the same histories: SVD of positive PMI."""
-    occurs = (X > 0).astype(np.float64)
-    together = sp.coo_matrix(occurs.T @ occurs)
-    totals = np.asarray(together.sum(1)).ravel() + 1
-    pmi = np.log(together.data * totals.sum() / (totals[together.row] * totals[together.col]))
-    matrix = sp.csr_matrix((pmi.clip(0), (together.row, together.col)), together.shape)
-    left, values, _ = randomized_svd(matrix, n_dimensions, random_state=0)
-    vectors: np.ndarray = left * np.sqrt(values)
-    return vectors
-
-
-def rows_of(X: sp.csr_matrix, y: np.ndarray, longest: int = 10) -> Rows:
-    items = np.zeros((X.shape[0], longest), np.int64)
-    weights = np.zeros((X.shape[0], longest), np.float32)
-    lengths = np.minimum(np.diff(X.indptr), longest)
-    for place in range(longest):
-        has = lengths > place
-        items[has, place] = X.indices[X.indptr[:-1][has] + place]
-        weights[has, place] = X.data[X.indptr[:-1][has] + place]
-    return Rows(torch.from_numpy(items), torch.from_numpy(weights), torch.from_numpy(y))
-
-
-def read_problem(most_rows: int | None) -> Problem:
-    train, test = datasets.train_and_test("amazon_video_next")
-    X, y = train.X.tocsr()[:most_rows], np.asarray(train.y)[:most_rows]
-    X_test, y_test = test.X.tocsr()[:most_rows], np.asarray(test.y)[:most_rows]
-    n_labels = int(max(y.max(), y_test.max())) + 1
-    columns = features_of_labels(X, y, n_labels)
-    inputs = item_vectors(X)
-    vectors = np.where(columns[:, None] >= 0, inputs[columns], inputs.mean(0))
-    is_cold = np.random.RandomState(0).randint(COLD, size=n_labels) == 0
-    counts = np.bincount(y, minlength=n_labels)
-    counts[is_cold] = 0  # nobody knows how often they will be bought
-    order = np.lexsort((-counts, is_cold))
-    new = np.argsort(order)  # number of every old label
-    n_warm = int((~is_cold).sum())
-    kept = ~is_cold[y]
-    of_cold = is_cold[y_test]
-    return Problem(
-        rows_of(X[kept], new[y[kept]]),
-        rows_of(X_test[~of_cold], new[y_test[~of_cold]]),
-        rows_of(X_test[of_cold], new[y_test[of_cold]]),
-        vectors[order],
-        inputs,
-        n_warm,
-    )
+    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which targets are not cold, and which are."""
+        return y < self.n_warm, y >= self.n_warm
 
 
 class Sampled(Full):
@@ -179,7 +148,7 @@ def best(model: Model, rows: Rows, among: Tensor | None) -> Tensor:
 def ranked(model: Model, rows: Rows, among: Tensor | None = None) -> tuple[float, float]:
     """Return recall and nDCG at K."""
     recall = gain = 0.0
-    for part in torch.arange(len(rows)).split(2048):
+    for part in torch.arange(len(rows), device=rows.y.device).split(2048):
         some = rows.at(part)
         found = best(model, some, among) == some.y[:, None]
         recall += float(found.sum())
@@ -188,27 +157,28 @@ def ranked(model: Model, rows: Rows, among: Tensor | None = None) -> tuple[float
     return recall / len(rows), gain / len(rows)
 
 
-def train(model: Model, problem: Problem, epochs: int) -> float:
+def train(model: Model, rows: Rows, epochs: int, rate: float) -> float:
     """Train, and return the seconds that it took."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-    steps = max(1, epochs * (len(problem.train) // BATCH))
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    steps = max(1, epochs * (len(rows) // BATCH))
     start, step = time.perf_counter(), 0
     while step < steps:
-        for rows in torch.randperm(len(problem.train)).split(BATCH):
+        for some in torch.randperm(len(rows), device=rows.y.device).split(BATCH):
             for group in optimizer.param_groups:
-                group["lr"] = RATE * schedule(min(step, steps), steps)
-            some = problem.train.at(rows)
+                group["lr"] = rate * schedule(min(step, steps), steps)
+            batch = rows.at(some)
             optimizer.zero_grad()
-            model.head.loss(model(some), some.y).backward()
+            model.head.loss(model(batch), batch.y).backward()
             optimizer.step()
             step += 1
+    if rows.y.is_cuda:
+        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
 def cases(problem: Problem) -> Iterator[dict[str, Any]]:
     """Name the models: output layer, codebook, input table."""
-    n, n_warm = len(problem.vectors), problem.n_warm
-    n_inputs = len(problem.input_vectors)
+    n, n_warm, n_inputs = problem.n_items, problem.n_warm, problem.n_inputs
 
     def table() -> nn.Module:
         return nn.Embedding(n_inputs, SIZE)
@@ -216,46 +186,56 @@ def cases(problem: Problem) -> Iterator[dict[str, Any]]:
     yield {"head": "full softmax", "make": lambda: Model(table(), Full(SIZE, n))}
     yield {"head": "sampled softmax", "make": lambda: Model(table(), Sampled(SIZE, n))}
     for name in ("random", "frequency"):
-        yield {
-            "head": f"trellis, {name} codebook",
-            "make": lambda name=name: Model(table(), Trellis(SIZE, n, 32, assignment=name)),
-        }
-    for words, n_trellises, small in (
-        ("trellis, semantic IDs", 1, False),
-        ("three trellises, semantic IDs", 3, False),
-        ("three trellises, semantic IDs, `TrellisEmbedding`", 3, True),
+        for n_trellises, words in ((1, "trellis"), (3, "three trellises")):
+            options = {"assignment": name, "n_trellises": n_trellises}
+            yield {
+                "head": f"{words}, {name} codebook",
+                "make": lambda options=options: Model(table(), Trellis(SIZE, n, WIDTH, **options)),
+            }
+    for words, name, small in (
+        ("trellis, semantic IDs", "one", False),
+        ("three trellises, semantic IDs", "three", False),
+        ("three trellises, semantic IDs, `TrellisEmbedding`", "three", True),
     ):
-        books = TableCodebook.from_embeddings(problem.vectors[:n_warm], 32, n_trellises)
-        books = books if isinstance(books, list) else [books]
+        book = problem.books[name]
 
-        def make(books: list[TableCodebook] = books, small: bool = small) -> Model:
-            options = {"n_trellises": len(books), "assignment": books}
+        def make(book: Codebook = book, small: bool = small) -> Model:
             given = table()
             if small:
-                inputs = TableCodebook.from_embeddings(problem.input_vectors, 32, 3)
-                given = TrellisEmbedding(n_inputs, SIZE, 32, 3, inputs)
-            return Model(given, Trellis(SIZE, n_warm, 32, **options))
+                inputs = problem.books["input"]
+                books = inputs.modules(n_inputs)
+                given = TrellisEmbedding(n_inputs, SIZE, WIDTH, len(books), books)
+            books = book.modules(n_warm)
+            options = {"n_trellises": len(books), "assignment": books}
+            return Model(given, Trellis(SIZE, n_warm, WIDTH, **options))
 
-        def add(model: Model, books: list[TableCodebook] = books) -> None:
-            new = [book.assign_embeddings(problem.vectors[n_warm:]) for book in books]
-            paths = [book.path_of(labels) for book, labels in zip(books, new, strict=True)]
-            model.head.softmax.add_classes(np.stack(paths, 1))
+        def add(model: Model, book: Codebook = book) -> None:
+            model.head.softmax.add_classes(book.paths[n_warm:])
 
         yield {"head": words, "make": make, "add": add}
 
 
 def run(case: dict[str, Any], problem: Problem, epochs: int) -> dict[str, Any]:
-    """Train and test one model."""
-    torch.manual_seed(0)
-    model = case["make"]()
-    seconds = train(model, problem, epochs)
+    """Train one model with every rate, and test the one that is best on held-out rows."""
+    chosen: tuple[float, float, float, Model] | None = None
+    for rate in RATES:
+        torch.manual_seed(0)
+        model = case["make"]().to(problem.train.y.device)
+        seconds = train(model, problem.train, epochs, rate)
+        recall, _ = ranked(model, problem.valid)
+        if chosen is None or recall > chosen[0]:
+            chosen = recall, rate, seconds, model
+    assert chosen is not None
+    _, rate, seconds, model = chosen
+    parameters = model.head.size
     if "add" in case:
         case["add"](model)
     recall, gain = ranked(model, problem.test)
-    cold = torch.arange(problem.n_warm, len(problem.vectors))
+    cold = torch.arange(problem.n_warm, problem.n_items, device=problem.train.y.device)
     return {
-        "parameters": model.head.size,
+        "parameters": parameters,
         "input parameters": sum(p.numel() for p in model.table.parameters()),
+        "rate": rate,
         "recall": recall,
         "nDCG": gain,
         "cold": ranked(model, problem.test_cold)[0],
@@ -266,27 +246,31 @@ def run(case: dict[str, Any], problem: Problem, epochs: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems", type=Path, nargs="+")
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
-    parser.add_argument("--rows", type=int, help="only the first so many rows of each file")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--only", nargs="+", help="heads whose names have one of these words")
     options = parser.parse_args()
-    problem = read_problem(options.rows)
-    about = machine.description("torch", "numpy")
-    about["rows"] = (
-        f"{len(problem.train):,} to learn from, {len(problem.test):,} to test, "
-        f"{len(problem.test_cold):,} of cold items"
-    )
-    about["items"] = f"{len(problem.vectors):,}, of which {problem.n_warm:,} are not cold"
-    result: dict[str, Any] = {"about": about, "rows": []}
-    print(about, flush=True)
-    for case in cases(problem):
-        if options.only and not any(word in case["head"] for word in options.only):
-            continue
-        result["rows"].append({"head": case["head"], **run(case, problem, options.epochs)})
-        print(result["rows"][-1], flush=True)
-        machine.write(NAME, result, options.output)
-    print("\n".join(tables.recommend(result)))
+    for path in options.problems:
+        problem = Problem(path, options.device)
+        about = machine.description("torch", "numpy")
+        if problem.train.y.is_cuda:
+            about["gpu"] = torch.cuda.get_device_name()
+        about["rows"] = (
+            f"{len(problem.train) + len(problem.valid):,} to learn from, {len(problem.test):,} to "
+            f"test, {len(problem.test_cold):,} of cold items"
+        )
+        about["items"] = f"{problem.n_items:,}, of which {problem.n_warm:,} are not cold"
+        result: dict[str, Any] = {"about": about, "rows": []}
+        print(about, flush=True)
+        for case in cases(problem):
+            if options.only and not any(word in case["head"] for word in options.only):
+                continue
+            result["rows"].append({"head": case["head"], **run(case, problem, options.epochs)})
+            print(result["rows"][-1], flush=True)
+            machine.write(f"{NAME}_{path.stem}", result, options.output)
+        print("\n".join(tables.recommend(result)))
 
 
 if __name__ == "__main__":

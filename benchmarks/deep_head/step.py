@@ -4,12 +4,12 @@ A step is forward, backward (into the weights and the input) and AdamW; memory i
 what the input needs: weights, gradients, the optimizer's state and everything in between. Targets
 are Zipf-distributed. Times are medians between CUDA events of steps that follow each other. A head
 that fails, or does not fit into memory, is reported, and the remaining heads still run;
-cut-cross-entropy and Liger, which can leave a GPU unusable for the process that called them, have
-processes of their own.
+cut-cross-entropy, Liger and QuACK, which can leave a GPU unusable for the process that called them,
+have processes of their own.
 
-Writes deep_head_step.json after every point, in under seven minutes on an H200; torch, triton and
-numpy are all it needs (and cut-cross-entropy and Liger, if they are to be measured; PYTHONPATH may
-name a folder that has them):
+Writes deep_head_step.json after every point, in under ten minutes on an H200; torch, triton and
+numpy are all it needs (and cut-cross-entropy, Liger and QuACK, if they are to be measured;
+PYTHONPATH may name a folder that has them):
 
     PYTHONPATH=src python -m benchmarks.deep_head.step
     PYTHONPATH=src:FOLDER python -m benchmarks.deep_head.step
@@ -51,12 +51,13 @@ from benchmarks.deep_head.heads import (
     Full,
     Liger,
     LinearCrossEntropy,
+    Quack,
     Trellis,
 )
 
 NAME = "deep_head_step"
 
-BATCH, IN_FEATURES, CLASSES = 4096, (512, 1024), (10**4, 10**5, 10**6, 10**7)
+BATCH, IN_FEATURES, CLASSES = 4096, (512,), (10**4, 10**5, 10**6, 10**7)
 WIDTHS = (2, 8, 32)
 # Of each, those below half of the classes; the faster of the two is reported.
 CUTOFFS = ((2_000, 20_000, 200_000, 2_000_000), (10_000, 100_000, 1_000_000))
@@ -64,6 +65,7 @@ TRELLIS_CUTOFFS = (2_000, 10_000)  # of the adaptive softmax that ends in a trel
 PEERS = {  # head, the module it needs, and how it is made
     "cut-cross-entropy, bf16": ("cut_cross_entropy", CutCrossEntropy),
     "Liger, bf16": ("liger_kernel", Liger),
+    "QuACK, bf16": ("quack", Quack),
 }
 SECONDS_PER_TIMING = 0.3
 SECONDS_APART = 60  # for one head in a process of its own
@@ -128,7 +130,11 @@ class Device:
         return statistics.median(self.times(work, n))
 
     def bandwidth(self) -> float:
-        """Return bytes per second of a large copy, read and written."""
+        """Return bytes per second of a large copy, read and written.
+
+        It runs before all heads, and so does a product: its workspace is no head's memory.
+        """
+        torch.ones(64, 64, device=self.name) @ torch.ones(64, 64, device=self.name)
         source = torch.ones((1 << 29) if self.is_gpu else (1 << 23), device=self.name)
         target = torch.empty_like(source)
         milliseconds = self.median(lambda: target.copy_(source))
@@ -185,7 +191,7 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
                     "training only": True,
                     "apart": True,
                 }
-    if hasattr(torch.nn.functional, "linear_cross_entropy"):
+    if hasattr(torch.nn.functional, "linear_cross_entropy"):  # from torch 2.13 on
         yield {
             "head": "linear_cross_entropy, bf16",
             "make": lambda: there(LinearCrossEntropy, in_features, n_classes),
@@ -352,7 +358,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it work at all?")
-    parser.add_argument("--seconds", type=float, default=380, help="after which nothing is begun")
+    parser.add_argument("--seconds", type=float, default=500, help="after which nothing is begun")
+    parser.add_argument("--only", nargs="+", help="heads with one of these words; others are kept")
     parser.add_argument("--check", action="store_true", help="only check stored results")
     parser.add_argument("--apart", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -374,10 +381,17 @@ def main() -> None:
         about["triton"] = version("triton")
     about["TF32 products"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
     for name, (module, _) in PEERS.items():
-        if not importlib.util.find_spec(module):
+        if not options.only and not importlib.util.find_spec(module):
             about[name] = "not installed, left out"
+    if not hasattr(torch.nn.functional, "linear_cross_entropy"):
+        about["linear_cross_entropy"] = "not in this version of torch, left out"
     rows: list[dict[str, Any]] = []
     result = {"about": about, "batch": batch, "bandwidth": device.bandwidth(), "rows": rows}
+    kept: list[dict[str, Any]] = []
+    if options.only:
+        stored = machine.read(NAME, options.output)
+        kept = [row for row in stored["rows"] if row["in_features"] in sizes]
+        about["other heads"] = f"{stored['about']['date']}, {stored['about']['command']}"
     # A million classes first: the targets are defined at this size.
     points = [(size, c) for c in sorted(classes, key=lambda c: c != 10**6) for size in sizes]
     for size, n_classes in points:
@@ -385,8 +399,10 @@ def main() -> None:
         x, y = inputs(batch, size, n_classes, options.device)
         here = []
         for case in heads(size, n_classes, options.device):
-            kept = {key: case[key] for key in ("head", "cutoffs") if key in case}
-            row = {"in_features": size, "C": n_classes, **kept}
+            if options.only and not any(word in case["head"] for word in options.only):
+                continue
+            named = {key: case[key] for key in ("head", "cutoffs") if key in case}
+            row = {"in_features": size, "C": n_classes, **named}
             left = options.seconds - (time.perf_counter() - start)
             if left <= 0:
                 row["error"] = f"not run: {options.seconds:.0f} s were over"
@@ -397,6 +413,8 @@ def main() -> None:
                 row |= attempt(case, x, y, device)
             here.append(row)
             print(row, flush=True)
+        measured = {row["head"] for row in here}
+        here += [r for r in kept if r["C"] == n_classes and r["head"] not in measured]
         rows += faster(here)
         about["took"] = f"{time.perf_counter() - start:.0f} s"
         machine.write(NAME, result, options.output)

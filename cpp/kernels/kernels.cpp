@@ -127,8 +127,10 @@ double train_embedding(const Features& x, const TrainableEmbedding& embedding,
 
 void rerank(const LabelVectors& vectors, const float* row_vectors, float weight, Index rows,
             Index count, Index* labels, float* scores) {
+    Buffer<RankedLabel> scratch(count);
     for (Index row = 0; row < rows; ++row, row_vectors += vectors.stride)
-        rerank_row(vectors, row_vectors, weight, count, labels + row * count, scores + row * count);
+        rerank_row(vectors, row_vectors, weight, count, labels + row * count, scores + row * count,
+                   scratch);
 }
 
 void rerank_by_weights(const Features& x, const LabelWeights& weights, float weight, Index first,

@@ -2,6 +2,9 @@
 // small rank.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "core/instruction_set.hpp"
 #include "linear/features.hpp"
 
@@ -19,21 +22,29 @@ LTLS_INLINE float inner_product(const float* a, const float* b, Index length) {
     return sum;
 }
 
+// A candidate and its place before sorting.
+struct RankedLabel {
+    float score;
+    std::int32_t place;
+    Index label;
+};
+
 // Adds weight × the embedding's score to the candidates of a row and sorts them, best first. Ties
-// keep their order. `labels` may end with −1s.
+// keep their order. `labels` may end with −1s. `scratch` has room for `count` entries.
 LTLS_INLINE void rerank_row(const LabelVectors& vectors, const float* vector, float weight,
-                            Index count, Index* labels, float* scores) {
-    for (Index i = 0; i < count && labels[i] >= 0; ++i) {
-        const float* b = vectors.rows + labels[i] * vectors.stride;
-        const float score = scores[i] + weight * inner_product(vector, b, vectors.stride);
-        const Index label = labels[i];
-        Index place = i;
-        for (; place > 0 && score > scores[place - 1]; --place) {
-            labels[place] = labels[place - 1];
-            scores[place] = scores[place - 1];
-        }
-        labels[place] = label;
-        scores[place] = score;
+                            Index count, Index* labels, float* scores, RankedLabel* scratch) {
+    Index n = 0;
+    for (; n < count && labels[n] >= 0; ++n) {
+        const float* b = vectors.rows + labels[n] * vectors.stride;
+        const float score = scores[n] + weight * inner_product(vector, b, vectors.stride);
+        scratch[n] = {score, static_cast<std::int32_t>(n), labels[n]};
+    }
+    std::sort(scratch, scratch + n, [](const RankedLabel& a, const RankedLabel& b) {
+        return a.score != b.score ? a.score > b.score : a.place < b.place;
+    });
+    for (Index i = 0; i < n; ++i) {
+        labels[i] = scratch[i].label;
+        scores[i] = scratch[i].score;
     }
 }
 

@@ -15,10 +15,10 @@ pytest.importorskip("torch", reason="needs torch, which `make test-all` installs
 ROOT = Path(__file__).parent.parent.parent
 
 
-def rows_of(name, folder, *options):
-    """Run a benchmark; return the rows that it stored."""
+def run(name, *options):
+    """Run a benchmark."""
     done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.deep_head.{name}", "--output", folder, *options],
+        [sys.executable, "-m", f"benchmarks.deep_head.{name}", *options],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -26,9 +26,14 @@ def rows_of(name, folder, *options):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    stored = json.loads((folder / f"deep_head_{name}.json").read_text())
-    assert stored["about"]["command"].startswith(f"python -m benchmarks.deep_head.{name} ")
-    rows = stored["rows"]
+
+
+def rows_of(name, folder, *options, stored=None):
+    """Run a benchmark; return the rows that it stored."""
+    run(name, "--output", folder, *options)
+    result = json.loads((folder / f"deep_head_{stored or name}.json").read_text())
+    assert result["about"]["command"].startswith(f"python -m benchmarks.deep_head.{name} ")
+    rows = result["rows"]
     assert not [row["error"] for row in rows if "error" in row]
     return {row["head"]: row for row in rows}
 
@@ -148,11 +153,41 @@ def test_models_recommend_the_next_item(tmp_path, monkeypatch):
         text = "\n".join([f"{len(lines)} 60 60", *lines]) + "\n"
         (tmp_path / f"amazon_video_next_{part}.txt").write_text(text)
     monkeypatch.setenv("LTLS_DATA", str(tmp_path))
-    rows = rows_of("recommend", tmp_path, "--epochs", "60")
-    assert len(rows) == 7
+    run("next_items", tmp_path / "amazon.npz")
+    options = (tmp_path / "amazon.npz", "--epochs", "40")
+    rows = rows_of("recommend", tmp_path, *options, stored="recommend_amazon")
+    assert len(rows) == 9
     assert rows["full softmax"]["recall"] > 0.9
     assert rows["trellis, semantic IDs"]["recall"] > 0.5
     assert all(row["nDCG"] <= row["recall"] for row in rows.values())
+
+
+def test_dependencies_of_packages_are_histories_of_items(tmp_path):
+    from benchmarks.deep_head import next_items
+
+    groups = {"sound": ["alsa", "pulse", "jack"], "fonts": ["dejavu", "noto", "hack"]}
+    entries = [
+        f"Package: {name}\nDescription: {group} library {name}\nSection: {group}\nTag: a,\n b"
+        for group, names in groups.items()
+        for name in names
+    ]
+    for number in range(40):
+        group = list(groups)[number % 2]
+        first, *others = groups[group]
+        entries.append(f"Package: app{number}\nDepends: {first} (>= 1) | x, {', '.join(others)}")
+    path = tmp_path / "Packages"
+    path.write_text("\n\n".join(entries) + "\n")
+    assert next(next_items.packages(path))["Tag"] == "a, b"
+    problem = next_items.debian(path, size=3)
+    assert problem.vectors.shape == (6, 3)
+    assert not np.isin(problem.train.y, np.flatnonzero(problem.is_cold)).any()
+    n_used = (problem.train.weights > 0).sum(axis=1)
+    assert n_used.max() <= 2  # the other two of a group
+    names = [name for names in groups.values() for name in names]
+    group = np.array([name in groups["sound"] for name in names])
+    used = problem.test.weights > 0
+    same = group[problem.test.items] == group[problem.test.y][:, None]
+    assert same[used].all()
 
 
 def test_restricted_answers_are_timed(tmp_path):

@@ -190,6 +190,25 @@ def test_probabilities(trained, command):
     np.testing.assert_allclose([row["scores"][0] for row in rows], expected, rtol=1e-4)
 
 
+def test_labels_of_a_file_are_the_only_ones_allowed(folder, trained, command):
+    (folder / "some.txt").write_text("login\nfee\n\n")
+    out = command(
+        "predict", "text.ltls", "rows.csv", "--among", "some.txt", "--proba", "--json"
+    ).out
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert len(rows) == len(ROWS)
+    for row in rows:
+        assert sorted(row["labels"]) == ["fee", "login"]
+        assert sum(row["scores"]) == pytest.approx(1, abs=1e-4)
+    (folder / "some.txt").write_text("card\nvisa\n")
+    result = command("predict", "text.ltls", "rows.csv", "--among", "some.txt")
+    assert result.code == 2
+    assert result.err == "ltls: some.txt: the model has no label 'visa' (--among)\n"
+    (folder / "some.txt").write_text("\n")
+    result = command("predict", "text.ltls", "rows.csv", "--among", "some.txt")
+    assert result.err == "ltls: some.txt: the file has no labels (--among)\n"
+
+
 def test_several_labels(folder, command):
     several = [(text, f"{kind};all") for text, kind in ROWS]
     (folder / "several.csv").write_text(csv_of(several))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..core.streams import is_pipe
+from ..core.streams import is_pipe, open_input
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from .messages import set_verbosity
@@ -48,6 +48,10 @@ def predict(
         bool,
         typer.Option("--threshold", help="Multi-label: only labels above the model's threshold."),
     ] = False,
+    among: Annotated[
+        Path | None,
+        option("all labels", "Allow only the labels in this file, one per line.", "--among"),
+    ] = None,
     text: TextOption = None,
     features: FeatureColumns = None,
     file_format: FormatOption = None,
@@ -72,6 +76,7 @@ def predict(
         raise ValueError(f"{model}: models with loss={loss} have no probabilities (--proba)")
     if threshold and not estimator.multilabel_:
         raise ValueError(f"{model}: --threshold is for multi-label models; use -k 1")
+    allowed = None if among is None else _labels_in(among, estimator)
     source = Source(
         path=file,
         format_name=file_format,
@@ -87,7 +92,7 @@ def predict(
     shown = output is not None or not sys.stdout.isatty()
     with text_output(output) as stream, progress("predicting", shown) as advance:
         for rows, _ in batches(source, estimator, labelled=False, size=size):
-            labels, scores = _best(estimator, rows, k, proba, threshold)
+            labels, scores = _best(estimator, rows, k, proba, threshold, allowed)
             for line in map(_json_line if as_json else _line, labels, scores):
                 stream.write(f"{line}\n")
             if is_pipe(file):
@@ -95,17 +100,30 @@ def predict(
             advance(len(labels))
 
 
+def _labels_in(path: Path, estimator: LTLSClassifier) -> list[Any]:
+    """Return the labels that a file has, one per line, written as `predict` writes them."""
+    by_name = {escaped(label): label for label in estimator.classes_.tolist()}
+    with open_input(path) as stream:
+        names = [name for name in stream.read().decode().splitlines() if name]
+    for name in names:
+        if name not in by_name:
+            raise ValueError(f"{path}: the model has no label {name!r} (--among)")
+    if not names:
+        raise ValueError(f"{path}: the file has no labels (--among)")
+    return [by_name[name] for name in names]
+
+
 def _best(
-    estimator: LTLSClassifier, rows: Any, k: int, proba: bool, threshold: bool
+    estimator: LTLSClassifier, rows: Any, k: int, proba: bool, threshold: bool, among: Any
 ) -> tuple[list[list[Any]], list[list[float]]]:
     """Return the best labels of every row, and their scores or probabilities."""
-    labels, scores = estimator.predict_topk(rows, k)
+    labels, scores = estimator.predict_topk(rows, k, among=among)
     kept = [
         set(row[above].tolist())
         for row, above in zip(labels, scores >= estimator.threshold_, strict=True)
     ] if threshold else None  # fmt: skip
     if proba:
-        labels, scores = estimator.predict_topk(rows, k, proba=True)
+        labels, scores = estimator.predict_topk(rows, k, proba=True, among=among)
     label_rows, score_rows = labels.tolist(), scores.tolist()
     if kept is None:
         return label_rows, score_rows

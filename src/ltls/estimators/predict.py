@@ -20,6 +20,7 @@ from ..structure.codebook import Codebook
 from ..structure.losses import LOSSES, Loss
 from ..structure.trellis import Trellis
 from ..training.build import check_same_kind
+from .among import allowed_labels
 from .validation import check_features, check_sample_weight
 
 _MAX_CELLS = 1 << 28  # of a dense result
@@ -185,7 +186,7 @@ class PredictMixin:
         return np.concatenate(parts)
 
     def predict_topk(
-        self, X: Any, k: int = 5, proba: bool = False
+        self, X: Any, k: int = 5, proba: bool = False, *, among: Any = None
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return the k best labels of every row and their scores, best first.
 
@@ -200,11 +201,18 @@ class PredictMixin:
         k : int, default=5
         proba : bool, default=False
             Return the probabilities of the k best labels, sorted by them, instead of scores.
+        among : optional
+            Allow only these labels: a list or array of labels, or one such list per row. A boolean
+            array of shape (n_classes,), or (n_rows, n_classes), or a sparse matrix of that shape,
+            is a mask over `classes_`. The result is the exact top k of `decision_function` among
+            them, at a cost proportional to their number. Probabilities are those given that the
+            label is one of them: for one label per row, they sum to 1 over the allowed labels.
 
         Returns
         -------
         labels, scores : arrays of shape (n_rows, k)
-            k is at most the number of classes.
+            k is at most the number of classes, or of allowed labels. Where a row has fewer than k
+            allowed labels, the rest is None with score −inf, or probability 0.
 
         Examples
         --------
@@ -217,16 +225,31 @@ class PredictMixin:
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         >>> bool((scores[:, 0] > scores[:, 1]).all())
         True
+        >>> labels, scores = model.predict_topk(X[:1], k=1, among=["bee", "dog"])
+        >>> labels[0, 0] in ("bee", "dog")
+        True
         """
         X, model = self._checked(X)
-        ids, scores = model.topk(X, as_integer("k", k, at_least=1), self.n_jobs)
+        k = as_integer("k", k, at_least=1)
+        allowed = None if among is None else allowed_labels(among, model.labels, X.shape[0])
+        if allowed is None:
+            ids, scores = model.topk(X, k, self.n_jobs)
+        else:
+            ids, scores = model.topk_among(X, k, allowed, self.n_jobs)
         if proba:
             _has_proba(self)
-            scores = model.proba_of(X, ids, self.n_jobs)
+            if allowed is None:
+                scores = model.proba_of(X, ids, self.n_jobs)
+            else:
+                scores = model.proba_among(X, ids, allowed, self.n_jobs)
             order = np.argsort(-scores, axis=1, kind="stable")
             ids = np.take_along_axis(ids, order, axis=1)
             scores = np.take_along_axis(scores, order, axis=1)
-        return model.labels.array[ids], scores
+        labels = model.labels.array[ids]
+        if allowed is not None and (ids < 0).any():
+            labels = labels.astype(object)
+            labels[ids < 0] = None
+        return labels, scores
 
     def predictor(self, k: int = 5) -> Predictor:
         """Return a thread-safe callable with low latency: the k best labels of a row.

@@ -86,13 +86,29 @@ class Decoder:
 
     def all_scores(self, h: Floats) -> Floats:
         """Return the scores of all labels, shape (n_rows, n_labels)."""
-        total: Floats = np.sum(list(self._scores_per_trellis(h)), axis=0, dtype=np.float32)
+        return self.scores_of(h, self._all_labels())
+
+    def scores_of(self, h: Floats, labels: Ints) -> Floats:
+        """Return the scores of labels of every row; `labels` has one row, or one for each of h.
+
+        Label −1 scores −inf.
+        """
+        parts = list(self._scores_per_trellis(h, np.maximum(labels, 0)))
+        total: Floats = np.sum(parts, axis=0, dtype=np.float32)
+        total[np.broadcast_to(labels < 0, total.shape)] = -np.inf
         return total
 
     def all_log_proba(self, h: Floats) -> Floats:
         """Return the log of the trellises' mean probability of every label."""
-        total: Floats = np.logaddexp.reduce(list(self._scores_per_trellis(h)), axis=0)
-        return total - np.float32(np.log(len(self.codebooks)))
+        return self.log_proba_of(h, self._all_labels())
+
+    def log_proba_of(self, h: Floats, labels: Ints) -> Floats:
+        """Return the log of the trellises' mean probability of labels, as `scores_of`."""
+        parts = list(self._scores_per_trellis(h, np.maximum(labels, 0)))
+        total: Floats = np.logaddexp.reduce(parts, axis=0)
+        total -= np.float32(np.log(len(self.codebooks)))
+        total[np.broadcast_to(labels < 0, total.shape)] = -np.inf
+        return total
 
     def log_proba(self, h: Floats, labels: Ints) -> Floats:
         """Return the log of the trellises' mean probability of one label per row."""
@@ -142,17 +158,19 @@ class Decoder:
         scans = _SCAN[self._shares_paths] * n_trellises * usual >= n_paths
         return n_paths if scans else usual
 
-    def _scores_per_trellis(self, h: Floats) -> Iterator[Floats]:
-        labels = np.arange(self.n_labels)
-        step = max(1, _MAX_CELLS // self.n_labels)
+    def _all_labels(self) -> Ints:
+        return np.arange(self.n_labels)[None]
+
+    def _scores_per_trellis(self, h: Floats, labels: Ints) -> Iterator[Floats]:
+        shape = (len(h), labels.shape[1])
+        step = max(1, _MAX_CELLS // max(1, labels.shape[1]))
         for block, codebook in zip(self.blocks(h), self.codebooks, strict=True):
             g = self.decode_scores(block)
-            paths = codebook.path_of(labels)
-            scores = np.empty((len(h), self.n_labels), np.float32)
+            paths = np.broadcast_to(codebook.path_of(labels), shape)
+            scores = np.empty(shape, np.float32)
             for first in range(0, len(g), step):
-                part = g[first : first + step]
-                each = np.broadcast_to(paths, (len(part), self.n_labels))
-                scores[first : first + step] = self.trellis.score(part, each, self.n_jobs)
+                some = slice(first, first + step)
+                scores[some] = self.trellis.score(g[some], paths[some], self.n_jobs)
             if self.loss.normalized:
                 scores -= self.trellis.log_partition(block, self.n_jobs)[:, None]
             yield scores

@@ -24,6 +24,7 @@ from .label_weights import LabelWeights
 from .labels import Labels
 from .predictor import Predictor
 from .propensity import PropensityReranker
+from .restricted import AllowedLabels, LabelScorer
 from .topk import ROWS_PER_CALL, Reranker, TopK
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -252,6 +253,21 @@ class FittedModel:
         """Return the search for the trellises' k best labels, to use for several batches."""
         return self._search(k, n_jobs, [], weights)
 
+    def topk_among(
+        self, X: Any, k: int, allowed: AllowedLabels, n_jobs: int | None
+    ) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the k best of the allowed labels of every row, exactly.
+
+        Rows with fewer end with −1 and −inf.
+        """
+        k = min(k, int(allowed.sizes.max(initial=0)))
+        found, scores = np.full((X.shape[0], k), -1), np.full((X.shape[0], k), -np.inf, np.float32)
+        scorer = LabelScorer(self.weights, self.decoder(n_jobs), self.rerankers)
+        for rows, ids in allowed.blocks(X.shape[0]):
+            best, best_scores = scorer(X[rows], ids, n_jobs, k)
+            found[rows, : best.shape[1]], scores[rows, : best.shape[1]] = best, best_scores
+        return found, scores
+
     def above(self, X: Any, threshold: float, n_jobs: int | None) -> tuple[Ints, Ints]:
         """Return the number of labels per row whose score reaches a threshold, and their ids."""
         k = max(self.n_candidates, *(part.n_candidates for part in self.rerankers), 1)
@@ -320,26 +336,38 @@ class FittedModel:
 
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
-        n_trellises, parts = len(self.codebooks), self._scorers
+        if not self._averages_trellises:
+            return self._probabilities(self._all_scores(X, n_jobs, self._proba_parts))
+        decoder = self.decoder(n_jobs)
+        scores = np.empty((X.shape[0], len(self.labels)), np.float32)
+        for rows, h in self.edge_scores(X, n_jobs):
+            scores[rows] = decoder.all_log_proba(h)
+        return self._probabilities(scores)
+
+    @property
+    def _proba_parts(self) -> list[Reranker]:
+        """The rerankers that probabilities depend on."""
+        independent = self.loss.independent_edges and self.multilabel
+        return [] if independent and self.label_weights is None else self._scorers
+
+    @property
+    def _averages_trellises(self) -> bool:
+        """Whether a probability is the mean of the trellises'."""
+        return not self._proba_parts and self.loss.normalized
+
+    def _probabilities(self, scores: Floats) -> Floats:
+        """Return the probabilities of labels with these scores, of which −inf means none."""
+        n_trellises = len(self.codebooks)
         if self.loss.independent_edges and self.multilabel:
-            if self.label_weights is not None:
-                return np.exp(np.minimum(self._all_scores(X, n_jobs, parts), 0))
-            scores = self._all_scores(X, n_jobs, [])
-            return np.exp(np.minimum(scores / n_trellises, 0))
-        if self.label_weights is not None:
-            scores = self._all_scores(X, n_jobs, parts)
-        elif self.embedding is not None:  # all parts are log-probabilities up to a constant
-            scores = self._all_scores(X, n_jobs, parts)
-            scores /= n_trellises + self.embedding.weight
-        elif self.loss.normalized:
-            decoder = self.decoder(n_jobs)
-            scores = np.empty((X.shape[0], len(self.labels)), np.float32)
-            for rows, h in self.edge_scores(X, n_jobs):
-                scores[rows] = decoder.all_log_proba(h)
-        else:
-            scores = self._all_scores(X, n_jobs, parts)
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: Floats = scores / scores.sum(axis=1, keepdims=True)
+            divisor = n_trellises if self.label_weights is None else 1
+            independent: Floats = np.exp(np.minimum(scores / np.float32(divisor), 0))
+            return independent
+        if self.label_weights is None and self.embedding is not None:
+            # All parts are log-probabilities up to a constant.
+            scores = scores / np.float32(n_trellises + self.embedding.weight)
+        highest = scores.max(axis=1, keepdims=True, initial=-np.inf)
+        scores = np.exp(scores - np.where(highest > -np.inf, highest, 0))
+        probabilities: Floats = scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-30)
         return probabilities
 
     def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
@@ -374,6 +402,24 @@ class FittedModel:
         for first in range(0, len(ids), step):
             some = slice(first, first + step)
             found[some] = np.take_along_axis(self.proba(X[some], n_jobs), ids[some], axis=1)
+        return found
+
+    def proba_among(self, X: Any, ids: Ints, allowed: AllowedLabels, n_jobs: int | None) -> Floats:
+        """Return the probabilities of `ids`, given that the label is one of those allowed."""
+        found = np.zeros(ids.shape, np.float32)
+        scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._proba_parts)
+        for rows, some in allowed.blocks(X.shape[0]):
+            if self._averages_trellises:
+                h = next(self.edge_scores(X[rows], n_jobs))[1]
+                scores = scorer.decoder.log_proba_of(h, some)
+            else:
+                some, scores = scorer(X[rows], some, n_jobs)
+            row = len(self.labels) * np.arange(len(some))[:, None]
+            keys = np.where(some < 0, -1, some + row).reshape(-1)
+            order = np.argsort(keys)
+            place = order[np.searchsorted(keys, ids[rows] + row, sorter=order) % len(order)]
+            chosen = self._probabilities(scores).reshape(-1)[place]
+            found[rows] = np.where(ids[rows] < 0, 0, chosen)
         return found
 
     def _proba_of_candidates(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:

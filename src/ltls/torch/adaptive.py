@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from ..core.arrays import as_integer
 from . import decoding
-from .base import Interval, Scores, SoftmaxHead
+from .base import HeadOutput, Interval, Scores, SoftmaxHead
+from .codebooks import LabelPaths
 from .head import TrellisSoftmax
+from .ops import custom
 from .ops.tracing import is_traced
 
 
@@ -202,6 +204,24 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def _cluster_log_probs(self, cluster: int, rows: Tensor) -> Tensor:
         """Return the log-probabilities of all classes of a dense cluster, given the cluster."""
         return torch.log_softmax(self.tail[cluster](rows), -1)
+
+    def _fused_loss(self, rows: Tensor, labels: Tensor) -> HeadOutput | None:
+        trellis = self.trellis
+        plain = self.weight is None and trellis.gate is None and trellis.fused
+        if not (plain and custom.fuses_loss(rows, trellis.layout)):
+            return None
+        head, *clusters, ignored = custom.cluster_targets(
+            labels, tuple(self.cutoffs), self.ignore_index
+        )
+        options: dict[str, Any] = {"ignore_index": -1, "reduction": "none"}
+        losses = nn.functional.cross_entropy(self.head(rows), head, **options)
+        for layers, target in zip(self.tail[:-1], clusters[:-1], strict=True):
+            losses = losses + nn.functional.cross_entropy(layers(rows), target, **options)
+        book: LabelPaths = trellis.codebooks[0]
+        look_up = book.look_up(clusters[-1], -1)
+        h = trellis._edges(self.tail[-1][0](rows))
+        log_probs = custom.loss(h, *look_up, False, trellis.layout)[1] - losses
+        return HeadOutput(log_probs, self._reduce(log_probs[:, None], ignored[:, None], None))
 
     def _score(self, rows: Tensor, labels: Tensor) -> Scores:
         marked = torch.where((labels >= 0) & (labels < self.n_classes), labels, self.n_classes)

@@ -144,8 +144,14 @@ class SoftmaxHead(nn.Module):
                 f"target must be class indices, got shape {tuple(target.shape)}, which is one-hot "
                 f"for {self.n_classes} classes; target.argmax(-1) has the indices"
             )
-        labels = self._labels(input, target)
-        log_probs, ignored, uniform = self._score(self._rows(input), labels)
+        labels, rows = self._labels(input, target), self._rows(input)
+        if target_probs is None and not several and self.reduction != "none":
+            fused = self._fused_loss(rows, labels)
+            if fused is not None:
+                output, loss = fused
+                batch = input.shape[:-1]
+                return HeadOutput(output if len(batch) == 1 else output.reshape(batch), loss)
+        log_probs, ignored, uniform = self._score(rows, labels)
         weights: Tensor | None = None
         if self.weight is not None:
             weights = self.weight[labels.clamp(0, self.n_classes - 1)] * (ignored + 1)
@@ -351,6 +357,10 @@ class SoftmaxHead(nn.Module):
     def _score(self, rows: Tensor, labels: Tensor) -> Scores:
         """Return the log-probabilities of labels of shape (rows, k)."""
         raise NotImplementedError
+
+    def _fused_loss(self, rows: Tensor, labels: Tensor) -> HeadOutput | None:
+        """Return log-probabilities and loss of one label per row, if a kernel computes both."""
+        return None
 
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
         """Return the k most probable labels and their log-probabilities."""

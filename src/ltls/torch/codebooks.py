@@ -40,6 +40,10 @@ class LabelPaths(nn.Module):
         """Return the labels of paths; −1 for a free path and for path −1."""
         raise NotImplementedError
 
+    def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
+        """Return labels, a table or None, their number and what to ignore, for `custom.loss`."""
+        return self.path_of(labels, ignore_index), None, self.n_paths, -1
+
     def reset_parameters(self) -> None:
         """Restore the buffers that the module was made with."""
 
@@ -68,6 +72,10 @@ class IdentityPaths(LabelPaths):
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
         return custom.look_up(labels, None, self.n_labels, self.n_paths, ignore_index)
+
+    def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
+        """Return the labels as they are: each is its own path."""
+        return labels, None, self.n_labels, ignore_index
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -179,6 +187,10 @@ class TablePaths(LabelPaths):
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
         return custom.look_up(labels, self.paths, self.n_labels, self.n_paths, ignore_index)
+
+    def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
+        """Return the labels and the table of paths."""
+        return labels, self.paths, self.n_labels, ignore_index
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from ..structure.policies import POLICIES
 from . import decoding, functional
-from .base import Interval, Scores, SoftmaxHead
+from .base import HeadOutput, Interval, Scores, SoftmaxHead
 from .codebooks import IdentityPaths, LabelPaths, TablePaths, make_codebooks, nodes_of
 from .fitting import fit_edges
 from .layout import make_layout
+from .ops import custom
 from .ops.precision import accumulation_dtype
 from .ops.tracing import is_exported
 
@@ -298,6 +299,16 @@ class TrellisSoftmax(SoftmaxHead):
         gate = self.gate(rows)
         h = h.reshape(-1, self.layout.n_edges)
         return h, torch.log_softmax(gate.to(accumulation_dtype(gate)), -1)
+
+    def _fused_loss(self, rows: Tensor, labels: Tensor) -> HeadOutput | None:
+        plain = self.gate is None and self.weight is None and not self.label_smoothing
+        if not (plain and self.fused and custom.fuses_loss(rows, self.layout)):
+            return None
+        book: LabelPaths = self.codebooks[0]
+        look_up = book.look_up(labels, self.ignore_index)
+        mean = self.reduction == "mean"
+        loss, log_probs = custom.loss(self._edges(rows), *look_up, mean, self.layout)
+        return HeadOutput(log_probs, loss)
 
     def _score(self, rows: Tensor, labels: Tensor) -> Scores:
         h, gate = self._edges_and_gate(rows)

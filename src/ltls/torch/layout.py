@@ -59,6 +59,10 @@ class Layout:
     exit_edge: tuple[int, ...]  # the first edge from each slice to the sink
     n_edges: int
 
+    def __hash__(self) -> int:
+        """Return a hash that takes little time: layouts are keys of caches in every step."""
+        return hash((self.n_classes, self.width))
+
     @property
     def n_slices(self) -> int:
         """The number of slices, without the auxiliary vertices."""

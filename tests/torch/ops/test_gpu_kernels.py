@@ -319,6 +319,89 @@ def test_labels_are_looked_up_in_a_table(dtype):
     assert launch.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
 
 
+@pytest.mark.parametrize("ignore_index", [-100, 0])
+def test_targets_of_the_parts_of_an_adaptive_softmax(ignore_index):
+    labels = [-100, -1, 0, 1, 9, 10, 29, 30, 99, 100]
+    head, *clusters, ignored = custom.cluster_targets(
+        on_device(labels), (10, 30, 100), ignore_index
+    )
+    counts = [label != ignore_index for label in labels]
+    wrong = [not 0 <= label < 100 for label in labels]
+    entry = [label if label < 10 else 10 if label < 30 else 11 for label in labels]
+    rows = list(zip(labels, counts, wrong, entry, strict=True))
+    assert head.tolist() == [e if c and not w else -1 for _, c, w, e in rows]
+    assert clusters[0].tolist() == [y - 10 if c and 10 <= y < 30 else -1 for y, c, _, _ in rows]
+    expected = [70 if c and w else y - 30 if c and 30 <= y < 100 else -1 for y, c, w, _ in rows]
+    assert clusters[1].tolist() == expected
+    assert ignored.tolist() == [0 if c else -1 for c in counts]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_fused_loss_of_an_adaptive_softmax_is_the_plain_one(reduction, monkeypatch):
+    """On a GPU, or in the interpreter, where the plain one runs on the engine."""
+    torch.manual_seed(0)
+    layer = AdaptiveTrellisSoftmax(
+        16, 500, [40, 90], width=4, div_value=2.0, reduction=reduction, device=DEVICE
+    )
+    x = torch.randn(9, 16, device=DEVICE, requires_grad=True)
+    y = on_device([3, 39, 40, 89, 90, 499, -100, 250, 61])
+    results = []
+    for fused in (True, False):
+        monkeypatch.setattr(custom, "_use_triton", lambda values, fused=fused: fused)
+        layer.trellis.fused = fused or INTERPRETED
+        layer.zero_grad()
+        x.grad = None
+        output, loss = layer(x, y)
+        (loss + output.square().sum()).backward()
+        grads = [x.grad, *(parameter.grad for parameter in layer.parameters())]
+        results.append([output.detach(), loss.detach(), *(grad.clone() for grad in grads)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    layer.trellis.fused = True
+    assert layer(x, on_device([*range(8), 500])).loss.isnan()
+
+
+@pytest.mark.parametrize("kind", ["mean", "sum"])
+@pytest.mark.parametrize("table", [False, True])
+def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
+    """Through the loss and through the log-probabilities, beside an enumeration of all paths."""
+    size, rows = (777, 8), 9
+    layout, oracle = make_layout(*size), Oracle(*size)
+    h = inputs(layout.n_edges, rows, "normal", torch.float32, DEVICE).requires_grad_()
+    labels = np.random.default_rng(1).integers(700, size=rows)
+    paths = np.random.default_rng(2).permutation(777)[:700] if table else np.arange(700)
+    given = on_device([*labels[:-1], -100])
+    counted = np.arange(rows) < rows - 1
+    loss, log_probs = custom.loss(
+        h, given, on_device(paths, dtype=torch.int32) if table else None, 700, -100,
+        kind == "mean", layout,
+    )  # fmt: skip
+    weights = np.random.default_rng(3).normal(size=rows)
+    (2 * loss + (log_probs * on_device(weights, dtype=h.dtype)).sum()).backward()
+    scores = oracle.scores(h.detach().double().cpu().numpy())
+    expected = scores[np.arange(rows), paths[labels]] - oracle.totals(scores)
+    share = 1 / counted.sum() if kind == "mean" else 1
+    path_grads = np.where(counted, weights - 2 * share, 0)[:, None]
+    used = np.where(counted, paths[labels], -1)[:, None]
+    grad = gradient(oracle, oracle.marginals(scores), used, path_grads, np.zeros(rows))
+    agree(
+        {
+            "log-probs": error(log_probs.detach(), np.where(counted, expected, 0), 1),
+            "loss": error(loss.detach(), -expected[counted].sum() * share, 1),
+            "gradient": error(h.grad, grad),
+        }
+    )
+
+
+def test_a_label_out_of_range_makes_the_loss_nan():
+    layout = make_layout(22, 2)
+    h = torch.zeros(3, layout.n_edges, device=DEVICE, requires_grad=True)
+    loss, log_probs = custom.loss(h, on_device([0, 21, -100]), None, 21, -100, True, layout)
+    assert log_probs.isnan().flatten().tolist() == [False, True, False]
+    assert loss.isnan()
+
+
 @pytest.mark.parametrize(("sizes", "seed", "labels", "paths"), PERMUTED)
 def test_random_codebooks_are_those_of_the_engine(sizes, seed, labels, paths):
     assert launch.permute(on_device(labels), key(seed), sizes, False).tolist() == paths
@@ -432,7 +515,7 @@ def test_an_adaptive_softmax_on_a_gpu_is_the_one_on_a_cpu():
 @pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
 @pytest.mark.parametrize(
     ("assignment", "n_kernels"),
-    [("frequency", 3), ("random", 4), (torch.arange(999, -1, -1), 3)],
+    [("frequency", 2), ("random", 4), (torch.arange(999, -1, -1), 2)],
     ids=["frequency", "random", "table"],
 )
 def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch):
@@ -472,4 +555,4 @@ def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch
         grads.append(torch.cat([x.grad, head.edges.weight.grad]))
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
     assert sum(name.startswith("triton") for name in counted[0]) == n_kernels
-    assert len(counted[0]) <= 36, counted[0]
+    assert len(counted[0]) <= 32, counted[0]

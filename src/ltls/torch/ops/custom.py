@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..layout import AnyTrellis, make_layout
+from ..layout import AnyTrellis, Layout, make_layout
 from . import reference
 from .available import HAS_ENGINE, HAS_TRITON
 from .precision import accumulation_dtype
@@ -67,7 +67,7 @@ def log_probs(
     log_probs : tensor of shape (rows, k)
     log_z : tensor of shape (rows,)
         The log-partition.
-    alpha : tensor of shape (rows, n_slices + 1, width)
+    alpha : tensor of shape (rows, n_slices + 1, width + 1)
         The forward values, saved for the backward pass; not differentiable. Empty on a CPU, where
         the engine recomputes them.
     """
@@ -89,7 +89,7 @@ _log_probs_op = torch.library.custom_op("ltls::log_probs", _log_probs, mutates_a
 @_log_probs_op.register_fake
 def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     layout, dtype = make_layout(n_classes, width), accumulation_dtype(h)
-    shape = (h.shape[0], layout.n_slices + 1, layout.width) if h.is_cuda else (0,)
+    shape = (h.shape[0], layout.n_slices + 1, layout.width + 1) if h.is_cuda else (0,)
     return (
         h.new_empty(paths.shape, dtype=dtype),
         h.new_empty(h.shape[:1], dtype=dtype),
@@ -199,6 +199,88 @@ class _LogProbs(torch.autograd.Function):
     backward = staticmethod(_backward)
 
 
+# The loss of a training step
+
+
+def fuses_loss(h: Tensor, trellis: AnyTrellis) -> bool:
+    """Return whether `loss` takes these edge scores: on a GPU, in eager mode."""
+    return _use_triton(h) and _is_eager(h) and is_fused(h, trellis)
+
+
+def loss(
+    h: Tensor,
+    labels: Tensor,
+    table: Tensor | None,
+    n_labels: int,
+    ignore_index: int,
+    mean: bool,
+    layout: Layout,
+) -> tuple[Tensor, Tensor]:
+    """Return the mean or sum of the negative log-likelihood, and the log-probabilities of labels.
+
+    The look-up of the labels, the dynamic program and their gradients are one kernel forward and
+    one backward. In eager mode the host takes longer to launch kernels than they take to run.
+
+    Parameters
+    ----------
+    h : tensor of shape (rows, n_edges)
+    labels : int64 tensor of shape (rows,)
+    table : integer tensor of shape (n_labels,), optional
+        The path of every label; without it, label i has path i.
+    n_labels : int
+    ignore_index : int
+    mean : bool
+        Whether to average over the labels that are not ignored.
+    layout : Layout
+    """
+    return _Loss.apply(h, labels, table, n_labels, ignore_index, mean, layout)
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        labels: Tensor,
+        table: Tensor | None,
+        n_labels: int,
+        ignore_index: int,
+        mean: bool,
+        layout: Layout,
+    ) -> tuple[Tensor, Tensor]:
+        h = h.contiguous()
+        log_probs, log_z, alpha, paths, ignored = launch.label_forward(
+            h, labels, table, n_labels, ignore_index, layout
+        )
+        # With one column per row, class 0 or ignored, nll_loss masks, counts and reduces.
+        reduction = 1 if mean else 2
+        total, n_counted = torch.ops.aten.nll_loss_forward(
+            log_probs[:, None], ignored, None, reduction, -1
+        )
+        ctx.save_for_backward(h, paths, log_z, alpha, n_counted)
+        ctx.mean, ctx.layout = mean, layout
+        ctx.set_materialize_grads(False)
+        return total, log_probs
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor | None, grad_log_probs: Tensor | None) -> Any:
+        h, paths, log_z, alpha, n_counted = ctx.saved_tensors
+        layout, n_counted = ctx.layout, n_counted if ctx.mean else None
+        if grad_loss is None and grad_log_probs is None:
+            return (None,) * 7
+        if torch.is_grad_enabled():  # create_graph: the operator reports what it cannot do
+            given = torch.zeros_like(log_z) if grad_log_probs is None else grad_log_probs
+            if grad_loss is not None:
+                given = given - (grad_loss if n_counted is None else grad_loss / n_counted)
+            size = layout.n_classes, layout.width
+            grad = log_probs_backward(h, paths, log_z, alpha, given[:, None], None, *size)
+        else:
+            grad = launch.backward(
+                h, paths, log_z, alpha, grad_log_probs, None, layout, grad_loss, n_counted
+            )
+        return grad, None, None, None, None, None, None
+
+
 # Top-k
 
 
@@ -249,6 +331,28 @@ def _(
     labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
 ) -> Tensor:
     return torch.empty_like(labels, memory_format=torch.contiguous_format)
+
+
+def cluster_targets(
+    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
+) -> tuple[Tensor, ...]:
+    """Return the targets of every part of an adaptive softmax, in one launch on a GPU.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (rows,)
+    cutoffs : tuple of int
+        The first label of every cluster, then the number of labels.
+    ignore_index : int
+
+    Returns
+    -------
+    head, *clusters, ignored : int64 tensors of shape (rows,)
+        The entry of the head, and the label within each cluster: −1 if it is in no or in another
+        cluster, or ignored. Labels out of range are out of range in the last cluster. `ignored` is
+        −1 where the label is `ignore_index`, else 0.
+    """
+    return launch.cluster_targets(labels.contiguous(), cutoffs, ignore_index)
 
 
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:

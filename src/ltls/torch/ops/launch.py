@@ -39,6 +39,11 @@ def _exits(layout: Layout, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=256)
+def _cutoffs(cutoffs: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(cutoffs, dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=256)
 def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constexprs of a launch: few rows per program, to occupy the GPU with one batch."""
     width = triton.next_power_of_2(layout.width)
@@ -54,10 +59,48 @@ def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
 
 def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities (rows, k), log-partitions (rows,) and forward values (alpha)."""
-    n, k, dtype = len(h), paths.shape[1], accumulation_dtype(h)
-    log_probs = torch.empty((n, k), dtype=dtype, device=h.device)
+    log_probs = torch.empty(paths.shape, dtype=accumulation_dtype(h), device=h.device)
+    return log_probs, *_forward(h, paths, log_probs, layout)
+
+
+def label_forward(
+    h: Tensor,
+    labels: Tensor,
+    table: Tensor | None,
+    n_labels: int,
+    ignore_index: int,
+    layout: Layout,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Look one label per row up and return what `forward` does of its path.
+
+    Returns
+    -------
+    log_probs : tensor of shape (rows,)
+    log_z : tensor of shape (rows,)
+    alpha : tensor of shape (rows, n_slices + 1, width + 1)
+    paths : int64 tensor of shape (rows, 1)
+        As of `look_up`.
+    ignored : int64 tensor of shape (rows,)
+        −1 where the label is `ignore_index`, else 0.
+    """
+    log_probs = torch.empty(len(h), dtype=accumulation_dtype(h), device=h.device)
+    paths = torch.empty((len(h), 1), dtype=torch.int64, device=h.device)
+    ignored = torch.empty(len(h), dtype=torch.int64, device=h.device)
+    look_up = labels, table, ignored, n_labels, ignore_index
+    return log_probs, *_forward(h, paths, log_probs, layout, look_up), paths, ignored
+
+
+def _forward(
+    h: Tensor,
+    paths: Tensor,
+    log_probs: Tensor,
+    layout: Layout,
+    look_up: tuple[Tensor, Tensor | None, Tensor, int, int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    n, dtype = len(h), accumulation_dtype(h)
     log_z = torch.empty(n, dtype=dtype, device=h.device)
-    alpha = torch.empty((n, layout.n_slices + 1, layout.width), dtype=dtype, device=h.device)
+    alpha = torch.empty((n, layout.n_slices + 1, layout.width + 1), dtype=dtype, device=h.device)
+    labels, table, ignored, n_labels, ignore_index = look_up or (paths, None, paths, 0, 0)
     if n:
         constants = _constants(layout, h.dtype)
         kernels.forward[(triton.cdiv(n, constants["ROWS"]),)](
@@ -67,15 +110,22 @@ def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, T
             log_probs,
             log_z,
             alpha,
+            labels,
+            labels if table is None else table,
+            ignored,
             n,
-            k,
+            paths.shape[1],
             layout.n_classes,
             layout.n_edges,
             layout.n_slices,
             layout.digits[-1],
+            n_labels,
+            ignore_index,
+            LOOK_UP=look_up is not None,
+            HAS_TABLE=table is not None,
             **constants,
         )
-    return log_probs, log_z, alpha
+    return log_z, alpha
 
 
 def backward(
@@ -83,14 +133,19 @@ def backward(
     paths: Tensor,
     log_z: Tensor,
     alpha: Tensor,
-    grad_log_probs: Tensor,
+    grad_log_probs: Tensor | None,
     grad_log_z: Tensor | None,
     layout: Layout,
+    grad_loss: Tensor | None = None,
+    n_counted: Tensor | None = None,
 ) -> Tensor:
-    """Return the gradient with respect to h; see `custom.log_probs_backward`."""
+    """Return the gradient with respect to h; see `custom.log_probs_backward`.
+
+    For one path per row, `grad_loss` is that of −Σ log_probs, divided by `n_counted` if given.
+    """
     n, k = paths.shape
     grad = torch.empty_like(h)
-    if k > 1:  # several targets per row: the kernel computes only the marginals' term
+    if k > 1 and grad_log_probs is not None:  # the kernel computes only the marginals' term
         grad_log_probs = torch.where((paths >= 0) & (paths < layout.n_classes), grad_log_probs, 0)
         scale = -grad_log_probs.sum(1)
         grad_log_z = scale if grad_log_z is None else scale + grad_log_z
@@ -100,10 +155,11 @@ def backward(
             h,
             paths,
             _table(layout, h.device),
-            log_z,
             alpha,
-            grad_log_probs.contiguous(),
+            log_z if grad_log_probs is None else grad_log_probs.contiguous(),
             log_z if grad_log_z is None else grad_log_z.contiguous(),
+            log_z if grad_loss is None else grad_loss,
+            log_z if n_counted is None else n_counted,
             grad,
             n,
             layout.n_classes,
@@ -111,10 +167,13 @@ def backward(
             layout.n_slices,
             layout.digits[-1],
             HAS_PATH=k == 1,
+            HAS_GRAD=grad_log_probs is not None,
             HAS_GRAD_LOG_Z=grad_log_z is not None,
+            HAS_GRAD_LOSS=grad_loss is not None,
+            MEAN=n_counted is not None,
             **constants,
         )
-    if k > 1:
+    if k > 1 and grad_log_probs is not None:
         edges = layout.path_edges(paths)
         on_path = torch.where(edges >= 0, grad_log_probs[..., None], 0).to(grad.dtype)
         grad.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), on_path.flatten(1))
@@ -173,6 +232,25 @@ def look_up(
             BLOCK=256,
         )
     return out
+
+
+def cluster_targets(
+    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
+) -> tuple[Tensor, ...]:
+    """Return the targets of every part of an adaptive softmax, see `custom.cluster_targets`."""
+    n, n_clusters = labels.numel(), len(cutoffs) - 1
+    out = torch.empty((n_clusters + 2, n), dtype=torch.int64, device=labels.device)
+    if n:
+        kernels.cluster_targets[(triton.cdiv(n, 256),)](
+            labels,
+            _cutoffs(cutoffs, labels.device),
+            out,
+            n,
+            n_clusters,
+            ignore_index,
+            BLOCK=256,
+        )
+    return out.unbind(0)
 
 
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:

@@ -3,6 +3,11 @@
 A program handles a few rows of the mini-batch. The forward values of a slice stay in registers, and
 the scores of a transition are a [rows, from, to] tile. `table` holds four numbers per slice: number
 of exits, first exit edge, first path, and width ** slice.
+
+Forward values are relative: in every slice the largest is subtracted, so that their differences
+are as exact as in a short trellis. `alphas` has width + 1 columns per slice. The last one holds
+what was subtracted in this slice, or in slice 0, where nobody needs it, the log-partition relative
+to the last slice.
 """
 
 import triton
@@ -25,18 +30,26 @@ def _exit_scores(base, table, i, s, row_mask, REAL: tl.constexpr):  # type: igno
 
 @triton.jit
 def forward(  # type: ignore[no-untyped-def]
-    h, paths, table, log_probs, log_z, alphas,
-    n_rows, n_paths, n_classes, n_edges, n_slices, n_last,
+    h, paths, table, log_probs, log_z, alphas, labels, label_table, ignored,
+    n_rows, n_paths, n_classes, n_edges, n_slices, n_last, n_labels, ignore_index,
+    LOOK_UP: tl.constexpr, HAS_TABLE: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
-    """Compute forward values, the log-partition and the log-probabilities of given paths."""
+    """Compute forward values, the log-partition and the log-probabilities of given paths.
+
+    With LOOK_UP, the paths are those of one label per row. They are stored, and −1 in `ignored`
+    where the label is `ignore_index`, else 0.
+    """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < n_rows
     s = tl.arange(0, WIDTH)
     base = h + row * n_edges
     state_mask = row_mask[:, None] & (s < B)[None, :]
-    alpha_ptr = alphas + (row * (n_slices + 1) * B)[:, None] + s[None, :]
+    of_row = alphas + row * (n_slices + 1) * (B + 1)
+    alpha_ptr = of_row[:, None] + s[None, :]
     alpha = tl.load(base[:, None] + s[None, :], mask=state_mask, other=float("-inf")).to(REAL)
+    offset = _finite(tl.max(alpha, 1))
+    alpha -= offset[:, None]
     tl.store(alpha_ptr, alpha, mask=state_mask)
 
     # Online logsumexp over the exits: so far it is highest + log(total).
@@ -53,7 +66,12 @@ def forward(  # type: ignore[no-untyped-def]
         arriving = alpha[:, :, None] + weight
         most = _finite(tl.max(arriving, 1))
         alpha = most + tl.log(tl.sum(tl.exp(arriving - most[:, None, :]), 1))
-        tl.store(alpha_ptr + i * B, alpha, mask=state_mask)
+        shift = _finite(tl.max(alpha, 1))
+        alpha -= shift[:, None]
+        offset += shift
+        highest -= shift
+        tl.store(alpha_ptr + i * (B + 1), alpha, mask=state_mask)
+        tl.store(of_row + i * (B + 1) + B, shift, mask=row_mask)
 
         exiting = alpha + exit_score
         higher = tl.maximum(highest, tl.max(exiting, 1))
@@ -61,10 +79,18 @@ def forward(  # type: ignore[no-untyped-def]
         total += tl.sum(tl.exp(exiting - _finite(higher)[:, None]), 1)
         highest = higher
     total = _finite(highest) + tl.log(total)
+    tl.store(of_row + B, total, mask=row_mask)
+    total += offset
     tl.store(log_z + row, total, mask=row_mask)
 
     for k in range(n_paths):
-        path = tl.load(paths + row * n_paths + k, mask=row_mask, other=-1)
+        if LOOK_UP:
+            label = tl.load(labels + row, mask=row_mask, other=ignore_index)
+            path = _path_of(label, label_table, n_labels, n_classes, ignore_index, HAS_TABLE)
+            tl.store(paths + row, path, mask=row_mask)
+            tl.store(ignored + row, tl.minimum(path, 0), mask=row_mask)
+        else:
+            path = tl.load(paths + row * n_paths + k, mask=row_mask, other=-1)
         given = (path >= 0) & (path < n_classes)
         last, first = _exit_of(path, table, n_slices)
         rest = path - first
@@ -87,6 +113,18 @@ def forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _path_of(  # type: ignore[no-untyped-def]
+    label, label_table, n_labels, n_paths, ignore_index, HAS_TABLE: tl.constexpr
+):
+    """Look labels up in a table, or use them as their own paths."""
+    known = (label >= 0) & (label < n_labels)
+    path = label
+    if HAS_TABLE:
+        path = tl.load(label_table + label, mask=known, other=0).to(tl.int64)
+    return tl.where(label == ignore_index, -1, tl.where(known, path, n_paths))
+
+
+@triton.jit
 def _exit_of(path, table, n_slices):  # type: ignore[no-untyped-def]
     """Return the slice whose exit a path takes, and the smallest path of that slice's exits."""
     last = tl.zeros_like(path)
@@ -100,9 +138,10 @@ def _exit_of(path, table, n_slices):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def backward(  # type: ignore[no-untyped-def]
-    h, paths, table, log_z_ptr, alphas, grad_log_probs, grad_log_z, out,
+    h, paths, table, alphas, grad_log_probs, grad_log_z, grad_loss, n_counted, out,
     n_rows, n_classes, n_edges, n_slices, n_last,
-    HAS_PATH: tl.constexpr, HAS_GRAD_LOG_Z: tl.constexpr,
+    HAS_PATH: tl.constexpr, HAS_GRAD: tl.constexpr, HAS_GRAD_LOG_Z: tl.constexpr,
+    HAS_GRAD_LOSS: tl.constexpr, MEAN: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient from the sink to the source: scaled marginals, plus the path's edges."""
@@ -112,8 +151,9 @@ def backward(  # type: ignore[no-untyped-def]
     base = h + row * n_edges
     grad = out + row * n_edges
     state_mask = row_mask[:, None] & (s < B)[None, :]
-    alpha_ptr = alphas + (row * (n_slices + 1) * B)[:, None] + s[None, :]
-    log_z = _finite(tl.load(log_z_ptr + row, mask=row_mask, other=0.0))
+    of_row = alphas + row * (n_slices + 1) * (B + 1)
+    alpha_ptr = of_row[:, None] + s[None, :]
+    log_z = _finite(tl.load(of_row + B, mask=row_mask, other=0.0))  # relative to slice i
     scale = tl.zeros_like(log_z)  # factor of the marginals
     if HAS_GRAD_LOG_Z:
         scale += tl.load(grad_log_z + row, mask=row_mask, other=0.0).to(REAL)
@@ -131,16 +171,23 @@ def backward(  # type: ignore[no-untyped-def]
         rest = tl.maximum(path, 0) - first
         state = rest // power
         rest -= state * power
-        path_grad = tl.load(grad_log_probs + row, mask=last >= 0, other=0.0).to(REAL)
+        if HAS_GRAD:
+            path_grad = tl.load(grad_log_probs + row, mask=last >= 0, other=0.0).to(REAL)
+        if HAS_GRAD_LOSS:  # of the sum of −log_probs, or of their mean
+            one = tl.load(grad_loss).to(REAL)
+            if MEAN:
+                one /= tl.load(n_counted).to(REAL)
+            path_grad -= tl.where(last >= 0, one, 0.0)
         scale -= path_grad
 
-    alpha = tl.load(alpha_ptr + n_slices * B, mask=state_mask, other=float("-inf"))
+    alpha = tl.load(alpha_ptr + n_slices * (B + 1), mask=state_mask, other=float("-inf"))
     through = tl.zeros_like(alpha)  # probability of passing each state without exiting there
     for j in range(n_slices):
         i = n_slices - j
         columns = tl.where(i < n_slices, B, n_last)
         exit_score = _exit_scores(base, table, i, s, row_mask, REAL)
-        previous = tl.load(alpha_ptr + (i - 1) * B, mask=state_mask, other=float("-inf"))
+        previous = tl.load(alpha_ptr + (i - 1) * (B + 1), mask=state_mask, other=float("-inf"))
+        shift = tl.load(of_row + i * (B + 1) + B, mask=row_mask, other=0.0)
         first_edge = B + (i - 1) * B * B
         offset = first_edge + s[None, :, None] * columns + s[None, None, :]
         edge_mask = state_mask[:, :, None] & (s < columns)[None, None, :]
@@ -149,7 +196,10 @@ def backward(  # type: ignore[no-untyped-def]
         exiting = tl.exp(alpha + exit_score - log_z[:, None])
         _store_exits(grad, table, i, s, row_mask, exiting, scale, path_grad, last, state)
         vertex = exiting + through
-        share = tl.exp(previous[:, :, None] + weight - _finite(alpha)[:, None, :])
+        arriving = previous[:, :, None] + weight
+        share = tl.exp(arriving - _finite(tl.max(arriving, 1))[:, None, :])
+        whole = tl.sum(share, 1)
+        share /= tl.where(whole > 0, whole, 1.0)[:, None, :]
         edge = vertex[:, None, :] * share
         through = tl.sum(edge, 2)
         edge_grad = edge * scale[:, None, None]
@@ -165,6 +215,7 @@ def backward(  # type: ignore[no-untyped-def]
             state = before
         tl.store(grad[:, None, None] + offset, edge_grad.to(out.dtype.element_ty), mask=edge_mask)
         alpha = previous
+        log_z += shift
     exiting = tl.exp(alpha + _exit_scores(base, table, 0, s, row_mask, REAL) - log_z[:, None])
     _store_exits(grad, table, 0, s, row_mask, exiting, scale, path_grad, last, state)
     edge_grad = (exiting + through) * scale[:, None]
@@ -274,12 +325,36 @@ def look_up(  # type: ignore[no-untyped-def]
     """Look labels up in a table, or use them as their own paths."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     label = tl.load(labels + at, mask=at < n, other=-1)
-    known = (label >= 0) & (label < n_labels)
-    path = label
-    if HAS_TABLE:
-        path = tl.load(table + label, mask=known, other=0).to(tl.int64)
-    path = tl.where(known, path, n_paths)
-    tl.store(out + at, tl.where(label == ignore_index, -1, path), mask=at < n)
+    path = _path_of(label, table, n_labels, n_paths, ignore_index, HAS_TABLE)
+    tl.store(out + at, path, mask=at < n)
+
+
+@triton.jit
+def cluster_targets(  # type: ignore[no-untyped-def]
+    labels, cutoffs, out, n, n_clusters, ignore_index, BLOCK: tl.constexpr
+):
+    """Compute the targets of head and clusters of an adaptive softmax, and what is ignored.
+
+    `cutoffs` are the first labels of all clusters, then the number of labels.
+    """
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    label = tl.load(labels + at, mask=mask, other=ignore_index)
+    counts = label != ignore_index
+    known = (label >= 0) & (label < tl.load(cutoffs + n_clusters))
+    shortlist = tl.load(cutoffs)
+    entry = label
+    for i in range(n_clusters):
+        first = tl.load(cutoffs + i)
+        end = tl.load(cutoffs + i + 1)
+        here = (label >= first) & (label < end)
+        entry = tl.where(here, shortlist + i, entry)
+        target = tl.where(here & counts, label - first, -1)
+        # The last cluster reports labels out of range: it makes them NaN.
+        wrong = counts & (known == 0) & (i == n_clusters - 1)
+        tl.store(out + (i + 1) * n + at, tl.where(wrong, end - first, target), mask=mask)
+    tl.store(out + at, tl.where(known & counts, entry, -1), mask=mask)
+    tl.store(out + (n_clusters + 1) * n + at, tl.where(counts, 0, -1).to(tl.int64), mask=mask)
 
 
 @triton.jit

@@ -1,0 +1,100 @@
+"""The argument `among` of `predict_topk`: labels, or masks over the classes, as sets of ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from ..features.rows import check_sparse
+from ..model.labels import Labels, Targets
+from ..model.restricted import AllowedLabels
+
+_SETS = (list, set, frozenset, np.ndarray)
+
+
+def allowed_labels(among: Any, labels: Labels, n_rows: int) -> AllowedLabels:
+    """Return the allowed labels: one set for all rows, or one per row.
+
+    Parameters
+    ----------
+    among : array, list or sparse matrix
+        Labels, a list of labels per row, or a mask; see `LTLSClassifier.predict_topk`.
+    labels : Labels
+        All labels of the model.
+    n_rows : int
+    """
+    if hasattr(among, "tocsr"):
+        check_sparse(among, "among")
+        return _of_mask(csr_array(among), labels, n_rows)
+    if hasattr(among, "to_numpy"):  # pandas or polars
+        among = among.to_numpy()
+    if isinstance(among, np.ndarray) and among.dtype == bool:
+        return _of_mask(csr_array(np.atleast_2d(among)), labels, n_rows)
+    if isinstance(among, (str, bytes, dict)) or not hasattr(among, "__iter__"):
+        raise ValueError(
+            f"among must be a list of labels, one per row, or a boolean mask, got {among!r}"
+        )
+    given = among if isinstance(among, np.ndarray) and among.dtype != object else list(among)
+    per_row = np.ndim(given) == 2 if isinstance(given, np.ndarray) else _are_sets(given)
+    if isinstance(given, np.ndarray) and given.ndim not in (1, 2):
+        raise ValueError(f"among must have one or two dimensions, got shape {given.shape}")
+    if not per_row:
+        return _of_labels(np.array([0, len(given)]), given, labels)
+    _check_rows(len(given), n_rows)
+    if isinstance(given, np.ndarray):
+        indptr = np.arange(len(given) + 1) * given.shape[1]
+        return _of_labels(indptr, given.reshape(-1), labels)
+    sizes = [len(row) for row in given]
+    flat = [label for row in given for label in row]
+    return _of_labels(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]), flat, labels)
+
+
+def _are_sets(given: list[Any]) -> bool:
+    """Return whether a list holds a set of labels per row; a tuple is a label."""
+    sets = [isinstance(each, _SETS) for each in given]
+    if any(sets) and not all(sets):
+        raise ValueError(
+            "among must be all labels or all lists of labels, entry "
+            f"{sets.index(False)} is {given[sets.index(False)]!r}"
+        )
+    return any(sets)
+
+
+def _of_labels(indptr: npt.NDArray[np.int64], given: Any, labels: Labels) -> AllowedLabels:
+    targets = Targets(indptr, given, True, "lists")
+    try:
+        ids = labels.ids(targets)
+    except TypeError as error:
+        raise TypeError(f"among must hold labels, which are hashable: {error}") from None
+    if (ids < 0).any():
+        unknown = given[int(np.flatnonzero(ids < 0)[0])]
+        unknown = unknown.item() if isinstance(unknown, np.generic) else unknown
+        raise ValueError(f"among must hold labels of classes_, got {unknown!r}")
+    return _checked(AllowedLabels.of(indptr, ids))
+
+
+def _of_mask(mask: csr_array, labels: Labels, n_rows: int) -> AllowedLabels:
+    if mask.shape[1] != len(labels):
+        raise ValueError(
+            f"among must have a column for each of the {len(labels)} classes, got {mask.shape[1]}"
+        )
+    if mask.shape[0] != 1:
+        _check_rows(mask.shape[0], n_rows)
+    mask = mask.astype(bool)
+    mask.eliminate_zeros()
+    ids = mask.indices.astype(np.int64)
+    return _checked(AllowedLabels.of(mask.indptr.astype(np.int64), ids))
+
+
+def _check_rows(given: int, n_rows: int) -> None:
+    if given != n_rows:
+        raise ValueError(f"among must have one set for each of {n_rows} rows, got {given}")
+
+
+def _checked(allowed: AllowedLabels) -> AllowedLabels:
+    if not len(allowed.ids):
+        raise ValueError("among must hold at least one label, got none")
+    return allowed

@@ -1,0 +1,121 @@
+"""The argument `among` of predict_topk: its forms, and what is wrong with others."""
+
+import numpy as np
+import problems
+import pytest
+from scipy.sparse import csr_array
+
+from ltls import LTLSClassifier, TextClassifier
+
+SOME = [3, 7, 11, 20]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["one label", "several labels"])
+def case(request):
+    """(X, fitted model) with buckets, label weights and propensities."""
+    X, y = problems.sparse(multilabel=request.param)
+    model = LTLSClassifier(
+        width=4, n_trellises=2, label_weights=True, bucket_size=4, propensity=0.5, random_state=0
+    )
+    return X[:50], model.fit(X, y)
+
+
+def same(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_it_is_the_top_k_of_the_decision_function(case):
+    X, model = case
+    labels, scores = model.predict_topk(X, 3, among=model.classes_[SOME])
+    every = model.decision_function(X)[:, SOME]
+    np.testing.assert_allclose(scores, np.sort(every)[:, :-4:-1], rtol=1e-5, atol=1e-5)
+    places = np.searchsorted(model.classes_[SOME], labels)
+    np.testing.assert_allclose(np.take_along_axis(every, places, 1), scores, rtol=1e-5, atol=1e-5)
+
+
+def test_all_forms_of_one_set(case):
+    X, model = case
+    names = model.classes_[SOME]
+    mask = np.zeros(len(model.classes_), bool)
+    mask[SOME] = True
+    expected = model.predict_topk(X, 3, among=names)
+    for form in (
+        names.tolist(),
+        set(names.tolist()),
+        [*names, *names],
+        mask,
+        csr_array(mask[None]),
+    ):
+        same(model.predict_topk(X, 3, among=form), expected)
+
+
+def test_all_forms_of_a_set_per_row(case):
+    X, model = case
+    rng = np.random.default_rng(0)
+    mask = rng.random((X.shape[0], len(model.classes_))) < 0.2
+    mask[0] = False
+    sets = [model.classes_[row].tolist() for row in mask]
+    labels, scores = expected = model.predict_topk(X, 4, among=sets)
+    assert labels.dtype == object
+    assert labels[0].tolist() == [None] * 4
+    assert (scores[0] == -np.inf).all()
+    for form in (mask, csr_array(mask), [set(row) for row in sets]):
+        same(model.predict_topk(X, 4, among=form), expected)
+    for row, allowed in enumerate(sets):
+        if allowed:
+            one = model.predict_topk(X[[row]], 4, among=allowed)
+            n = len(one[0][0])
+            same((labels[[row], :n], scores[[row], :n]), one)
+    table = np.array([model.classes_[[row % 5, 5 + row % 7]] for row in range(X.shape[0])])
+    same(model.predict_topk(X, 4, among=table), model.predict_topk(X, 4, among=table.tolist()))
+
+
+def test_probabilities_given_the_allowed_labels(case):
+    X, model = case
+    labels, found = model.predict_topk(X, 4, proba=True, among=model.classes_[SOME])
+    expected = model.predict_proba(X)[:, SOME]
+    if not model.multilabel_:
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+        expected /= expected.sum(axis=1, keepdims=True)
+    assert (np.diff(found) <= 0).all()
+    places = np.searchsorted(model.classes_[SOME], labels)
+    np.testing.assert_allclose(found, np.take_along_axis(expected, places, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("among", "message"),
+    [
+        (
+            "label 3",
+            "among must be a list of labels, one per row, or a boolean mask, got 'label 3'",
+        ),
+        (3, "among must be a list of labels"),
+        (["label 3", "visa"], "among must hold labels of classes_, got 'visa'"),
+        ([], "among must hold at least one label"),
+        ([["label 3"], ["label 4"]], "one set for each of 50 rows, got 2"),
+        (["label 3", ["label 4"]], "all labels or all lists of labels, entry 0 is 'label 3'"),
+        (np.ones(7, bool), "a column for each of the 40 classes, got 7"),
+        (np.ones((3, 40), bool), "one set for each of 50 rows, got 3"),
+        (np.zeros(40, bool), "at least one label"),
+        (np.zeros((2, 2, 2)), "one or two dimensions"),
+    ],
+)
+def test_anything_else_is_an_error(case, among, message):
+    X, model = case
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        model.predict_topk(X, among=among)
+
+
+def test_labels_that_cannot_be_looked_up_are_a_type_error(case):
+    X, model = case
+    with pytest.raises(TypeError, match="among must hold labels"):
+        model.predict_topk(X, among=[{"a": 1}])
+
+
+def test_texts():
+    texts, kinds = problems.texts()
+    model = TextClassifier(random_state=0).fit(texts, kinds)
+    allowed = sorted(set(kinds))[:2]
+    labels, _ = model.predict_topk(texts, 1, among=allowed)
+    assert set(labels[:, 0]) <= set(allowed)
