@@ -18,13 +18,13 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks import machine
 
 NAME = "reliability"
 LIBFUZZER = machine.BUILD / "libfuzzer"
 SEED = 17
+PIECE_S = 120
 SANITIZED = "ASAN_OPTIONS" in os.environ
 
 
@@ -45,7 +45,7 @@ def changed_inputs(name: str) -> Callable[[int, int, float], int]:
     def run(first: int, most: int, seconds: float) -> int:
         from tests.fuzz.__main__ import campaign
 
-        outcome = campaign(name, SEED, seconds, first, most)
+        outcome = campaign(name, SEED, min(seconds, PIECE_S), first, most)
         if outcome.findings:
             sys.exit(f"{name}: see build/fuzz; nothing is counted")
         return outcome.inputs
@@ -83,7 +83,8 @@ def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
 
     def run(first: int, most: int, seconds: float) -> int:
         path = machine.BUILD / "reliability.xml"
-        command = [sys.executable, "-m", "pytest", "-q", *words.split(), f"--junitxml={path}"]
+        chosen = (*words.split(), "-m", "not perf and not gpu and not clone")
+        command = [sys.executable, "-m", "pytest", "-q", *chosen, f"--junitxml={path}"]
         if subprocess.run(command, check=False).returncode:
             sys.exit("a test failed; nothing is counted")
         found = ElementTree.parse(path).iter("property")
@@ -118,9 +119,7 @@ PARTS = {
     "state_dicts": Part(
         "changed state dicts", "tests/fuzz", 10**4, changed_inputs("state_dicts"), True
     ),
-    "crash": Part(
-        "calls that were the last one", "tests/crash", 1, tests("-m long tests/crash", "calls")
-    ),
+    "crash": Part("calls that were the last one", "tests/crash", 1, tests("tests/crash", "calls")),
     "forks": Part(
         "forks beside predicting threads",
         "tests/model",
@@ -131,22 +130,31 @@ PARTS = {
         "predictions within a budget of memory",
         "tests/soak",
         10**6,
-        tests("-m long tests/soak", "predictions"),
+        tests("tests/soak", "predictions"),
     ),
 }
 
 
-def run_part(name: str, part: Part, end: float, stored: dict[str, Any]) -> None:
+def counted(key: str) -> int:
+    """Return how many were tried in earlier runs."""
+    return int(machine.read(NAME).get("counts", {}).get(key, 0))
+
+
+def count(key: str, n_tried: int) -> None:
+    """Add to what is stored, which another process may have changed meanwhile."""
+    counts = machine.read(NAME).get("counts", {})
+    counts[key] = counts.get(key, 0) + n_tried
+    about = {**machine.description(), "command": "python -m benchmarks.reliability"}
+    machine.write(NAME, {"about": about, "counts": dict(sorted(counts.items()))})
+
+
+def run_part(name: str, part: Part, end: float) -> None:
     """Run a part until it has enough or time is up, and store what was done."""
     key = f"{name}+sanitizers" if SANITIZED else name
-    counts = stored.setdefault("counts", {})
-    while (done := counts.get(key, 0)) < part.target and (left := end - time.monotonic()) > 5:
+    while (done := counted(key)) < part.target and (left := end - time.monotonic()) > 5:
         machine.say(f"{key}: {done:,} of {part.target:,}")
-        counts[key] = done + part.run(done, part.target - done, left)
-        about = machine.description()
-        stored["about"] = {**about, "command": f"python -m {__spec__.name}"}
-        machine.write(NAME, stored)
-    machine.say(f"{key}: {counts.get(key, 0):,} of {part.target:,}")
+        count(key, part.run(done, part.target - done, left))
+    machine.say(f"{key}: {done:,} of {part.target:,}")
 
 
 def main() -> None:
@@ -159,7 +167,7 @@ def main() -> None:
     end = time.monotonic() + 60 * options.minutes
     for name in options.parts or PARTS:
         if PARTS[name].with_sanitizers or not SANITIZED:
-            run_part(name, PARTS[name], end, machine.read(NAME))
+            run_part(name, PARTS[name], end)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ NEEDS = {"state_dicts": "torch"}
 FINDINGS = Path("build", "fuzz")
 LIMIT_S = 5
 SLACK = (16 + 64) << 20
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a file system without a disk
 
 
 def missing(name):
@@ -51,7 +52,7 @@ def target_of(name):
 @functools.cache
 def warm_up(name):
     """Import what a target needs and start its threads, which takes memory once."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         for number in range(20):
             rng = np.random.default_rng([10**6, number])
             suffix, content = target_of(name).generate(rng, folder)
@@ -177,7 +178,7 @@ class Outcome:
 def campaign(name, seed, seconds, first=0, most=sys.maxsize):
     """Run a target from input `first` on, again after a crash; print and return what happened."""
     end, outcome = time.monotonic() + seconds, Outcome()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         while (left := end - time.monotonic()) > 0 and outcome.inputs < most:
             start = first + outcome.inputs
             words = (name, str(seed), str(start), str(most - outcome.inputs), str(left), folder)

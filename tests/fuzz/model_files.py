@@ -14,7 +14,7 @@ from ltls.storage import tensor_file
 from ltls.storage.model_file import MODEL, describe
 from ltls.storage.tensor_file import TensorFile
 
-from .mutate import mutated_bytes, mutated_json, mutated_tensors, pick
+from .mutate import mutated_bytes, mutated_file, mutated_json, mutated_tensors, pick
 
 ARCHIVE = Path(__file__).parents[1] / "compat"
 KINDS = (
@@ -49,6 +49,11 @@ def generate(rng, folder):
     path = Path(folder, "sealed.ltls")
     tensor_file.write(path, MODEL, description, tensors)
     return ".ltls", path.read_bytes()
+
+
+def mutate(rng, content, folder):
+    """Return a file with one more change."""
+    return mutated_file(rng, content, MODEL, folder)
 
 
 def run(content, path):
@@ -97,6 +102,6 @@ def _use(model, path):
     if not hasattr(model, "vectorizer_") and n:
         model.predictor(k=2)(np.array([0]), np.array([1.0]))
     json.dumps(describe(path, verify=False), default=str)
-    model.save(path)
+    model.set_params(size_budget=None).save(path)  # which may be too small for it
     again = ltls.load(path).predict_topk(X, 3)[0]
     assert again.shape == labels.shape

@@ -60,6 +60,11 @@ def generate(rng, folder):
     return suffix, content
 
 
+def mutate(rng, content, folder):
+    """Return a file with a few more changes."""
+    return mutated_bytes(rng, content)
+
+
 def run(content, path):
     """Read a file in every way; return whether all its rows are good."""
     path.write_bytes(content)
