@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -25,6 +26,7 @@ NAME = "reliability"
 LIBFUZZER = machine.BUILD / "libfuzzer"
 SEED = 17
 PIECE_S = 120
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a file system without a disk
 SANITIZED = "ASAN_OPTIONS" in os.environ
 
 
@@ -84,9 +86,11 @@ def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
     def run(first: int, most: int, seconds: float) -> int:
         path = machine.BUILD / "reliability.xml"
         chosen = (*words.split(), "-m", "not perf and not gpu and not clone")
-        command = [sys.executable, "-m", "pytest", "-q", *chosen, f"--junitxml={path}"]
-        if subprocess.run(command, check=False).returncode:
-            sys.exit("a test failed; nothing is counted")
+        command = [sys.executable, "-m", "pytest", "-q", *chosen, "-o", "junit_family=xunit1"]
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            command += [f"--junitxml={path}", f"--basetemp={folder}/tests"]
+            if subprocess.run(command, check=False).returncode:
+                sys.exit("a test failed; nothing is counted")
         found = ElementTree.parse(path).iter("property")
         return sum(int(each.get("value", 0)) for each in found if each.get("name") == noun)
 

@@ -45,11 +45,14 @@ def classifier(epochs=2):
 
 
 def prepare(folder):
-    """Fill a folder with an old model, rows, and a checkpoint after one of two epochs."""
-    folder.mkdir()
-    OLD.save(folder / "model.ltls")
-    (folder / "rows.svm").write_text(ROWS)
-    classifier(1).fit(X, Y, checkpoint=folder / "half")
+    """Make a folder with an old model, rows, and a checkpoint after one of two epochs."""
+    template = folder.parent.parent / "template"
+    if not template.exists():
+        template.mkdir()
+        OLD.save(template / "model.ltls")
+        (template / "rows.svm").write_text(ROWS)
+        classifier(1).fit(X, Y, checkpoint=template / "half")
+    shutil.copytree(template, folder)
 
 
 def save(folder):
