@@ -11,7 +11,8 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all perf lint format sanitize fuzz fuzz-long bench bench-peers bench-quick docs wheel-test clean
+.PHONY: demo test test-all perf lint format sanitize sanitized tsan valgrind fuzz fuzz-long reliability bench bench-peers \
+        bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -40,27 +41,57 @@ format: $(VENV)/.lint
 # The engine's tests against a build with address and undefined-behaviour sanitizers.
 # Times mean nothing there, and only what pytest does not capture is seen of a process that is stopped.
 SANITIZED := build/sanitize/site
+ASAN := LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc
 SANITIZE_TESTS ?= -k 'not microseconds and not does_not_search and not scikit_learn and not streams and not memory'
-sanitize: $(VENV)/.ltls $(VENV)/.test
-	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . \
-	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=ON
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
-	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc \
-	  $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
+sanitize: sanitized $(VENV)/.test
+	$(ASAN) PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest tests --capture=sys -q -x $(SANITIZE_TESTS)
+
+sanitized: $(VENV)/.ltls
+	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . -C install.strip=false \
+	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=address,undefined
+
+# The tests with several threads against a build with ThreadSanitizer.
+TSAN_TESTS ?= tests/model/test_predictor_threads.py tests/estimators/test_concurrency.py tests/structure/test_threads.py \
+  tests/training/test_partial_fit.py
+tsan: $(VENV)/.ltls $(VENV)/.test
+	$(PIP) --no-build-isolation --no-deps --upgrade --target build/tsan/site . -C install.strip=false \
+	  -C build-dir=build/tsan/objects -C cmake.define.LTLS_SANITIZE=thread
+	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=exitcode=66 PYTHONPATH=build/tsan/site \
+	  $(BIN)/python -m pytest --capture=sys -q $(TSAN_TESTS)
 
 # Changed inputs for everything that reads what others wrote, in minutes; the same in every run.
-FUZZ := env PYTHONPATH=tests/support $(BIN)/python -m tests.fuzz
+FUZZ := PYTHONPATH=tests/support $(BIN)/python -m tests.fuzz
 fuzz: $(VENV)/.ltls $(VENV)/.test
 	$(FUZZ) --seconds 30
 
-# Hours, with another seed every time, against a build with sanitizers.
+# Hours, with another seed every time: against a build with sanitizers, then guided by coverage. Clang and atheris are
+# needed for the latter.
 FUZZ_SECONDS ?= 3600
-fuzz-long: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
-	$(PIP) --no-build-isolation --no-deps --upgrade --target $(SANITIZED) . \
-	  -C build-dir=build/sanitize/objects -C cmake.define.LTLS_SANITIZE=ON
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
-	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
-	  PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%s)
+fuzz-long: sanitized build/libfuzzer/text build/libfuzzer/rows $(VENV)/.test $(VENV)/.extras $(VENV)/.fuzz
+	$(ASAN) PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%s)
+	$(FUZZ).guided --seconds $(FUZZ_SECONDS)
+	$(ASAN) PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m tests.fuzz --replay build/guided
+
+# The engine's own targets: libFuzzer, with address and undefined-behaviour sanitizers.
+CLANG ?= clang++
+LIBFUZZER := $(CLANG) -std=c++20 -O2 -g -Icpp -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
+build/libfuzzer/%: tests/fuzz/engine/%.cpp $(CPP)
+	mkdir -p $(@D)
+	$(LIBFUZZER) -Wno-bitwise-conditional-parentheses -DLTLS_ISA=baseline $< $(wildcard cpp/kernels/*.cpp) -o $@
+
+# What docs/reliability.md counts, in pieces: every call continues where the last one stopped.
+MINUTES ?= 9
+reliability: sanitized build/libfuzzer/text build/libfuzzer/rows $(VENV)/.test $(VENV)/.extras
+	$(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
+	$(ASAN) PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
+	$(BIN)/python -m benchmarks.pages
+
+# Once per release: the engine's tests under valgrind, which also sees memory that was never written.
+VALGRIND_TESTS ?= tests/structure/test_worked_examples.py tests/model/test_predictor.py tests/io/test_readers.py \
+  tests/training/test_partial_fit.py
+valgrind: $(VENV)/.ltls $(VENV)/.test
+	$(BIN)/python tests/support/memcheck.py $(VALGRIND_TESTS)
 
 # Tests with a time limit, for a quiet machine.
 perf: $(VENV)/.ltls $(VENV)/.test

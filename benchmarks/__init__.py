@@ -15,7 +15,8 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.deep_head.recommend  the next item of a user: semantic IDs
     python -m benchmarks.deep_head.restricted answers among some classes, or within a category
     python -m benchmarks.deep_head.omniglot   handwritten characters by networks, on a GPU
-    python -m benchmarks.pages                puts what is stored into docs/results
+    python -m benchmarks.reliability          how much was tried of docs/reliability.md (hours)
+    python -m benchmarks.pages                puts what is stored into docs
 
 What was measured is kept as JSON in benchmarks/results. Those that need data sets look for them in
 the folder that the environment variable LTLS_DATA names.

@@ -1,4 +1,4 @@
-"""Put what is stored in benchmarks/results into the pages of docs/results, and draw their figures.
+"""Put what is stored in benchmarks/results into the pages of docs, and draw their figures.
 
     python -m benchmarks.pages
 
@@ -21,7 +21,7 @@ from benchmarks import machine, tables
 from benchmarks.accuracy import report, results
 
 DOCS = machine.ROOT / "docs"
-PAGES = [DOCS / "results.md", *sorted((DOCS / "results").glob("*.md"))]
+PAGES = [DOCS / "results.md", DOCS / "reliability.md", *sorted((DOCS / "results").glob("*.md"))]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The file that a table is drawn from, where it is not the table's own name.

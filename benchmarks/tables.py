@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.machine import source, table
+from benchmarks.reliability import PARTS
 
 Result = dict[str, Any]
 WIDTH2 = "`LTLSClassifier(width=2, n_trellises=1, embedding_dim=0)`"
@@ -448,3 +449,16 @@ TABLES: dict[str, Callable[[Result], list[str]]] = {
         speed,
     )
 }
+
+
+# Reliability
+
+
+def reliability(result: Result) -> list[str]:
+    counts, rows = result["counts"], []
+    for name, part in PARTS.items():
+        sanitized = counts.get(f"{name}+sanitizers", 0)
+        tried = [f"{count:,}" if count else "" for count in (counts.get(name, 0), sanitized)]
+        rows.append([part.what, part.how, f"{part.target:,}", *tried])
+    heads = ["what", "how", "at least", "tried", "with sanitizers"]
+    return captioned(table(heads, rows, 2), result)

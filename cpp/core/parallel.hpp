@@ -1,10 +1,11 @@
-// OpenMP threads.
+// Threads: those of OpenMP, in all builds but that of ThreadSanitizer.
 #pragma once
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "core/index.hpp"
@@ -59,6 +60,25 @@ inline void make_fork_safe() {
 #endif
 }
 
+// Calls work(part, parts) for every part, in up to `threads` threads. ThreadSanitizer does not see
+// the barriers of OpenMP and takes them for races, so its build starts threads of its own. Without
+// OpenMP, one thread does all parts.
+template <class Work>
+void in_team(int threads, Work&& work) {
+#if defined(__SANITIZE_THREAD__)
+    std::vector<std::thread> others;
+    for (int part = 1; part < threads; ++part)
+        others.emplace_back([&work, part, threads] { work(part, threads); });
+    work(0, threads);
+    for (std::thread& other : others) other.join();
+#elif defined(_OPENMP)
+#pragma omp parallel num_threads(threads)
+    work(omp_get_thread_num(), omp_get_num_threads());  // which may be fewer than requested
+#else
+    for (int part = 0; part < threads; ++part) work(part, threads);
+#endif
+}
+
 // Splits 0 … rows−1 into one range per thread and calls body(first, last) for each. Rethrows an
 // exception of the body.
 template <class Body>
@@ -68,22 +88,18 @@ void in_parallel(Index rows, int threads, Body&& body) {
         if (rows > 0) body(Index{0}, rows);
         return;
     }
-#if defined(_OPENMP)
     std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
-    {
-        // OpenMP may grant fewer threads than requested.
-        const Index parts = omp_get_num_threads(), part = omp_get_thread_num();
+    std::mutex mutex;
+    in_team(threads, [&](Index part, Index parts) {
         try {
             const Index first = rows * part / parts, last = rows * (part + 1) / parts;
             if (first < last) body(first, last);
         } catch (...) {
-#pragma omp critical
+            const std::lock_guard lock(mutex);
             error = std::current_exception();
         }
-    }
+    });
     if (error) std::rethrow_exception(error);
-#endif
 }
 
 // Calls body(queue, task) for tasks 0 … tasks−1 of every queue. The tasks of a queue run in order

@@ -4,34 +4,80 @@ Those of version 0.1 also say what training gave then: the same seeds give the s
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import problems
 import pytest
 
-from ltls import LTLSClassifier, TextClassifier, load, presets
+from ltls import Checkpoint, LTLSClassifier, TextClassifier, load, presets
 from ltls.core import _engine
 from ltls.storage.compatibility import current_parameters
+from tests.compat.write_archive import predictions
 
 ARCHIVE = Path(__file__).parent / "v0.1"
 MANIFEST = json.loads((ARCHIVE / "manifest.json").read_text())
 MODELS = MANIFEST["models"]
+# Those that `write_archive` has written.
+LATER = sorted(path for path in Path(__file__).parent.glob("v*") if path != ARCHIVE)
+MANIFESTS = {folder: json.loads((folder / "manifest.json").read_text()) for folder in LATER}
 
 
-def rows_of(problem):
-    """Return X and y of one of the problems."""
-    if problem == "indicator":
-        X, lists = problems.sparse(multilabel=True)
-        return X, np.array([[f"label {c}" in row for c in range(40)] for row in lists], int)
-    if problem == "sparse_multilabel":
-        return problems.sparse(multilabel=True)
-    return getattr(problems, problem)()
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        pytest.param(folder, name, id=f"{folder.name}-{name}")
+        for folder in LATER
+        for name in MANIFESTS[folder]["models"]
+    ],
+)
+def test_a_file_of_a_later_version_predicts_as_it_did(folder, name, mmap):
+    X, _ = problems.rows_of(MANIFESTS[folder]["models"][name]["problem"])
+    found = predictions(load(folder / f"{name}.ltls", mmap=mmap, verify=True), X)
+    expected = dict(np.load(folder / f"{name}.npz"))
+    assert set(found) >= set(expected)
+    np.testing.assert_array_equal(found["labels"], expected["labels"])
+    np.testing.assert_array_equal(found["predicted"], expected["predicted"])
+    if _engine.instruction_sets()[-1] == MANIFESTS[folder]["instruction_set"]:
+        np.testing.assert_array_equal(found["scores"], expected["scores"])
+    else:  # sums are rounded in another order
+        np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5, atol=1e-5)
+    if "proba" in expected:
+        np.testing.assert_allclose(found["proba"], expected["proba"], atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", LATER, ids=lambda folder: folder.name)
+def test_a_checkpoint_of_a_later_version_is_resumed(folder, tmp_path):
+    X, y = problems.digits()
+    path = shutil.copy(folder / "after_one_epoch.checkpoint", tmp_path)  # it is replaced
+    model = LTLSClassifier(**MANIFESTS[folder]["checkpoint"])
+    model.fit(X, y, checkpoint=Checkpoint(path, resume=True))
+    expected = np.load(folder / "after_one_epoch.npz")["coef"]
+    if _engine.instruction_sets()[-1] == MANIFESTS[folder]["instruction_set"]:
+        np.testing.assert_array_equal(model.coef_, expected)
+    else:
+        np.testing.assert_allclose(model.coef_, expected, atol=0.05)
+
+
+def test_the_archive_has_every_kind_of_section_and_codebook():
+    models = [load(path).model_ for folder in LATER for path in folder.glob("*.ltls")]
+    assert {type(book).__name__ for model in models for book in model.codebooks} == {
+        "RandomCodebook",
+        "TableCodebook",
+        "BucketCodebook",
+    }
+    assert {str(model.weights.values.dtype) for model in models} == {"float32", "float16", "int8"}
+    assert {model.target_format for model in models} >= {"single", "lists", "dense"}
+    assert {model.loss.name for model in models} == {"softmax", "separation", "logistic"}
+    for part in ("label_weights", "embedding", "propensity", "feature_map"):
+        assert any(getattr(model, part) for model in models), part
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_file_of_version_0_1_predicts_as_it_did(name):
-    X, _ = rows_of(MODELS[name]["problem"])
+    X, _ = problems.rows_of(MODELS[name]["problem"])
     estimator = load(ARCHIVE / f"{name}.ltls", verify=True)
     expected = np.load(ARCHIVE / f"{name}.npz")
     labels, scores = estimator.predict_topk(X[:50], 3)
@@ -57,7 +103,7 @@ def all_weights(model):
 
 def trained(name):
     """Train the model of that name again."""
-    how, X_y = MODELS[name]["how"], rows_of(MODELS[name]["problem"])
+    how, X_y = MODELS[name]["how"], problems.rows_of(MODELS[name]["problem"])
     parameters = current_parameters(MODELS[name]["parameters"])
     if how != "paper":  # version 0.1 had neither buckets nor label weights
         parameters |= {"bucket_size": 1, "label_weights": False}

@@ -76,10 +76,13 @@ def n_calls(work, folder):
 
 @pytest.mark.parametrize(("mode", "renames_survive"), CRASHES)
 @pytest.mark.parametrize("work", [save, write_text])
-def test_a_crash_leaves_the_old_file_or_the_new_one(tmp_path, work, mode, renames_survive):
+def test_a_crash_leaves_the_old_file_or_the_new_one(
+    tmp_path, record_property, work, mode, renames_survive
+):
     folder = prepared(tmp_path, "whole")
     old, _ = contents(folder)
     total = n_calls(work, folder)
+    record_property("calls", total)
     new, _ = contents(folder)
     assert new != old
     seen = []
@@ -102,10 +105,11 @@ def test_a_crash_leaves_the_old_file_or_the_new_one(tmp_path, work, mode, rename
 
 
 @pytest.mark.parametrize("work", [save, write_text])
-def test_a_call_that_fails_leaves_the_old_file_and_no_other(tmp_path, work):
+def test_a_call_that_fails_leaves_the_old_file_and_no_other(tmp_path, record_property, work):
     folder = prepared(tmp_path, "whole")
     old, _ = contents(folder)
     total = n_calls(work, folder)
+    record_property("calls", total)
     new, _ = contents(folder)
     for at in range(total):
         folder = prepared(tmp_path, at)
@@ -118,9 +122,12 @@ def test_a_call_that_fails_leaves_the_old_file_and_no_other(tmp_path, work):
 
 
 @pytest.mark.parametrize(("mode", "renames_survive"), CRASHES[1:])
-def test_a_training_that_crashed_is_resumed_to_the_same_model(tmp_path, mode, renames_survive):
+def test_a_training_that_crashed_is_resumed_to_the_same_model(
+    tmp_path, record_property, mode, renames_survive
+):
     folder = prepared(tmp_path, "whole")
     total = n_calls(train, folder)
+    record_property("calls", total)
     expected, _ = contents(folder)
     for at in range(total):
         folder = prepared(tmp_path, at)

@@ -1,11 +1,13 @@
 """Fuzzing: changed inputs for everything that reads what others wrote.
 
-    python -m tests.fuzz [--seconds 30] [--seed 0] [target ...]
+    python -m tests.fuzz [--seconds 30 | --inputs 100000] [--seed 0] [target ...]
+    python -m tests.fuzz --replay FOLDER
 
-Every input is a function of the seed and its number, so that a run is repeated exactly. A target
-runs in a process of its own, with limits of 5 s and of 4 times the input plus 16 MiB of memory (and
-64 MiB for the interpreter) for every input. What crashes, hangs, takes more, or raises a foreign
-error is written to build/fuzz; once it is fixed, it belongs into the corpus.
+The second form runs the inputs of a folder that has a folder per target, such as a corpus. Every
+generated input is a function of the seed and its number, so that a run is repeated exactly. A
+target runs in a process of its own, with limits of 5 s and of 4 times the input plus 16 MiB of
+memory (and 64 MiB for the interpreter) for every input. What crashes, hangs, takes more, or raises
+a foreign error is written to build/fuzz; once it is fixed, it belongs into the corpus.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 import signal
@@ -23,14 +26,23 @@ import tempfile
 import time
 import traceback
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts")
+NEEDS = {"state_dicts": "torch"}
 FINDINGS = Path("build", "fuzz")
 LIMIT_S = 5
 SLACK = (16 + 64) << 20
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a file system without a disk
+
+
+def missing(name):
+    """Return the package that a target needs and that is not there; None if it can run."""
+    package = NEEDS.get(name)
+    return package if package and importlib.util.find_spec(package) is None else None
 
 
 def target_of(name):
@@ -40,7 +52,7 @@ def target_of(name):
 @functools.cache
 def warm_up(name):
     """Import what a target needs and start its threads, which takes memory once."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         for number in range(20):
             rng = np.random.default_rng([10**6, number])
             suffix, content = target_of(name).generate(rng, folder)
@@ -83,27 +95,62 @@ def limited(n_bytes):
         signal.signal(signal.SIGALRM, before)
 
 
-def work(name, seed, first, seconds, folder):
-    """Run inputs of a target until the time is up; report what was found as JSON lines."""
+def attempt(name, number, suffix, content, folder):
+    """Run one input within the limits; report and keep it if it is a finding."""
+    path = folder / f"input{suffix}"
+    (folder / "current").write_bytes(content)
+    (folder / "current.name").write_text(f"{number}{suffix}")
+    try:
+        with limited(len(content)):
+            return bool(target_of(name).run(content, path))
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = [f"{Path(f.filename).name}:{f.lineno}" for f in frames][-3:]
+        reason = f"{type(error).__name__}: {error}"
+        _report(found=number, suffix=suffix, reason=reason[:300], where=where)
+        _keep(name, number, suffix, content)
+        return False
+
+
+def work(name, seed, first, most, seconds, folder):
+    """Run inputs of a target until time is up or there were enough; report as JSON lines."""
     warm_up(name)
     target, end = target_of(name), time.monotonic() + seconds
     number, accepted = first, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end and number < first + most:
         suffix, content = target.generate(np.random.default_rng([seed, number]), str(folder))
-        path = folder / f"input{suffix}"
-        (folder / "current").write_bytes(content)
-        (folder / "current.name").write_text(f"{number}{suffix}")
-        try:
-            with limited(len(content)):
-                accepted += bool(target.run(content, path))
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            where = [f"{Path(f.filename).name}:{f.lineno}" for f in frames][-3:]
-            reason = f"{type(error).__name__}: {error}"
-            _report(found=number, suffix=suffix, reason=reason[:300], where=where)
-            _keep(name, number, suffix, content)
+        accepted += attempt(name, number, suffix, content, folder)
         number += 1
     _report(done=number - first, accepted=accepted)
+
+
+def replay(folder):
+    """Run the inputs of a folder; return the number of findings."""
+    findings = 0
+    for name in TARGETS:
+        inputs = sorted(path for path in Path(folder, name).glob("*") if path.is_file())
+        if inputs and not missing(name):
+            process = subprocess.run(
+                [sys.executable, "-m", "tests.fuzz", "--worker-replay", name, folder],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            print(process.stdout, end="")
+            crashed = process.returncode != 0
+            found = process.stdout.count('"found"') + crashed
+            print(f"{name}: {len(inputs):,} inputs of {folder}, {found} findings")
+            findings += found
+    return findings
+
+
+def work_replay(name, folder):
+    """Run the inputs of a target in a folder."""
+    warm_up(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(Path(folder, name).glob("*")):
+            suffix = "".join(path.suffixes)
+            attempt(name, path.name.removesuffix(suffix), suffix, path.read_bytes(), Path(scratch))
 
 
 def _report(**facts):
@@ -115,39 +162,57 @@ def _keep(name, number, suffix, content):
     (FINDINGS / f"{name}-{number}{suffix}").write_bytes(content)
 
 
-def campaign(name, seed, seconds):
-    """Run a target, again after a crash; return the numbers of inputs and of findings."""
-    end, first, n_inputs, kinds = time.monotonic() + seconds, 0, 0, collections.Counter()
-    accepted = 0
-    with tempfile.TemporaryDirectory() as folder:
-        while (left := end - time.monotonic()) > 0:
-            words = ("--worker", name, str(seed), str(first), str(left), folder)
+@dataclass
+class Outcome:
+    """What a campaign did: numbers of inputs, and the reasons of its findings."""
+
+    inputs: int = 0
+    accepted: int = 0
+    kinds: collections.Counter = field(default_factory=collections.Counter)
+
+    @property
+    def findings(self):
+        return sum(self.kinds.values())
+
+
+def campaign(name, seed, seconds, first=0, most=sys.maxsize):
+    """Run a target from input `first` on, again after a crash; print and return what happened."""
+    end, outcome = time.monotonic() + seconds, Outcome()
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        while (left := end - time.monotonic()) > 0 and outcome.inputs < most:
+            start = first + outcome.inputs
+            words = (name, str(seed), str(start), str(most - outcome.inputs), str(left), folder)
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz", *words], stdout=subprocess.PIPE, text=True
+                [sys.executable, "-m", "tests.fuzz", "--worker", *words],
+                stdout=subprocess.PIPE,
+                text=True,
             )
             done = None
             for line in process.stdout:
                 facts = json.loads(line)
                 if "done" in facts:
-                    done, accepted = facts["done"], accepted + facts["accepted"]
+                    done = facts["done"]
+                    outcome.accepted += facts["accepted"]
                 else:
-                    kinds[facts["reason"][:120], str(facts["where"])] += 1
+                    outcome.kinds[facts["reason"][:120], str(facts["where"])] += 1
             code = process.wait()
             if done is not None:
-                n_inputs += done
+                outcome.inputs += done
                 break
             current = Path(folder, "current.name")
             if not current.exists():
                 sys.exit(f"{name}: the worker ended with {code} before its first input")
             number, _, suffix = current.read_text().partition(".")
             _keep(name, number, f".{suffix}", Path(folder, "current").read_bytes())
-            kinds[f"the process ended with {code}", number] += 1
-            n_inputs += int(number) + 1 - first
-            first = int(number) + 1
-    print(f"{name}: {n_inputs:,} inputs, {accepted:,} accepted, {sum(kinds.values()):,} findings")
-    for (reason, where), count in kinds.most_common(20):
+            outcome.kinds[f"the process ended with {code}", number] += 1
+            outcome.inputs = int(number) + 1 - first
+    print(
+        f"{name}: {outcome.inputs:,} inputs, {outcome.accepted:,} accepted, "
+        f"{outcome.findings:,} findings"
+    )
+    for (reason, where), count in outcome.kinds.most_common(20):
         print(f"  {count} × {reason} at {where}")
-    return sum(kinds.values())
+    return outcome
 
 
 def main():
@@ -155,22 +220,32 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("targets", nargs="*", metavar="target", help=", ".join(TARGETS))
-    parser.add_argument("--seconds", type=float, default=30, help="for each target")
+    parser.add_argument("--seconds", type=float, help="for each target (default: 30)")
+    parser.add_argument("--inputs", type=int, help="for each target, in place of seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--replay", metavar="FOLDER")
+    parser.add_argument("--worker", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--worker-replay", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        name, seed, first, seconds, folder = options.worker
-        work(name, int(seed), int(first), float(seconds), Path(folder))
+        name, seed, first, most, seconds, folder = options.worker
+        work(name, int(seed), int(first), int(most), float(seconds), Path(folder))
+        return
+    if options.worker_replay:
+        work_replay(*options.worker_replay)
         return
     shutil.rmtree(FINDINGS, ignore_errors=True)
-    names = options.targets or TARGETS
+    if options.replay:
+        sys.exit(bool(replay(options.replay)))
+    usual = 30 if options.inputs is None else math.inf
+    seconds = usual if options.seconds is None else options.seconds
+    most = sys.maxsize if options.inputs is None else options.inputs
     n_found = 0
-    for name in names:
-        if name == "state_dicts" and importlib.util.find_spec("torch") is None:
-            print(f"{name}: left out, torch is missing (make test-all installs it)")
+    for name in options.targets or TARGETS:
+        if missing(name):
+            print(f"{name}: left out, {missing(name)} is missing (make test-all installs it)")
             continue
-        n_found += campaign(name, options.seed, options.seconds)
+        n_found += campaign(name, options.seed, seconds, most=most).findings
     sys.exit(bool(n_found))
 
 

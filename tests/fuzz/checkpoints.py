@@ -12,7 +12,7 @@ from ltls.storage.tensor_file import TensorFile
 from ltls.training import checkpoint
 from ltls.training.checkpoint import CheckpointMismatchError
 
-from .mutate import mutated_bytes, mutated_json, mutated_tensors
+from .mutate import mutated_bytes, mutated_file, mutated_json, mutated_tensors
 
 X, Y = np.eye(12, dtype=np.float32), np.arange(12) % 4
 KIND = checkpoint._CHECKPOINT
@@ -51,6 +51,11 @@ def generate(rng, folder):
     path = Path(folder, "sealed.checkpoint")
     tensor_file.write(path, KIND, description, tensors)
     return f".{number}", path.read_bytes()
+
+
+def mutate(rng, content, folder):
+    """Return a file with one more change."""
+    return mutated_file(rng, content, KIND, folder)
 
 
 def run(content, path):

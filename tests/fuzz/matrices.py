@@ -45,10 +45,15 @@ def generate(rng, folder):
     return ".json", json.dumps(changed).encode()
 
 
+def mutate(rng, content, folder):
+    """Return a matrix with one more change."""
+    return json.dumps(mutated_json(rng, json.loads(content))).encode()
+
+
 def run(content, path):
     """Build the matrix without scipy's checks and use it everywhere; return if all succeeded."""
-    given = json.loads(content)
     try:
+        given = json.loads(content)
         X = _matrix(given)
     except Exception:  # numpy or scipy would not make such a thing
         return False

@@ -6,34 +6,29 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import problems
 from scipy.sparse import csr_array
 
 import ltls
-from ltls import LTLSClassifier, ModelFileError
+from ltls import ModelFileError
 from ltls.storage import tensor_file
 from ltls.storage.model_file import MODEL, describe
 from ltls.storage.tensor_file import TensorFile
 
-from .mutate import mutated_bytes, mutated_json, mutated_tensors, pick
+from .mutate import mutated_bytes, mutated_file, mutated_json, mutated_tensors, pick
 
-ARCHIVE = Path(__file__).parents[1] / "compat" / "v0.1"
+ARCHIVE = Path(__file__).parents[1] / "compat"
 KINDS = (
-    "single_width2", "single_embedding", "int8", "float16", "multi_lists", "learned", "text",
-    "text_hashed_int8", "pruned",
+    "v0.1/single_width2", "v0.1/single_embedding", "v0.1/int8", "v0.1/float16", "v0.1/multi_lists",
+    "v0.1/learned", "v0.1/text", "v0.1/text_hashed_int8", "v0.2/pruned", "v0.2/label_weights_multi",
+    "v0.2/buckets", "v0.2/propensity", "v0.2/pruned_label_weights", "v0.2/embedding_multi_float32",
+    "v0.2/labels_of_all_types", "v0.2/text_words", "v0.2/partial_fit",
 )  # fmt: skip
 
 
 @functools.cache
-def parts(kind, folder):
+def parts(kind):
     """Return the description, the tensors and the bytes of a small model of some kind."""
     path = ARCHIVE / f"{kind}.ltls"
-    if kind == "pruned":
-        path = Path(folder, "pruned.ltls")
-        X, y = problems.sparse()
-        wide = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], 50 * X.shape[1]))
-        model = LTLSClassifier(epochs=2, embedding_dim=0, density=0.3, random_state=0)
-        model.fit(wide, y).save(path)
     file = TensorFile(path, MODEL)
     tensors = {name: np.array(file.tensor(name)) for name in file.tensors}
     return file.description, tensors, path.read_bytes()
@@ -41,7 +36,7 @@ def parts(kind, folder):
 
 def generate(rng, folder):
     """Return a suffix and a file that is changed: as it is, or in its parts and sealed again."""
-    description, tensors, content = parts(pick(rng, KINDS), folder)
+    description, tensors, content = parts(pick(rng, KINDS))
     kind = rng.random()
     if kind < 0.1:
         return ".ltls", mutated_bytes(rng, content)
@@ -54,6 +49,11 @@ def generate(rng, folder):
     path = Path(folder, "sealed.ltls")
     tensor_file.write(path, MODEL, description, tensors)
     return ".ltls", path.read_bytes()
+
+
+def mutate(rng, content, folder):
+    """Return a file with one more change."""
+    return mutated_file(rng, content, MODEL, folder)
 
 
 def run(content, path):
@@ -102,6 +102,6 @@ def _use(model, path):
     if not hasattr(model, "vectorizer_") and n:
         model.predictor(k=2)(np.array([0]), np.array([1.0]))
     json.dumps(describe(path, verify=False), default=str)
-    model.save(path)
+    model.set_params(size_budget=None).save(path)  # which may be too small for it
     again = ltls.load(path).predict_topk(X, 3)[0]
     assert again.shape == labels.shape

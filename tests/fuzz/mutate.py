@@ -2,8 +2,12 @@
 
 import copy
 import json
+from pathlib import Path
 
 import numpy as np
+
+from ltls.storage import tensor_file
+from ltls.storage.tensor_file import TensorFile
 
 NUMBERS = [
     0, 1, -1, 2, 3, 7, 255, 2**16, 2**27, 2**31, 2**40, 2**62, 2**63, 2**64, 10**30,
@@ -119,3 +123,18 @@ def _changed_text(rng, encoded):
         return encoded
     text = json.dumps(mutated_json(rng, value, int(rng.integers(1, 3))))
     return np.frombuffer(text.encode(), np.uint8)
+
+
+def mutated_file(rng, content, kind, folder):
+    """Return a model file or checkpoint with a part changed, and its checksums computed again."""
+    path = Path(folder, "sealed")
+    path.write_bytes(content)
+    file = TensorFile(path, kind, mmap=False)
+    description = file.description
+    tensors = {name: np.array(file.tensor(name)) for name in file.tensors}
+    if rng.random() < 0.5:
+        description = mutated_json(rng, description)
+    elif tensors:
+        tensors = mutated_tensors(rng, tensors)
+    tensor_file.write(path, kind, description, tensors)
+    return path.read_bytes()

@@ -1,6 +1,7 @@
 """The target of readers: rows or a typed error; skipping bad rows and streaming agree with that."""
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
@@ -30,12 +31,15 @@ SEEDS = {
 FORMATS = {".ft": "fasttext", ".txt": "text", ".svm": "svmlight"}
 
 
+@functools.cache
 def parquet_seed():
     try:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError:
         return None
+    # The usual one reserves far more than it uses, and crashes where memory is limited.
+    arrow.set_memory_pool(arrow.system_memory_pool())
     stream = io.BytesIO()
     table = {"text": ["a", "b"], "kind": [["x"], ["y", "z"]], "n": [1.5, 2.5]}
     parquet.write_table(arrow.table(table), stream)
@@ -54,6 +58,11 @@ def generate(rng, folder):
             content = mutated_bytes(rng, content)
         suffix += compression
     return suffix, content
+
+
+def mutate(rng, content, folder):
+    """Return a file with a few more changes."""
+    return mutated_bytes(rng, content)
 
 
 def run(content, path):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import DataConversionWarning
 
 from ltls import LTLSClassifier
+from ltls.model import labels as labels_module
 from ltls.model.labels import Labels, Targets, as_targets
 
 
@@ -236,3 +237,10 @@ def test_extended_labels_share_memory_but_nothing_else():
     assert (other.id("d"), two.id("c")) == (2, 2)
     assert "d" not in two
     assert len(one) == 2
+
+
+def test_more_columns_than_memory_are_an_error_before_they_are_allocated(monkeypatch):
+    y = sp.csr_array(([1], [7], [0, 1]), shape=(1, 2**30))
+    monkeypatch.setattr(labels_module, "available_memory", lambda: 10**9)
+    with pytest.raises(MemoryError, match=r"161\.1 GB for 1,073,741,824 labels, the columns of y"):
+        Labels.sorted(as_targets(y))

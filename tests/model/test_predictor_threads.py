@@ -23,7 +23,10 @@ def predictor():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_child_predicts_although_threads_of_its_parent_were_predicting(predictor):
+def test_a_child_predicts_although_threads_of_its_parent_were_predicting(
+    predictor, record_property
+):
+    record_property("forks", N_FORKS)
     indptr = np.arange(65, dtype=np.int32)
     rows = indptr, np.arange(64, dtype=np.int32), np.ones(64, np.float32)
     expected, finished = predictor(*rows)[0].tolist(), threading.Event()

@@ -31,6 +31,33 @@ def sparse(n_labels: int = 40, multilabel: bool = False) -> tuple[Any, Any]:
     return sp.csr_matrix(rows.astype(np.float32)), y
 
 
+def indicator() -> tuple[Any, Any]:
+    """Return the sparse rows of several labels each, with a matrix of zeros and ones."""
+    X, lists = sparse(multilabel=True)
+    return X, np.array([[f"label {c}" in row for c in range(40)] for row in lists], int)
+
+
+def wide(multilabel: bool = False) -> tuple[Any, Any]:
+    """Return rows of a few of very many features."""
+    X, y = sparse(multilabel=multilabel)
+    return sp.csr_matrix((X.data, 50 * X.indices, X.indptr), shape=(X.shape[0], 3000)), y
+
+
+def labels_of_all_types() -> tuple[Any, Any]:
+    """Return rows whose labels have every type that a model file holds."""
+    X, y = digits()
+    names = ["text", b"bytes", 3, 2.5, ("a", 1), True, "ß", -(2**70), ("nested", (2.0,)), ""]
+    return X, [[names[label]] for label in y]
+
+
+def rows_of(problem: str) -> tuple[Any, Any]:
+    """Return X and y of a problem by its name; `_multilabel` is for several labels per row."""
+    name = problem.removesuffix("_multilabel")
+    options = {"multilabel": True} if name != problem else {}
+    X, y = globals()[name](**options)
+    return X, y
+
+
 def texts() -> tuple[list[str], list[str]]:
     """Return sentences of a few words with the first of them as the label."""
     rng = np.random.RandomState(3)

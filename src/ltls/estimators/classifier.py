@@ -447,6 +447,8 @@ default="random"
         }
         check_parameters(type(self).__name__, constraints, self.get_params(deep=False))
         check_class_weight(self.class_weight)
+        if self.size_budget is not None:
+            parse_bytes(self.size_budget)
 
     @classmethod
     def from_model(cls: type[Self], model: FittedModel, **parameters: Any) -> Self:

@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
+_MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
 
 
@@ -128,6 +129,8 @@ class Vectorizer:
                 size = len(set(ngrams))
             if idf.shape != (size,):
                 raise ValueError(f"{size} {kind} have {len(idf)} weights")
+            if len(idf) and not 0 <= idf.min() <= idf.max() <= _MAX_IDF:
+                raise ValueError(f"the IDF weights of {kind} must be from 0 to {_MAX_IDF}")
             weights = self._weights()
             weights.idf_ = np.array(idf)
             self._parts.append((self._counter(kind, ngrams), weights))

@@ -89,6 +89,11 @@ class Embedding:
         return np.float32(self.weight) * scores
 
     def astype(self, dtype: str) -> Embedding:
-        """Return the embedding rounded to float32, float16 or int8 (labels at least float16)."""
-        labels = self.labels if dtype == "float32" else self.labels.astype(np.float16)
+        """Return the embedding rounded to float32, float16 or int8.
+
+        Label vectors are at least float16, and float32 if they are too large for that.
+        """
+        labels = self.labels
+        if dtype != "float32" and np.abs(labels).max(initial=0) <= np.finfo(np.float16).max:
+            labels = labels.astype(np.float16)
         return replace(self, features=self.features.astype(dtype), labels=labels)

@@ -13,10 +13,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
+from ..core.memory import available_memory
 from ..features.rows import check_sparse
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
+_BYTES_PER_LABEL = 150  # as a Python object with an id
 _SMALL_RANGE = 1 << 16  # of integer labels, for which a table of all values is small
 
 
@@ -286,9 +288,20 @@ class Labels:
             return cls(distinct)
 
 
+def _check_memory(n_labels: int) -> None:
+    """Raise an error before labels are allocated that do not fit into memory."""
+    needed, available = _BYTES_PER_LABEL * n_labels, available_memory()
+    if available is not None and needed > available:
+        raise MemoryError(
+            f"training needs {needed / 1e9:.1f} GB for {n_labels:,} labels, the columns of y, and "
+            f"{available / 1e9:.1f} GB are available; leave out columns without labels"
+        )
+
+
 def _distinct(targets: Targets) -> Iterable[Hashable]:
     """Return the distinct labels of targets in order of appearance."""
     if targets.n_columns is not None:
+        _check_memory(targets.n_columns)
         return range(targets.n_columns)
     labels = targets.labels
     if isinstance(labels, np.ndarray) and labels.dtype != object:

@@ -331,7 +331,7 @@ def _decode_model(
     known |= description.get("trained_on", {})
     model = FittedModel(labels, trellis, codebooks, loss, frozen=weights, **known)
     if model.shares_paths and {book.n_labels for book in codebooks} != {len(labels)}:
-        raise ModelFileError(f"each of {len(labels)} labels must have a path in every codebook")
+        raise ValueError(f"each of {len(labels)} labels must have a path in every codebook")
     if description.get("embedding"):
         model.embedding = _decode_embedding(description, file, mmap)
     if "features" in file.tensors:
@@ -400,9 +400,9 @@ def _decode_label_weights(
         as_integer("n_candidates", section["n_candidates"], at_least=1),
     )
     if values.dtype != np.int8:
-        raise ModelFileError(f"label weights must be int8, they are {values.dtype}")
+        raise ValueError(f"label weights must be int8, they are {values.dtype}")
     if weights.engine.n_rows != model.weights.n_features + 1:
-        raise ModelFileError(
+        raise ValueError(
             f"{weights.engine.n_rows} rows of label weights do not fit "
             f"{model.weights.n_features} features"
         )

@@ -194,6 +194,8 @@ def _check_state(file: TensorFile, model: FittedModel) -> None:
     kinds = [book["kind"] == "table" for book in saved["codebooks"]]
     if len(kinds) != len(model.codebooks):
         raise ValueError(f"there must be {len(model.codebooks)} codebooks, got {len(kinds)}")
+    if len(set(kinds)) > 1:
+        raise ValueError("either all codebooks must be tables or none")
     tables = [file.tensor(book["paths"]) for book in saved["codebooks"] if book["kind"] == "table"]
     if "best_paths" in file.tensors:
         best = file.tensor("best_paths")

@@ -1,0 +1,178 @@
+"""How much was tried of what docs/reliability.md guarantees: inputs, crash points, forks, rows.
+
+    python -m benchmarks.reliability [--minutes 9] [part ...]
+
+A part continues where it stopped, until it has as many as it should; nothing is counted of a run
+that finds something. With a build that has sanitizers (`make reliability`), the parts that change
+inputs are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks import machine
+
+NAME = "reliability"
+LIBFUZZER = machine.BUILD / "libfuzzer"
+SEED = 17
+PIECE_S = 120
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a file system without a disk
+SANITIZED = "ASAN_OPTIONS" in os.environ
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something of which as many as `target` are to be tried."""
+
+    what: str
+    how: str
+    target: int
+    run: Callable[[int, int, float], int]  # (first, most, seconds) to the number that were tried
+    with_sanitizers: bool = False  # whether a build with sanitizers is to be tried too
+
+
+def changed_inputs(name: str) -> Callable[[int, int, float], int]:
+    """Return a run of a target of `tests.fuzz`."""
+
+    def run(first: int, most: int, seconds: float) -> int:
+        from tests.fuzz.__main__ import campaign
+
+        outcome = campaign(name, SEED, min(seconds, PIECE_S), first, most)
+        if outcome.findings:
+            sys.exit(f"{name}: see build/fuzz; nothing is counted")
+        return outcome.inputs
+
+    return run
+
+
+def guided_inputs(name: str, length: int) -> Callable[[int, int, float], int]:
+    """Return a run of a libFuzzer target, which keeps its corpus in build/libfuzzer."""
+
+    def run(first: int, most: int, seconds: float) -> int:
+        from tests.fuzz.readers import SEEDS
+
+        program, corpus = LIBFUZZER / name, LIBFUZZER / f"{name}.corpus"
+        if not program.exists():
+            sys.exit(f"{program} is missing: make build/libfuzzer/{name}, which needs clang")
+        corpus.mkdir(exist_ok=True)
+        for number, suffix in enumerate((".svm", ".xmc") if name == "text" else ()):
+            (corpus / f"seed{number}").write_bytes(SEEDS[suffix] + b"\0")
+        limits = (f"-runs={most}", f"-max_total_time={int(seconds)}", f"-max_len={length}")
+        words = (*limits, "-timeout=5", f"-seed={SEED + first}", "-print_final_stats=1")
+        done = subprocess.run(
+            [program, *words, corpus], capture_output=True, text=True, cwd=LIBFUZZER, check=False
+        )
+        if done.returncode:
+            sys.exit(f"{name}: {done.stderr[-3000:]}\nnothing is counted")
+        (count,) = re.findall(r"number_of_executed_units: (\d+)", done.stderr)
+        return int(count)
+
+    return run
+
+
+def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
+    """Return a run of tests that record how many of something they tried."""
+
+    def run(first: int, most: int, seconds: float) -> int:
+        path = machine.BUILD / "reliability.xml"
+        chosen = (*words.split(), "-m", "not perf and not gpu and not clone")
+        command = [sys.executable, "-m", "pytest", "-q", *chosen, "-o", "junit_family=xunit1"]
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            command += [f"--junitxml={path}", f"--basetemp={folder}/tests"]
+            if subprocess.run(command, check=False).returncode:
+                sys.exit("a test failed; nothing is counted")
+        found = ElementTree.parse(path).iter("property")
+        return sum(int(each.get("value", 0)) for each in found if each.get("name") == noun)
+
+    return run
+
+
+PARTS = {
+    "model_files": Part(
+        "changed model files", "tests/fuzz", 10**5, changed_inputs("model_files"), True
+    ),
+    "checkpoints": Part(
+        "changed checkpoints", "tests/fuzz", 10**4, changed_inputs("checkpoints"), True
+    ),
+    "readers": Part(
+        "changed data files of all formats", "tests/fuzz", 10**5, changed_inputs("readers"), True
+    ),
+    "text": Part(
+        "texts for the parser of svmlight and XMC files",
+        "libFuzzer, with sanitizers",
+        10**7,
+        guided_inputs("text", 256),
+    ),
+    "matrices": Part("changed CSR matrices", "tests/fuzz", 10**4, changed_inputs("matrices"), True),
+    "rows": Part(
+        "CSR arrays for the kernels",
+        "libFuzzer, with sanitizers",
+        10**5,
+        guided_inputs("rows", 1024),
+    ),
+    "state_dicts": Part(
+        "changed state dicts", "tests/fuzz", 10**4, changed_inputs("state_dicts"), True
+    ),
+    "crash": Part("calls that were the last one", "tests/crash", 1, tests("tests/crash", "calls")),
+    "forks": Part(
+        "forks beside predicting threads",
+        "tests/model",
+        10 * 100,
+        tests("tests/model/test_predictor_threads.py -k child", "forks"),
+    ),
+    "soak": Part(
+        "predictions within a budget of memory",
+        "tests/soak",
+        10**6,
+        tests("tests/soak", "predictions"),
+    ),
+}
+
+
+def counted(key: str) -> int:
+    """Return how many were tried in earlier runs."""
+    return int(machine.read(NAME).get("counts", {}).get(key, 0))
+
+
+def count(key: str, n_tried: int) -> None:
+    """Add to what is stored, which another process may have changed meanwhile."""
+    counts = machine.read(NAME).get("counts", {})
+    counts[key] = counts.get(key, 0) + n_tried
+    about = {**machine.description(), "command": "python -m benchmarks.reliability"}
+    machine.write(NAME, {"about": about, "counts": dict(sorted(counts.items()))})
+
+
+def run_part(name: str, part: Part, end: float) -> None:
+    """Run a part until it has enough or time is up, and store what was done."""
+    key = f"{name}+sanitizers" if SANITIZED else name
+    while (done := counted(key)) < part.target and (left := end - time.monotonic()) > 5:
+        machine.say(f"{key}: {done:,} of {part.target:,}")
+        count(key, part.run(done, part.target - done, left))
+    machine.say(f"{key}: {done:,} of {part.target:,}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("--minutes", type=float, default=9)
+    options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
+    for name in options.parts or PARTS:
+        if PARTS[name].with_sanitizers or not SANITIZED:
+            run_part(name, PARTS[name], end)
+
+
+if __name__ == "__main__":
+    main()
