@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Vectorizer:
     def fit_transform(self, texts: Sequence[str]) -> csr_matrix:
         """Learn vocabulary and document frequencies; return the rows of the texts."""
         self._parts, rows = [], []
+        self.__dict__.pop("_lookups", None)
         for kind in self.settings.kinds:
             counter, weights = self._counter(kind), self._weights()
             try:
@@ -91,6 +93,44 @@ class Vectorizer:
         return self._joined(
             [weights.transform(counter.transform(texts)) for counter, weights in parts]
         )
+
+    def row(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return the features of one text and their values, as `transform` does, but faster.
+
+        scikit-learn's vectorizers take more time for their checks than for a short text.
+        """
+        if self.settings.n_features is not None:  # hashed
+            X = self.transform([text])
+            X.sort_indices()
+            return X.indices, X.data
+        indices, values, first = [], [], 0
+        for analyze, vocabulary, idf in self._lookups:
+            counts: dict[int, int] = {}
+            for ngram in analyze(text):
+                feature = vocabulary.get(ngram)
+                if feature is not None:
+                    counts[feature] = counts.get(feature, 0) + 1
+            features = np.fromiter(counts, np.int32, len(counts))
+            weights = np.fromiter(counts.values(), np.float32, len(counts))
+            order = features.argsort()
+            features, weights = features[order], weights[order]
+            if self.settings.sublinear_tf:
+                weights = np.log(weights) + np.float32(1)
+            weights *= idf[features]
+            indices.append(features + np.int32(first))
+            values.append(_unit_length(weights))
+            first += len(idf)
+        return np.concatenate(indices), _unit_length(np.concatenate(values))
+
+    @cached_property
+    def _lookups(self) -> list[tuple[Any, dict[str, int], npt.NDArray[np.float32]]]:
+        """The analyzer, the vocabulary and the weights of every part."""
+        for counter, _ in self._parts:
+            counter._validate_vocabulary()
+        return [
+            (counter.build_analyzer(), counter.vocabulary_, weights.idf_.astype(np.float32))
+            for counter, weights in self._parts
+        ]
 
     @property
     def n_features(self) -> int:
@@ -156,3 +196,9 @@ class Vectorizer:
     @staticmethod
     def _joined(rows: list[Any]) -> csr_matrix:
         return normalize(csr_matrix(hstack(rows)), copy=False)
+
+
+def _unit_length(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Scale a row to unit length; a row of zeros stays as it is."""
+    norm = np.sqrt(values @ values)
+    return values / norm if norm else values

@@ -1,0 +1,93 @@
+"""Reading requests and doing their work, each within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import anyio
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from .errors import RequestError
+from .settings import Settings
+
+Answer = TypeVar("Answer")
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Work:
+    """Reads the bodies of requests, and runs what they ask for.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, "ltls-serve")
+
+    def close(self) -> None:
+        """End the threads when they have done their work."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def body(self, request: Request) -> bytes:
+        """Return the body of a request that is small enough and arrives in time."""
+        limit = self._settings.max_body
+        if "content-encoding" in request.headers:
+            raise RequestError(415, "compressed requests are not supported: send it uncompressed")
+        announced = request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced[:20]) > limit:
+            raise _too_large(limit)
+        parts, size = [], 0
+        try:
+            with anyio.fail_after(self._settings.timeout):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > limit:  # a chunked request does not announce its size
+                        raise _too_large(limit)
+                    parts.append(part)
+        except TimeoutError:
+            raise RequestError(
+                408, f"the request did not arrive within {self._settings.timeout:g} s"
+            ) from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def run(self, work: Callable[[], Answer], quick: bool) -> Answer:
+        """Return the result of some work: quick work at once, other work from a thread."""
+        if quick:
+            return work()
+        loop = asyncio.get_running_loop()
+        try:
+            with anyio.fail_after(self._settings.timeout):
+                return await loop.run_in_executor(self._threads, work)
+        except TimeoutError:
+            raise RequestError(
+                504,
+                f"the answer took longer than {self._settings.timeout:g} s: send fewer rows",
+            ) from None
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(
+        413,
+        f"a request may have at most {limit} bytes: send several requests",
+        {"Connection": "close"},
+    )
+
+
+def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
+    """Return JSON as an object of a kind; `invalid` is the status if it is another JSON value."""
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first: dict[str, Any] = dict(error.errors(include_url=False, include_input=False)[0])
+        if first["type"] == "json_invalid":
+            raise RequestError(400, f"the request is not JSON: {first['msg']}") from None
+        places = [str(place)[:40] for place in first["loc"]]
+        place = ".".join(place for place in places[:4] if place)
+        raise RequestError(invalid, f"{place or 'the request'}: {first['msg']}"[:300]) from None
