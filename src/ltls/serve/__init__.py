@@ -1,4 +1,4 @@
-"""An HTTP server for model files: the Open Inference Protocol, plain JSON, and a page to try models.
+"""An HTTP server of models: the Open Inference Protocol, plain JSON, and a page to try models.
 
 ``ltls serve model.ltls`` runs it. `create_app` returns the application for another ASGI server. It
 needs FastAPI, uvicorn and prometheus_client: ``pip install 'ltls[serve]'``.

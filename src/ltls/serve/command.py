@@ -33,9 +33,7 @@ def serve(
         list[str] | None,
         typer.Option(help="Origin of a page that may use the server.", show_default="none"),
     ] = None,
-    max_body: Annotated[
-        int, typer.Option(min=1, help="Bytes of a request.")
-    ] = _DEFAULTS.max_body,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = _DEFAULTS.max_body,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows of a request.")] = _DEFAULTS.max_rows,
     max_k: Annotated[int, typer.Option(min=1, help="Labels per row.")] = _DEFAULTS.max_k,
     max_concurrency: Annotated[

@@ -17,6 +17,5 @@ def explanations(estimator: LTLSClassifier, X: Any, k: int) -> list[list[dict[st
     """Return for every row the explanations of its k best labels, as JSON values."""
     if not can_explain(estimator):
         raise RequestError(501, "this version of ltls has no explanations: leave out explain")
-    return [
-        [dict(each) for each in row] for row in estimator.explain(X, k=k)  # type: ignore[attr-defined]
-    ]
+    found: Any = estimator.explain(X, k=k)
+    return [[dict(each) for each in row] for row in found]

@@ -31,9 +31,7 @@ class Metrics:
             **own,
         )
         self.rows = Counter("ltls_rows", "Rows predicted.", ["model"], **own)
-        self.loads = Counter(
-            "ltls_model_loads", "Model files loaded.", ["model", "outcome"], **own
-        )
+        self.loads = Counter("ltls_model_loads", "Model files loaded.", ["model", "outcome"], **own)
         self.version = Gauge(
             "ltls_model_version",
             "Modification time of the file that is served.",

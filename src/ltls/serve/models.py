@@ -11,6 +11,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..estimators.text import TextClassifier
@@ -81,6 +83,14 @@ class ServedModel:
     @cached_property
     def _predictors(self) -> Any:
         return lru_cache(_MAX_PREDICTORS)(self.estimator.predictor)
+
+    def warm_up(self) -> None:
+        """Do what the first request would have to wait for."""
+        predictor = self.predictor(5)
+        if isinstance(self.estimator, TextClassifier):
+            predictor(*self.estimator.vectorizer_.row(""))
+        else:
+            predictor(np.empty(0, np.int64), np.empty(0))
 
     def predictor(self, k: int) -> Predictor:
         """Return the low-latency predictor of the k best labels."""
@@ -159,7 +169,9 @@ class ModelStore:
 
     def _replace(self, name: str, path: Path) -> None:
         version = str(path.stat().st_mtime_ns // 10**6)
-        self._models[name] = ServedModel(name, version, load(path, verify=self._verify))
+        model = ServedModel(name, version, load(path, verify=self._verify))
+        model.warm_up()
+        self._models[name] = model
         self._metrics.loads.labels(name, "loaded").inc()
         self._metrics.version.labels(name).set(int(version) / 1000)
         log(logging.INFO, "model loaded", model=name, version=version)

@@ -44,7 +44,9 @@ class PredictRequest(BaseModel):
     proba: bool = Field(False, description="Probabilities instead of scores.")
     explain: bool = Field(False, description="Also which features speak for every label.")
     trellis: int | None = Field(
-        None, ge=0, description="Also the paths of the first row through the trellis of this number."
+        None,
+        ge=0,
+        description="Also the paths of the first row through the trellis of this number.",
     )
 
 
@@ -76,7 +78,9 @@ class Plain:
         answer = await self._work.run(lambda: self._answer(asked, model, request), quick)
         answer["milliseconds"] = round(1000 * (time.perf_counter() - started), 3)
         return Response(
-            json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"),
+            json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode(
+                "utf-8", "replace"
+            ),
             media_type="application/json",
         )
 

@@ -55,7 +55,7 @@ def best_by_probability(model: ServedModel, rows: Rows, k: int) -> Best:
 
 def json_labels(labels: npt.NDArray[Any]) -> list[Any]:
     """Return labels as JSON values: strings and numbers as they are, others as text."""
-    plain = labels.tolist()
+    plain: list[Any] = labels.tolist()
     if labels.dtype.kind in "iuU":
         return plain
     return [[_json_label(label) for label in row] for row in plain]

@@ -34,9 +34,7 @@ class Rows:
 def text_rows(model: ServedModel, texts: Sequence[str], max_rows: int) -> Rows:
     """Return texts as rows of a model."""
     if not model.takes_text:
-        raise RequestError(
-            422, f"model {quoted(model.name)} takes features, not text: send rows"
-        )
+        raise RequestError(422, f"model {quoted(model.name)} takes features, not text: send rows")
     _check_count(len(texts), max_rows)
     return Rows(list(texts), len(texts))
 
@@ -97,9 +95,7 @@ def named_rows(model: ServedModel, rows: Sequence[dict[str, float]], max_rows: i
     for row in rows:
         for name in row:
             if name not in places:
-                raise RequestError(
-                    422, f"model {quoted(model.name)} has no feature {quoted(name)}"
-                )
+                raise RequestError(422, f"model {quoted(model.name)} has no feature {quoted(name)}")
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.array([places[name] for row in rows for name in row], np.int64)
     values = np.array([value for row in rows for value in row.values()], np.float64)

@@ -29,8 +29,19 @@ def configuration(settings: Settings, log_level: str = "info", workers: int = 1)
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(settings.drain)),
+        timeout_worker_healthcheck=60,  # a worker that is loading does not answer
         workers=workers,
     )
+
+
+class Workers(Multiprocess):
+    """uvicorn's processes; the parent stops listening when they do."""
+
+    def terminate_all(self) -> None:
+        """Ask all workers to finish."""
+        for each in self.sockets:  # else new connections would wait for nobody
+            each.close()
+        super().terminate_all()
 
 
 def run(settings: Settings, host: str, port: int, workers: int, log_level: str) -> None:
@@ -50,4 +61,4 @@ def run(settings: Settings, host: str, port: int, workers: int, log_level: str) 
         return
     with tempfile.TemporaryDirectory(prefix="ltls-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by workers when they begin
-        Multiprocess(config, sockets=[config.bind_socket()]).run()
+        Workers(config, sockets=[config.bind_socket()]).run()

@@ -83,8 +83,6 @@ def model_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
     for path in map(Path, paths):
         name = path.name.removesuffix(".ltls")
         if name in named:
-            raise ValueError(
-                f"models must have different file names, got {named[name]} and {path}"
-            )
+            raise ValueError(f"models must have different file names, got {named[name]} and {path}")
         named[name] = path
     return named

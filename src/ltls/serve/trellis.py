@@ -27,6 +27,8 @@ def paths(estimator: LTLSClassifier, X: Any, labels: list[Any], which: int = 0) 
     """
     trellis, model = estimator.trellis_, estimator.model_
     n_trellises = len(estimator.codebooks_)
+    if which >= n_trellises:
+        raise RequestError(422, f"trellis must be at most {n_trellises - 1}, got {which}")
     if trellis.n_edges > MAX_EDGES:
         raise RequestError(
             422, f"a trellis of {trellis.n_edges} edges is too large to draw: leave out trellis"

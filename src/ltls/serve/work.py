@@ -83,7 +83,8 @@ def _too_large(limit: int) -> RequestError:
 def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
     """Return JSON as an object of a kind; `invalid` is the status if it is another JSON value."""
     try:
-        return kind.model_validate_json(content)
+        found: Body = kind.model_validate_json(content)
+        return found
     except ValidationError as error:
         first: dict[str, Any] = dict(error.errors(include_url=False, include_input=False)[0])
         if first["type"] == "json_invalid":
