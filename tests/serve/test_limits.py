@@ -69,7 +69,9 @@ def test_a_chunked_body_that_is_too_large(small):
 
 def test_a_body_that_announces_nonsense(small):
     for length in (b"-1", b"99999999999999999999999", b"1e3", b"2, 3"):
-        received = raw(small, b"POST /predict HTTP/1.1\r\ncontent-length: " + length + b"\r\n\r\n{}")
+        received = raw(
+            small, b"POST /predict HTTP/1.1\r\ncontent-length: " + length + b"\r\n\r\n{}"
+        )
         assert received.split()[1] in (b"400", b"413"), length
 
 
@@ -96,7 +98,9 @@ def test_headers_that_do_not_arrive(small, monkeypatch):
 def test_headers_that_are_too_long(small):
     for head in (b"GET /" + b"a" * 40_000, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 9000):
         assert b" 431 " in raw(small, head + b"\r\n\r\n")
-    assert b" 404 " in raw(small, b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nconnection: close\r\n\r\n")
+    assert b" 404 " in raw(
+        small, b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nconnection: close\r\n\r\n"
+    )
 
 
 def test_an_answer_that_takes_too_long(small, slow):

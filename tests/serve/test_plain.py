@@ -94,7 +94,11 @@ def test_the_only_model_needs_no_name(models):
         ({"model": "tickets", "text": 1}, 422, "text.str"),
         ({"model": "tickets", "text": []}, 422, "at least one row, got none"),
         ({"model": "codes", "rows": []}, 422, "at least one row, got none"),
-        ({"model": "codes", "rows": [[]]}, 422, "must have 12 numbers, got an array of shape (1, 0)"),
+        (
+            {"model": "codes", "rows": [[]]},
+            422,
+            "must have 12 numbers, got an array of shape (1, 0)",
+        ),
         ({"model": "codes", "rows": [[1], [1, 2]]}, 422, "the same number of values"),
         ({"model": "codes", "rows": [[1e300] * 12]}, 422, "at most 1e+15"),
         (b'{"model": "codes", "rows": [[NaN]]}', 422, "rows"),

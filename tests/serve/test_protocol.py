@@ -43,7 +43,9 @@ def test_health_and_metadata(client, models):
     version = metadata["versions"][0]
     assert client.is_model_ready("tickets", version)
     assert not client.is_model_ready("tickets", "1")
-    outputs = {each["name"]: each["datatype"] for each in client.get_model_metadata("codes")["outputs"]}
+    outputs = {
+        each["name"]: each["datatype"] for each in client.get_model_metadata("codes")["outputs"]
+    }
     assert outputs == {"labels": "INT64", "scores": "FP32", "probabilities": "FP32"}
     outputs = [each["name"] for each in client.get_model_metadata("margins")["outputs"]]
     assert outputs == ["labels", "scores"]
@@ -54,7 +56,9 @@ def test_health_and_metadata(client, models):
 def test_texts(client, models, binary, shape):
     texts = ["my card is gone", "été: mot de passé", ""]
     values = np.array([text.encode() for text in texts], object).reshape(shape)
-    outputs = [triton.InferRequestedOutput(name, binary_data=binary) for name in ("labels", "scores")]
+    outputs = [
+        triton.InferRequestedOutput(name, binary_data=binary) for name in ("labels", "scores")
+    ]
     result = client.infer(
         "tickets",
         [tensor("text", values, "BYTES", binary)],

@@ -123,10 +123,14 @@ def in_process(*words, **environment):
 
 def _read(stream, log):
     for line in stream:
-        try:
-            log.append(json.loads(line))
-        except ValueError:
-            log.append({"event": line})
+        log.append(_entry(line))
+
+
+def _entry(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {"event": line}
 
 
 def _port(server):

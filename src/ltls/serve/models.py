@@ -36,11 +36,14 @@ class ServedModel:
     version : str
         Modification time of the file, in milliseconds.
     estimator : LTLSClassifier
+    feature_names : list of str, or None
+        The names of the features, if the model was trained with names.
     """
 
     name: str
     version: str
     estimator: LTLSClassifier
+    feature_names: list[str] | None = None
 
     @cached_property
     def takes_text(self) -> bool:
@@ -56,14 +59,6 @@ class ServedModel:
     def n_labels(self) -> int:
         """The number of labels."""
         return len(self.estimator.classes_)
-
-    @cached_property
-    def feature_names(self) -> list[str] | None:
-        """The names of the features, if the model was trained with names."""
-        names = getattr(self.estimator, "feature_names_in_", None)
-        if names is None and not self.takes_text:
-            names = (self.estimator.model_.columns or {}).get("features")
-        return list(map(str, names)) if names is not None and len(names) else None
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -169,7 +164,8 @@ class ModelStore:
 
     def _replace(self, name: str, path: Path) -> None:
         version = str(path.stat().st_mtime_ns // 10**6)
-        model = ServedModel(name, version, load(path, verify=self._verify))
+        estimator = load(path, verify=self._verify)
+        model = ServedModel(name, version, estimator, _taken_feature_names(estimator))
         model.warm_up()
         self._models[name] = model
         self._metrics.loads.labels(name, "loaded").inc()
@@ -181,3 +177,14 @@ def _identity(path: Path) -> tuple[int, ...]:
     """Return what changes when a file is replaced by a rename."""
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _taken_feature_names(estimator: LTLSClassifier) -> list[str] | None:
+    """Return the names of an estimator's features, and let it forget them.
+
+    scikit-learn would warn of rows without names.
+    """
+    names = estimator.__dict__.pop("feature_names_in_", None)
+    if names is None and not isinstance(estimator, TextClassifier):
+        names = (estimator.model_.columns or {}).get("features")
+    return list(map(str, names)) if names is not None and len(names) else None
