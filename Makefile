@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all perf lint format sanitize fuzz fuzz-long bench bench-peers bench-quick docs wheel-test clean
+.PHONY: demo test test-all perf lint format sanitize fuzz fuzz-long fuzz-serve bench bench-peers bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -52,6 +52,10 @@ sanitize: $(VENV)/.ltls $(VENV)/.test
 FUZZ := env PYTHONPATH=tests/support $(BIN)/python -m tests.fuzz
 fuzz: $(VENV)/.ltls $(VENV)/.test
 	$(FUZZ) --seconds 30
+
+# Requests to a server, as many as the documentation says.
+fuzz-serve: $(VENV)/.ltls $(VENV)/.test $(VENV)/.serve
+	$(FUZZ) http_requests --inputs 100000
 
 # Hours, with another seed every time, against a build with sanitizers.
 FUZZ_SECONDS ?= 3600

@@ -1,6 +1,6 @@
 """Fuzzing: changed inputs for everything that reads what others wrote.
 
-    python -m tests.fuzz [--seconds 30] [--seed 0] [target ...]
+    python -m tests.fuzz [--seconds 30 | --inputs 100000] [--seed 0] [target ...]
 
 Every input is a function of the seed and its number, so that a run is repeated exactly. A target
 runs in a process of its own, with limits of 5 s and of 4 times the input plus 16 MiB of memory (and
@@ -14,6 +14,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 import signal
@@ -27,10 +28,17 @@ from pathlib import Path
 
 import numpy as np
 
-TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts")
+TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts", "http_requests")
+NEEDS = {"state_dicts": "torch", "http_requests": "fastapi"}
 FINDINGS = Path("build", "fuzz")
 LIMIT_S = 5
 SLACK = (16 + 64) << 20
+
+
+def missing(name):
+    """Return the package that a target needs and that is not there; None if it can run."""
+    package = NEEDS.get(name)
+    return package if package and importlib.util.find_spec(package) is None else None
 
 
 def target_of(name):
@@ -83,12 +91,12 @@ def limited(n_bytes):
         signal.signal(signal.SIGALRM, before)
 
 
-def work(name, seed, first, seconds, folder):
-    """Run inputs of a target until the time is up; report what was found as JSON lines."""
+def work(name, seed, first, last, seconds, folder):
+    """Run inputs of a target until the last, or the time is up; report findings as JSON lines."""
     warm_up(name)
     target, end = target_of(name), time.monotonic() + seconds
     number, accepted = first, 0
-    while time.monotonic() < end:
+    while number < last and time.monotonic() < end:
         suffix, content = target.generate(np.random.default_rng([seed, number]), str(folder))
         path = folder / f"input{suffix}"
         (folder / "current").write_bytes(content)
@@ -115,13 +123,13 @@ def _keep(name, number, suffix, content):
     (FINDINGS / f"{name}-{number}{suffix}").write_bytes(content)
 
 
-def campaign(name, seed, seconds):
-    """Run a target, again after a crash; return the numbers of inputs and of findings."""
+def campaign(name, seed, seconds, n_wanted):
+    """Run a target, again after a crash; return the number of findings."""
     end, first, n_inputs, kinds = time.monotonic() + seconds, 0, 0, collections.Counter()
     accepted = 0
     with tempfile.TemporaryDirectory() as folder:
-        while (left := end - time.monotonic()) > 0:
-            words = ("--worker", name, str(seed), str(first), str(left), folder)
+        while (left := end - time.monotonic()) > 0 and first < n_wanted:
+            words = ("--worker", name, *map(str, (seed, first, n_wanted, left)), folder)
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fuzz", *words], stdout=subprocess.PIPE, text=True
             )
@@ -155,22 +163,26 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("targets", nargs="*", metavar="target", help=", ".join(TARGETS))
-    parser.add_argument("--seconds", type=float, default=30, help="for each target")
+    parser.add_argument("--seconds", type=float, help="for each target (default: 30)")
+    parser.add_argument("--inputs", type=int, help="for each target, in place of seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        name, seed, first, seconds, folder = options.worker
-        work(name, int(seed), int(first), float(seconds), Path(folder))
+        name, seed, first, last, seconds, folder = options.worker
+        work(name, int(seed), int(first), int(last), float(seconds), Path(folder))
         return
     shutil.rmtree(FINDINGS, ignore_errors=True)
     names = options.targets or TARGETS
+    usual = 30 if options.inputs is None else math.inf
+    seconds = usual if options.seconds is None else options.seconds
+    n_wanted = sys.maxsize if options.inputs is None else options.inputs
     n_found = 0
     for name in names:
-        if name == "state_dicts" and importlib.util.find_spec("torch") is None:
-            print(f"{name}: left out, torch is missing (make test-all installs it)")
+        if missing(name):
+            print(f"{name}: left out, {missing(name)} is missing (make test-all installs it)")
             continue
-        n_found += campaign(name, options.seed, options.seconds)
+        n_found += campaign(name, options.seed, seconds, n_wanted)
     sys.exit(bool(n_found))
 
 

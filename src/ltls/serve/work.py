@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import anyio
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from .errors import RequestError
 from .settings import Settings
@@ -51,6 +52,8 @@ class Work:
                     if size > limit:  # a chunked request does not announce its size
                         raise _too_large(limit)
                     parts.append(part)
+        except ClientDisconnect:
+            raise RequestError(499, "the client has left") from None
         except TimeoutError:
             raise RequestError(
                 408, f"the request did not arrive within {self._settings.timeout:g} s"
