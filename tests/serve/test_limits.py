@@ -63,7 +63,8 @@ def test_a_chunked_body_that_is_too_large(small):
     connection = http.client.HTTPConnection("127.0.0.1", small.port, timeout=10)
     parts = iter([b'{"text": "', *[b"a" * 500] * 10, b'"}'])
     connection.request("POST", "/predict", parts, encode_chunked=True)
-    assert connection.getresponse().status == 413
+    with connection.getresponse() as response:
+        assert response.status == 413
     connection.close()
 
 

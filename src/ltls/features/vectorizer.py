@@ -7,10 +7,10 @@ rows are scaled to unit length again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,10 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
+Features: TypeAlias = npt.NDArray[np.int32]
+_Ngrams: TypeAlias = Callable[[str], Features]
+
+_MAX_WORDS, _LONG_WORD = 1 << 16, 32  # words whose features are kept, and their length
 _WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
 
 
@@ -103,34 +107,34 @@ class Vectorizer:
             X = self.transform([text])
             X.sort_indices()
             return X.indices, X.data
-        indices, values, first = [], [], 0
-        for analyze, vocabulary, idf in self._lookups:
-            counts: dict[int, int] = {}
-            for ngram in analyze(text):
-                feature = vocabulary.get(ngram)
-                if feature is not None:
-                    counts[feature] = counts.get(feature, 0) + 1
-            features = np.fromiter(counts, np.int32, len(counts))
-            weights = np.fromiter(counts.values(), np.float32, len(counts))
-            order = features.argsort()
-            features, weights = features[order], weights[order]
-            if self.settings.sublinear_tf:
-                weights = np.log(weights) + np.float32(1)
-            weights *= idf[features]
-            indices.append(features + np.int32(first))
-            values.append(_unit_length(weights))
-            first += len(idf)
-        return np.concatenate(indices), _unit_length(np.concatenate(values))
+        parts, idf, ends = self._lookups
+        features, weights = _counted(np.concatenate([ngrams(text) for ngrams in parts]))
+        if self.settings.sublinear_tf:
+            weights = np.log(weights) + np.float32(1)
+        weights *= idf[features]
+        first = 0
+        for end in np.searchsorted(features, ends).tolist():
+            _scale_to_unit_length(weights[first:end])
+            first = end
+        _scale_to_unit_length(weights)
+        return features, weights
 
     @cached_property
-    def _lookups(self) -> list[tuple[Any, dict[str, int], npt.NDArray[np.float32]]]:
-        """The analyzer, the vocabulary and the weights of every part."""
+    def _lookups(self) -> tuple[list[_Ngrams], npt.NDArray[np.float32], Features]:
+        """Functions from a text to its n-grams, one per part, all weights, and where parts end."""
         for counter, _ in self._parts:
             counter._validate_vocabulary()
-        return [
-            (counter.build_analyzer(), counter.vocabulary_, weights.idf_.astype(np.float32))
-            for counter, weights in self._parts
+        sizes = [len(weights.idf_) for _, weights in self._parts]
+        ends = np.cumsum(sizes).astype(np.int32)
+        kinds = {"words": _word_ngrams, "characters": _character_ngrams}
+        parts = [
+            kinds[kind](counter, int(end) - size)
+            for kind, (counter, _), size, end in zip(
+                self.settings.kinds, self._parts, sizes, ends, strict=True
+            )
         ]
+        idf = np.concatenate([weights.idf_ for _, weights in self._parts])
+        return parts, idf.astype(np.float32), ends
 
     @property
     def n_features(self) -> int:
@@ -198,7 +202,45 @@ class Vectorizer:
         return normalize(csr_matrix(hstack(rows)), copy=False)
 
 
-def _unit_length(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Scale a row to unit length; a row of zeros stays as it is."""
-    norm = np.sqrt(values @ values)
-    return values / norm if norm else values
+def _word_ngrams(counter: Any, first: int) -> _Ngrams:
+    """Return a function from a text to the features of its word n-grams, numbered from `first`."""
+    analyze, vocabulary = counter.build_analyzer(), counter.vocabulary_
+
+    def features(text: str) -> Features:
+        found = [first + vocabulary[ngram] for ngram in analyze(text) if ngram in vocabulary]
+        return np.array(found, np.int32)
+
+    return features
+
+
+def _character_ngrams(counter: Any, first: int) -> _Ngrams:
+    """Return a function from a text to the features of its character n-grams.
+
+    They lie within words, and words occur again and again: those of short words are kept.
+    """
+    of_word, preprocess = _word_ngrams(counter, first), counter.build_preprocessor()
+    known = lru_cache(_MAX_WORDS)(of_word)
+
+    def features(text: str) -> Features:
+        words = preprocess(text).split()
+        parts = [known(word) if len(word) <= _LONG_WORD else of_word(word) for word in words]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+    return features
+
+
+def _counted(features: Features) -> tuple[Features, npt.NDArray[np.float32]]:
+    """Return the distinct features, sorted, and how often each occurs."""
+    if not len(features):
+        return features, np.empty(0, np.float32)
+    features = np.sort(features)
+    starts = np.flatnonzero(features[1:] != features[:-1]) + 1
+    starts = np.concatenate([[0], starts, [len(features)]])
+    return features[starts[:-1]], (starts[1:] - starts[:-1]).astype(np.float32)
+
+
+def _scale_to_unit_length(values: npt.NDArray[np.float32]) -> None:
+    """Scale a row in place; a row of zeros stays as it is."""
+    squared = values @ values
+    if squared:
+        values /= np.sqrt(squared)

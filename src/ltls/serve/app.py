@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
@@ -23,6 +23,7 @@ from .protocol import Protocol
 from .settings import Settings
 from .work import Work
 
+_MODEL = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _MEDIA = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _PAGE_HEADERS = {
@@ -73,7 +74,10 @@ def create_app(settings: Settings) -> FastAPI:
         title="ltls", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan
     )
     plain, protocol = Plain(settings, models, work), Protocol(settings, models, work)
-    _add_protocol(app, protocol)
+    # Routes are tried in this order: the busy ones first.
+    _Direct("/predict", plain.predict).add_to(app)
+    for model in _MODEL:
+        _Direct(f"{model}/infer", protocol.infer).add_to(app)
     app.add_api_route(
         "/predict",
         plain.predict,
@@ -81,6 +85,8 @@ def create_app(settings: Settings) -> FastAPI:
         response_model=None,
         openapi_extra={"requestBody": {"content": {"application/json": {"schema": _schema()}}}},
     )
+
+    _add_protocol(app, protocol)
 
     @app.get("/models")
     async def list_models() -> list[dict[str, Any]]:
@@ -107,17 +113,35 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
+class _Direct:
+    """A POST route past FastAPI, whose own work would take as long as a prediction.
+
+    FastAPI has the same route for its schema.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]]) -> None:
+        self.path, self._endpoint = path, endpoint
+
+    def add_to(self, app: FastAPI) -> None:
+        app.add_route(self.path, self, methods=["POST"], include_in_schema=False)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope["route"] = self  # as FastAPI does
+        response = await self._endpoint(Request(scope, receive), **scope["path_params"])
+        await response(scope, receive, send)
+
+
 def _add_protocol(app: FastAPI, protocol: Protocol) -> None:
     def add(path: str, endpoint: Callable[..., Any], method: str = "GET") -> None:
         app.add_api_route(path, endpoint, methods=[method], response_model=None)
 
+    for model in _MODEL:
+        add(f"{model}/infer", protocol.infer, "POST")
+        add(model, protocol.model)
+        add(f"{model}/ready", protocol.model_ready)
     add("/v2", protocol.server)
     add("/v2/health/live", protocol.live)
     add("/v2/health/ready", protocol.ready)
-    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-        add(model, protocol.model)
-        add(f"{model}/ready", protocol.model_ready)
-        add(f"{model}/infer", protocol.infer, "POST")
 
 
 async def _watch(models: ModelStore, seconds: float) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .logs import log, logger
+from .logs import log
 from .metrics import Metrics
 from .settings import Settings
 
@@ -77,7 +77,7 @@ class Gate:
             self._metrics.observe(_route(scope), status, seconds)
             if "n_rows" in state and status == 200:
                 self._metrics.rows.labels(state["model"]).inc(state["n_rows"])
-            if self._settings.access_log and logger.isEnabledFor(logging.INFO):
+            if self._settings.access_log:
                 self._log(scope, status, seconds, request_id)
 
     def _refusal(

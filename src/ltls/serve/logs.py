@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
+from functools import lru_cache
 from typing import Any
+
+_ENCODER = json.JSONEncoder(default=str)
 
 logger = logging.getLogger("ltls.serve")
 
@@ -15,9 +19,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         entry: dict[str, Any] = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "time": f"{_second(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             "pid": record.process,
@@ -25,12 +28,22 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=True, default=str)
+        return _ENCODER.encode(entry)
+
+
+@lru_cache(maxsize=2)
+def _second(moment: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
 
 
 def log(level: int, event: str, exc_info: bool = False, **fields: Any) -> None:
     """Log an event with fields."""
-    logger.log(level, event, exc_info=exc_info, extra={"fields": fields})
+    if logger.isEnabledFor(level):  # without a search for the line of code that logs
+        error = sys.exc_info() if exc_info else None
+        record = logger.makeRecord(
+            logger.name, level, "", 0, event, (), error, extra={"fields": fields}
+        )
+        logger.handle(record)
 
 
 def configuration(level: str) -> dict[str, Any]:

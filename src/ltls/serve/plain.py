@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from .models import ModelStore, ServedModel
 from .predicting import best_by_probability, best_by_score, is_quick, json_labels
 from .rows import Rows, dense_rows, named_rows, sparse_rows, text_rows
 from .settings import Settings
-from .work import Work, parsed
+from .work import Work, encoded, parsed
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -77,12 +76,7 @@ class Plain:
         )
         answer = await self._work.run(lambda: self._answer(asked, model, request), quick)
         answer["milliseconds"] = round(1000 * (time.perf_counter() - started), 3)
-        return Response(
-            json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode(
-                "utf-8", "replace"
-            ),
-            media_type="application/json",
-        )
+        return Response(encoded(answer), media_type="application/json")
 
     def _answer(
         self, asked: PredictRequest, model: ServedModel, request: Request

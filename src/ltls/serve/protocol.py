@@ -19,7 +19,7 @@ from .predicting import Best, best_by_probability, best_by_score, is_quick
 from .rows import Rows, dense_rows, sparse_rows, text_rows
 from .settings import Settings
 from .tensors import Tensor, output
-from .work import Work, parsed
+from .work import Work, encoded, parsed
 
 HEADER_LENGTH = "inference-header-content-length"
 OUTPUTS = ("labels", "scores", "probabilities")
@@ -120,8 +120,7 @@ class Protocol:
         tensors, binaries = await self._work.run(answer, quick)
         if asked.id is not None:
             tensors["id"] = asked.id
-        text = json.dumps(tensors, ensure_ascii=False, separators=(",", ":"))
-        head = text.encode("utf-8", "replace")
+        head = encoded(tensors)
         if not any(binaries):
             return Response(head, media_type="application/json")
         headers = {HEADER_LENGTH: str(len(head))}

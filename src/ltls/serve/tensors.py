@@ -91,7 +91,8 @@ class Tensor(BaseModel):
         if not all(type(value) in allowed for value in given):
             raise RequestError(400, f"tensor {quoted(self.name)} must hold {self.datatype} numbers")
         try:
-            return np.array(given, dtype).reshape(self.shape)
+            with np.errstate(over="ignore"):  # infinity is found with the rows
+                return np.array(given, dtype).reshape(self.shape)
         except OverflowError:
             raise RequestError(
                 400, f"tensor {quoted(self.name)} has numbers outside of {self.datatype}"

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import anyio
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from .errors import RequestError
 from .settings import Settings
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout as time_limit
+else:
+    from anyio import fail_after
+
+    @asynccontextmanager
+    async def time_limit(seconds: float) -> AsyncIterator[None]:
+        """Raise TimeoutError in this block after some seconds."""
+        with fail_after(seconds):
+            yield
+
 
 Answer = TypeVar("Answer")
 Body = TypeVar("Body", bound=BaseModel)
@@ -39,14 +53,15 @@ class Work:
     async def body(self, request: Request) -> bytes:
         """Return the body of a request that is small enough and arrives in time."""
         limit = self._settings.max_body
-        if "content-encoding" in request.headers:
+        headers = dict(request.scope["headers"])
+        if b"content-encoding" in headers:
             raise RequestError(415, "compressed requests are not supported: send it uncompressed")
-        announced = request.headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced[:20]) > limit:
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
         parts, size = [], 0
         try:
-            with anyio.fail_after(self._settings.timeout):
+            async with time_limit(self._settings.timeout):
                 async for part in request.stream():
                     size += len(part)
                     if size > limit:  # a chunked request does not announce its size
@@ -66,7 +81,7 @@ class Work:
             return work()
         loop = asyncio.get_running_loop()
         try:
-            with anyio.fail_after(self._settings.timeout):
+            async with time_limit(self._settings.timeout):
                 return await loop.run_in_executor(self._threads, work)
         except TimeoutError:
             raise RequestError(
@@ -95,3 +110,11 @@ def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
         places = [str(place)[:40] for place in first["loc"]]
         place = ".".join(place for place in places[:4] if place)
         raise RequestError(invalid, f"{place or 'the request'}: {first['msg']}"[:300]) from None
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def encoded(answer: Any) -> bytes:
+    """Return an answer as JSON; what is no Unicode in a label becomes a question mark."""
+    return _ENCODER.encode(answer).encode("utf-8", "replace")
