@@ -10,6 +10,8 @@ from serving import in_thread
 
 from ltls import LTLSClassifier, ModelFileError
 from ltls.serve import Settings
+
+pytest.importorskip("prometheus_client", reason="needs prometheus_client: run make test-all")
 from ltls.serve.metrics import Metrics
 from ltls.serve.models import ModelStore
 
