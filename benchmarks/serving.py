@@ -3,8 +3,8 @@
     python -m benchmarks.serving load [--seconds 3] [--rounds 3]
     python -m benchmarks.serving soak [--seconds 600]
 
-`load` sends the texts of banking77 one by one: to ``ltls serve``, to the same model behind a plain
-FastAPI function, to fastText behind the same (where ``pip install fasttext-wheel`` has been done),
+`load` sends the texts of banking77 one by one: to ``ltls serve`` (and as rows of features, to a
+model of these), to the same model behind a plain FastAPI function, to fastText behind the same (where ``pip install fasttext-wheel`` has been done),
 and to an endpoint that reads the request and does nothing. All have one process of uvicorn with
 the same event loop and parser; the client is another process. Rounds take turns, and the median
 counts. Then each server gets half the requests per second that it could answer, at fixed times
@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks import machine, tables
 from benchmarks.tasks import read
-from ltls import TextClassifier
+from ltls import LTLSClassifier, TextClassifier
 
 CONNECTIONS = (1, 8, 64)
 N_TEXTS = 500
@@ -100,7 +100,7 @@ def server(name: str, path: Path) -> Iterator[tuple[int, int]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "benchmarks.serving", "app", name, str(port), str(path)]
-    if name == "ltls serve":
+    if name.startswith("ltls serve"):
         command = [sys.executable, "-m", "ltls", "serve", str(path), "--port", str(port)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
@@ -215,8 +215,13 @@ def measure(
     return found
 
 
-def requests_of(texts: list[str]) -> list[bytes]:
-    bodies = [json.dumps({"text": text, "k": 5}).encode() for text in texts]
+def requests_of(texts: list[str], vectorizer: Any = None) -> list[bytes]:
+    """Return requests of one text each, or of its features."""
+    questions: list[dict[str, Any]] = [{"text": text} for text in texts]
+    if vectorizer is not None:
+        found = [[part.tolist() for part in vectorizer.row(text)] for text in texts]
+        questions = [{"rows": [{"indices": row[0], "values": row[1]}]} for row in found]
+    bodies = [json.dumps({**question, "k": 5}).encode() for question in questions]
     head = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
     return [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
 
@@ -224,15 +229,18 @@ def requests_of(texts: list[str]) -> list[bytes]:
 # The benchmarks
 
 
-def trained(folder: Path) -> dict[str, Path]:
-    """Train the models of all servers; fastText where it is installed."""
+def trained(folder: Path) -> tuple[dict[str, Path], Any]:
+    """Train the models of all servers, fastText where it is installed; also return a vectorizer."""
     texts, labels = read("train")
-    path = folder / "banking77.ltls"
-    TextClassifier(random_state=0).fit(texts, labels).save(path)
-    servers = {"no-op": path, "ltls serve": path, "plain": path}
+    path, rows_path = folder / "banking77.ltls", folder / "rows.ltls"
+    model = TextClassifier(random_state=0).fit(texts, labels)
+    model.save(path)
+    vectorizer = model.vectorizer_
+    LTLSClassifier(random_state=0).fit(vectorizer.transform(texts), labels).save(rows_path)
+    servers = {"no-op": path, "ltls serve": path, "ltls serve, rows": rows_path, "plain": path}
     if find_spec("fasttext") is None:
         print("fastText is left out: pip install fasttext-wheel")
-        return servers
+        return servers, vectorizer
     import fasttext
 
     rows = (f"__label__{label} {text}" for text, label in zip(texts, labels, strict=True))
@@ -240,7 +248,7 @@ def trained(folder: Path) -> dict[str, Path]:
     options = {"epoch": 50, "lr": 0.5, "wordNgrams": 2, "minn": 2, "maxn": 4, "thread": 2}
     peer = fasttext.train_supervised(str(folder / "train.txt"), verbose=0, **options)
     peer.save_model(str(folder / "peer.bin"))
-    return {**servers, "fastText": folder / "peer.bin"}
+    return {**servers, "fastText": folder / "peer.bin"}, vectorizer
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -248,12 +256,13 @@ def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def load(options: argparse.Namespace) -> dict[str, Any]:
-    requests = requests_of(read("test")[0][:N_TEXTS])
+    texts = read("test")[0][:N_TEXTS]
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as name:
-        servers = trained(Path(name))
+        servers, vectorizer = trained(Path(name))
         for turn in range(options.rounds):
             for title, path in servers.items():
+                requests = requests_of(texts, vectorizer if title.endswith("rows") else None)
                 with server(title, path) as (port, pid):
                     measure(port, pid, requests, 8, 0.5)
                     own = found.setdefault(title, {})

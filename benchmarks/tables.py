@@ -154,6 +154,7 @@ def threads_predicting(result: Result) -> list[str]:
 SERVERS = {
     "no-op": "an endpoint that does nothing",
     "ltls serve": "`ltls serve`",
+    "ltls serve, rows": "`ltls serve`, rows of features",
     "plain": "the same model behind a plain function",
     "fastText": "fastText behind a plain function",
 }

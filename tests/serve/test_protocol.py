@@ -167,11 +167,11 @@ def numbers(name, data, datatype="INT64", shape=None):
         ([numbers("indices", [0], "FP32"), numbers("values", [1])], 400, "INT32 or INT64"),
         ([numbers("indices", [0], "COMPLEX"), numbers("values", [1])], 400, "must be one of INT8"),
         ([numbers("indices", [0]), numbers("values", [1, 2])], 422, "equal lengths, got 1 and 2"),
-        ([numbers("indices", [99]), numbers("values", [1])], 422, "index 99"),
+        ([numbers("indices", [99]), numbers("values", [1])], 422, "from 0 to 11, got 99"),
         (
             [numbers("indptr", [0, 3, 1]), numbers("indices", [0]), numbers("values", [1])],
             422,
-            "indptr must not decrease",
+            "must not decrease",
         ),
         (
             [numbers("indptr", []), numbers("indices", [0]), numbers("values", [1])],

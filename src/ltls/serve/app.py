@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..core.version import __version__
-from .errors import RequestError
+from .direct import Direct
+from .errors import RequestError, error_response
 from .gate import Gate
 from .metrics import CONTENT_TYPE, Metrics
 from .models import ModelStore
@@ -23,7 +24,6 @@ from .protocol import Protocol
 from .settings import Settings
 from .work import Work
 
-_MODEL = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _MEDIA = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _PAGE_HEADERS = {
@@ -74,10 +74,6 @@ def create_app(settings: Settings) -> FastAPI:
         title="ltls", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan
     )
     plain, protocol = Plain(settings, models, work), Protocol(settings, models, work)
-    # Routes are tried in this order: the busy ones first.
-    _Direct("/predict", plain.predict).add_to(app)
-    for model in _MODEL:
-        _Direct(f"{model}/infer", protocol.infer).add_to(app)
     app.add_api_route(
         "/predict",
         plain.predict,
@@ -102,6 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.add_api_route(path, _page(name), include_in_schema=False, response_model=None)
     app.add_exception_handler(RequestError, _request_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_middleware(Direct, plain=plain, protocol=protocol)
     app.add_middleware(Gate, settings=settings, metrics=metrics)
     if settings.cors_origins:
         app.add_middleware(
@@ -113,29 +110,11 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-class _Direct:
-    """A POST route past FastAPI, whose own work would take as long as a prediction.
-
-    FastAPI has the same route for its schema.
-    """
-
-    def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]]) -> None:
-        self.path, self._endpoint = path, endpoint
-
-    def add_to(self, app: FastAPI) -> None:
-        app.add_route(self.path, self, methods=["POST"], include_in_schema=False)
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        scope["route"] = self  # as FastAPI does
-        response = await self._endpoint(Request(scope, receive), **scope["path_params"])
-        await response(scope, receive, send)
-
-
 def _add_protocol(app: FastAPI, protocol: Protocol) -> None:
     def add(path: str, endpoint: Callable[..., Any], method: str = "GET") -> None:
         app.add_api_route(path, endpoint, methods=[method], response_model=None)
 
-    for model in _MODEL:
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         add(f"{model}/infer", protocol.infer, "POST")
         add(model, protocol.model)
         add(f"{model}/ready", protocol.model_ready)
@@ -173,15 +152,10 @@ def _page(name: str) -> Callable[[], Any]:
 
 async def _request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return _error(error.status, error.message, error.headers)
+    return error_response(error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
-
-
-def _error(status: int, message: str, headers: dict[str, str]) -> Response:
-    """Return an error in the form of the Open Inference Protocol."""
-    content = json.dumps({"error": message}, ensure_ascii=True)
-    return Response(content, status, headers=headers, media_type="application/json")
+    headers = dict(error.headers or {})
+    return error_response(RequestError(error.status_code, str(error.detail), headers))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+from fastapi import Response
+
 
 class RequestError(Exception):
     """A request that cannot be answered.
@@ -19,6 +23,12 @@ class RequestError(Exception):
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.headers = status, message, headers or {}
+
+
+def error_response(error: RequestError) -> Response:
+    """Return an error in the form of the Open Inference Protocol."""
+    content = json.dumps({"error": error.message})
+    return Response(content, error.status, error.headers, "application/json")
 
 
 MAX_QUOTED = 80  # characters of a request that an error repeats

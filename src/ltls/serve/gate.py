@@ -119,7 +119,11 @@ def _request_id(given: bytes | None) -> bytes:
 
 def _route(scope: Scope) -> str:
     """Return the pattern of a request's path; paths themselves would be endless."""
-    return getattr(scope.get("route"), "path", "other")
+    if "route" in scope:  # found by FastAPI
+        return str(getattr(scope["route"], "path", "other"))
+    if scope["path"] == "/predict":
+        return "/predict"
+    return "/v2/models/{name}/infer" if "model" in scope["state"] else "other"
 
 
 async def _refuse(send: Send, status: int, message: str, headers: dict[str, str]) -> None:

@@ -32,14 +32,14 @@ def is_quick(n_bytes: int, k: int) -> bool:
 
 def best_by_score(model: ServedModel, rows: Rows, k: int) -> Best:
     """Return the k best labels of every row with their scores."""
-    estimator, X = model.estimator, rows.X
-    predictor = model.predictor(k)
+    estimator, predictor = model.estimator, model.predictor(k)
     if not isinstance(estimator, TextClassifier):
-        return Best(*predictor(X))
+        assert rows.arrays is not None
+        return Best(*predictor(*rows.arrays))
     if rows.n_rows == 1:
-        labels, scores = predictor(*estimator.vectorizer_.row(X[0]))
+        labels, scores = predictor(*estimator.vectorizer_.row(rows.X[0]))
         return Best(labels[None], scores[None])
-    return Best(*predictor(estimator.vectorizer_.transform(X)))
+    return Best(*predictor(estimator.vectorizer_.transform(rows.X)))
 
 
 def best_by_probability(model: ServedModel, rows: Rows, k: int) -> Best:

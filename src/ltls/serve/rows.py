@@ -4,31 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from ..features.rows import check_sparse
 from .errors import RequestError, quoted
 from .models import ServedModel
 
 _LARGEST_VALUE = 1e15  # of a feature, as for the estimators
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows as an estimator takes them.
+    """The rows of a request.
 
     Parameters
     ----------
-    X : list of str, or csr_array
-    n_rows : int
+    texts : list of str, or None
+    arrays : (indptr, indices, values), or None
+        The arrays of a CSR matrix, for a model of features.
+    n_features : int
     """
 
-    X: Any
-    n_rows: int
+    texts: list[str] | None
+    arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None
+    n_features: int
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return len(self.texts or ()) if self.arrays is None else len(self.arrays[0]) - 1
+
+    @property
+    def X(self) -> Any:  # noqa: N802
+        """The rows as an estimator takes them."""
+        return self.texts if self.arrays is None else self._matrix
+
+    @cached_property
+    def _matrix(self) -> csr_array:
+        """The rows as a matrix; duplicate features are summed."""
+        assert self.arrays is not None
+        indptr, indices, values = self.arrays
+        X = csr_array((values, indices, indptr), shape=(self.n_rows, self.n_features))
+        X.sum_duplicates()
+        return X
 
 
 def text_rows(model: ServedModel, texts: Sequence[str], max_rows: int) -> Rows:
@@ -36,7 +58,7 @@ def text_rows(model: ServedModel, texts: Sequence[str], max_rows: int) -> Rows:
     if not model.takes_text:
         raise RequestError(422, f"model {quoted(model.name)} takes features, not text: send rows")
     _check_count(len(texts), max_rows)
-    return Rows(list(texts), len(texts))
+    return Rows(list(texts), None, model.n_features)
 
 
 def dense_rows(model: ServedModel, values: npt.NDArray[Any], max_rows: int) -> Rows:
@@ -50,7 +72,8 @@ def dense_rows(model: ServedModel, values: npt.NDArray[Any], max_rows: int) -> R
             f"got an array of shape {values.shape}",
         )
     _check_values(values)
-    return Rows(csr_array(values), len(values))
+    X = csr_array(values)
+    return Rows(None, (X.indptr, X.indices, X.data), model.n_features)
 
 
 def sparse_rows(
@@ -60,7 +83,7 @@ def sparse_rows(
     values: npt.NDArray[Any],
     max_rows: int,
 ) -> Rows:
-    """Return the arrays of a CSR matrix as rows of a model; duplicate features are summed."""
+    """Return the arrays of a CSR matrix as rows of a model."""
     _check_features_wanted(model)
     _check_count(len(indptr) - 1, max_rows)
     if len(indices) != len(values):
@@ -72,14 +95,12 @@ def sparse_rows(
             422, f"indptr must end with the number of values, {len(indices)}, got {indptr[-1]}"
         )
     _check_values(values)
-    X = csr_array((len(indptr) - 1, model.n_features), dtype=values.dtype)
-    X.data, X.indices, X.indptr = values, indices, indptr  # scipy's own checks come too late
-    try:
-        check_sparse(X, "rows")
-    except ValueError as error:
-        raise RequestError(422, str(error)) from None
-    X.sum_duplicates()
-    return Rows(X, X.shape[0])
+    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise RequestError(422, "indptr must begin with 0 and must not decrease")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < model.n_features):
+        wrong = indices[(indices < 0) | (indices >= model.n_features)][0]
+        raise RequestError(422, f"indices must be from 0 to {model.n_features - 1}, got {wrong}")
+    return Rows(None, (indptr, indices, values), model.n_features)
 
 
 def named_rows(model: ServedModel, rows: Sequence[dict[str, float]], max_rows: int) -> Rows:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect
 
 from .errors import RequestError
 from .settings import Settings
@@ -59,16 +58,17 @@ class Work:
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
-        parts, size = [], 0
+        parts, size, message = [], 0, None
         try:
             async with time_limit(self._settings.timeout):
-                async for part in request.stream():
-                    size += len(part)
+                while message is None or message.get("more_body"):
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise RequestError(499, "the client has left")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
                     if size > limit:  # a chunked request does not announce its size
                         raise _too_large(limit)
-                    parts.append(part)
-        except ClientDisconnect:
-            raise RequestError(499, "the client has left") from None
         except TimeoutError:
             raise RequestError(
                 408, f"the request did not arrive within {self._settings.timeout:g} s"
