@@ -161,7 +161,7 @@ def test_explanations_are_those_of_the_estimator(server, monkeypatch):
         assert server.predict(**given).status == 501
 
     def explain(self, X, labels=None, k=5):
-        return [[{"label": "card", "score": float(k), "contributions": []}] for _ in X]
+        return [[{"label": "card", "score": np.float32(k), "contributions": []}] for _ in X]
 
     monkeypatch.setattr(LTLSClassifier, "explain", explain, raising=False)
     answer = server.predict(**given)

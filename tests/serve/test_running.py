@@ -122,15 +122,21 @@ def test_workers_share_the_mapped_file(models):
         metrics = server.ask("GET", "/metrics").body.decode()
         line = f'ltls_requests_total{{route="/predict",status="200"}} {n_requests:.1f}'
         assert line in metrics  # those of both workers
-        killed = min(workers)
-        os.kill(killed, signal.SIGKILL)
-        deadline = time.monotonic() + 30
+        waiting = [unfinished(server, {"text": "a"})[0] for _ in range(4)]
+        time.sleep(0.3)
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        deadline = time.monotonic() + 90
         while time.monotonic() < deadline and (
-            killed in workers_of(server) or len(workers_of(server)) < 2
+            workers & workers_of(server) or len(workers_of(server)) < 2
         ):
             time.sleep(0.1)
-        assert len(workers_of(server) - {killed}) == 2
+        assert len(workers_of(server) - workers) == 2
         assert server.predict(text="my card is gone").status == 200
+        metrics = server.ask("GET", "/metrics").body.decode()
+        assert "ltls_requests_in_progress 1.0" in metrics  # this one, none of the dead
+        for connection in waiting:
+            connection.close()
 
 
 def test_the_log_is_json_and_tells_no_texts(models):

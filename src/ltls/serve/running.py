@@ -8,6 +8,7 @@ import signal
 import tempfile
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
 from . import logs
@@ -29,13 +30,20 @@ def configuration(settings: Settings, log_level: str = "info", workers: int = 1)
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(settings.drain)),
-        timeout_worker_healthcheck=60,  # a worker that is loading does not answer
+        timeout_worker_healthcheck=20,  # a worker that is importing does not answer
         workers=workers,
     )
 
 
 class Workers(Multiprocess):
     """uvicorn's processes; the parent stops listening when they do."""
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that have died; what they were doing is no longer in progress."""
+        before = {each.pid for each in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {each.pid for each in self.processes}:
+            mark_process_dead(pid)
 
     def terminate_all(self) -> None:
         """Ask all workers to finish."""

@@ -112,7 +112,12 @@ def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
         raise RequestError(invalid, f"{place or 'the request'}: {first['msg']}"[:300]) from None
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+def _plain(value: Any) -> Any:
+    """Return what JSON has no form for as numbers, if it is of NumPy, else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
 def encoded(answer: Any) -> bytes:
