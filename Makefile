@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all perf lint format sanitize sanitized tsan valgrind fuzz fuzz-long reliability bench bench-peers \
+.PHONY: demo test test-all perf lint format sanitize sanitized tsan valgrind fuzz fuzz-serve fuzz-long reliability bench bench-peers \
         bench-quick docs wheel-test clean
 .DELETE_ON_ERROR:
 
@@ -65,6 +65,10 @@ FUZZ := PYTHONPATH=tests/support $(BIN)/python -m tests.fuzz
 fuzz: $(VENV)/.ltls $(VENV)/.test
 	$(FUZZ) --seconds 30
 
+# Requests to a server, as many as the documentation says.
+fuzz-serve: $(VENV)/.ltls $(VENV)/.test $(VENV)/.serve
+	$(FUZZ) http_requests --inputs 100000
+
 # Hours, with another seed every time: against a build with sanitizers, then guided by coverage. Clang and atheris are
 # needed for the latter.
 FUZZ_SECONDS ?= 3600
@@ -104,7 +108,7 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper
+BENCH_DATA := 'tasks text' 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs

@@ -30,6 +30,7 @@ STORED = {
     "training": "speed",
     "torch_struct": "programs",
     "threads_predicting": "threads",
+    "serving_latency": "serving",
     "paper_baselines": "paper",
     "paper_orders": "paper",
     "step_time": "deep_head_step",

@@ -149,6 +149,53 @@ def threads_predicting(result: Result) -> list[str]:
     return captioned(table(["data set", *ways], rows), result)
 
 
+# The server
+
+
+SERVERS = {
+    "no-op": "an endpoint that does nothing",
+    "ltls serve": "`ltls serve`",
+    "ltls serve, rows": "`ltls serve`, rows of features",
+    "plain": "the same model behind a plain function",
+    "fastText": "fastText behind a plain function",
+}
+
+
+def serving(result: Result) -> list[str]:
+    """Return requests per second, beside an endpoint that does nothing."""
+    nothing, rows = result["servers"]["no-op"], []
+    for name, cases in result["servers"].items():
+        shares = [cases[n]["per_second"] / nothing[n]["per_second"] for n in ("1", "8", "64")]
+        cells = [f"{cases['8']['per_second']:,.0f}", *(f"{share:.0%}" for share in shares)]
+        rows.append([SERVERS[name], *cells, f"{cases['8']['server_us']:,.0f}"])
+    heads = ["server", "requests/s", "of no-op, 1 connection", "8", "64", "server [µs/request]"]
+    return captioned(table(heads, rows), result)
+
+
+def serving_latency(result: Result) -> list[str]:
+    """Return latencies under full and half load, and who used the processor."""
+    rows = []
+    for name, cases in result["servers"].items():
+        times = [f"{cases[n]['p50_ms']:.2f}, {cases[n]['p99_ms']:.2f}" for n in ("1", "8", "64")]
+        half = f"{cases['half']['p50_ms']:.2f}, {cases['half']['p99_ms']:.2f}"
+        shares = f"{cases['8']['client_share']:.0%}, {cases['8']['server_share']:.0%}"
+        rows.append([SERVERS[name], *times, half, shares])
+    heads = ["p50, p99 [ms]", "1 connection", "8", "64", "half load", "cores: client, server"]
+    return captioned(table(heads, rows), result)
+
+
+def serving_soak(result: Result) -> list[str]:
+    """Return what happened in minutes of requests."""
+    cells = [
+        f"{result['seconds'] / 60:.0f}",
+        f"{result['requests']:,}",
+        str(result["reloads"]),
+        *(f"{result[key]:.1f}" for key in ("first_mb", "middle_mb", "last_mb")),
+    ]
+    heads = ["minutes", "requests", "reloads", "memory, first [MB]", "after half", "at the end"]
+    return captioned(table(heads, [cells], 0), result)
+
+
 # Accuracy
 
 

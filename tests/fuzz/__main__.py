@@ -31,8 +31,8 @@ from pathlib import Path
 
 import numpy as np
 
-TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts")
-NEEDS = {"state_dicts": "torch"}
+TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts", "http_requests")
+NEEDS = {"state_dicts": "torch", "http_requests": "fastapi"}
 FINDINGS = Path("build", "fuzz")
 LIMIT_S = 5
 SLACK = (16 + 64) << 20

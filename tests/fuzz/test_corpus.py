@@ -9,20 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.__main__ import TARGETS, limited, target_of, warm_up
+from tests.fuzz.__main__ import TARGETS, limited, missing, target_of, warm_up
 
 CORPUS = Path(__file__).parent / "corpus"
 INPUTS = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
-needs_torch = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs torch: run make test-all"
-)
 
 
-def needs(path):
-    """Return the conditions of an input."""
-    if path.parent.name == "state_dicts":
-        return [needs_torch]
-    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+def needs(name, path=None):
+    """Return the conditions of a target, or of one of its inputs."""
+    if missing(name):
+        return [pytest.mark.skip(reason=f"needs {missing(name)}: run make test-all")]
+    if path and path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         return [pytest.mark.skip(reason="pyarrow is missing; make test-all installs it")]
     return []
 
@@ -30,7 +27,9 @@ def needs(path):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=needs(path), id=f"{path.parent.name}/{path.name}")
+        pytest.param(
+            path, marks=needs(path.parent.name, path), id=f"{path.parent.name}/{path.name}"
+        )
         for path in INPUTS
     ],
 )
@@ -47,7 +46,7 @@ def test_every_target_has_a_corpus():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[needs_torch] if name == "state_dicts" else []) for name in TARGETS],
+    [pytest.param(name, marks=needs(name)) for name in TARGETS],
 )
 def test_inputs_are_generated_from_their_number(name, tmp_path):
     target, accepted = target_of(name), set()

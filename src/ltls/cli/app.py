@@ -1,4 +1,4 @@
-"""The ``ltls`` command: train, tune, predict, evaluate, convert, info and demo."""
+"""The ``ltls`` command: train, tune, predict, evaluate, convert, serve, info and demo."""
 
 from __future__ import annotations
 
@@ -58,6 +58,15 @@ COMMANDS = (
             "ltls convert model.ltls small.ltls --dtype int8",
             "ltls convert train.txt train.svm.gz",
             "ltls convert tickets.csv tickets.jsonl --text text --label category",
+        ),
+    ),
+    LazyCommand(
+        "serve",
+        "..serve.command",
+        "Serve models over HTTP, with a page to try them.",
+        (
+            "ltls serve tickets.ltls",
+            "ltls serve tickets.ltls products.ltls --host 0.0.0.0 --port 80 --workers 4",
         ),
     ),
     LazyCommand("info", ".info", "Show what a model file contains.", ("ltls info model.ltls",)),

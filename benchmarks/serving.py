@@ -1,0 +1,347 @@
+"""The server under load, on the loopback interface.
+
+    python -m benchmarks.serving load [--seconds 3] [--rounds 3]
+    python -m benchmarks.serving soak [--seconds 600]
+
+`load` sends the texts of banking77 one by one: to ``ltls serve`` (and as rows of features, to a
+model of these), to the same model behind a plain FastAPI function, to fastText behind the same
+(where ``pip install fasttext-wheel`` has been done), and to an endpoint that reads the request and
+does nothing. All have one process of uvicorn with the same event loop and parser; the client is
+another process. Rounds take turns, and the median counts. Then each server gets half the requests
+per second that it could answer, at fixed times whether or not earlier ones have been answered.
+`soak` asks for minutes, with a model file that is replaced every ten seconds, and ends with status
+1 if memory grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, tables
+from benchmarks.tasks import read
+from ltls import LTLSClassifier, TextClassifier
+
+CONNECTIONS = (1, 8, 64)
+N_TEXTS = 500
+MAX_GROWTH = 0.05  # of memory, over the second half of a soak
+
+
+# Servers, each a process: python -m benchmarks.serving app NAME PORT MODEL
+
+
+def app(name: str, path: str) -> Any:
+    """Return an application as one would write it in a few lines."""
+    from fastapi import FastAPI, Request, Response
+    from pydantic import BaseModel
+
+    class Question(BaseModel):
+        text: str
+        k: int = 5
+
+    application = FastAPI()
+    if name == "no-op":
+        answer = b'{"labels":["a","b","c","d","e"],"scores":[1,2,3,4,5]}'
+
+        async def nothing(request: Request) -> Response:
+            await request.body()
+            return Response(answer, media_type="application/json")
+
+        endpoint: Any = nothing
+        endpoint.__annotations__ = {"request": Request, "return": Response}
+    elif name == "plain":
+        from ltls import load
+
+        model = load(path)
+
+        def endpoint(question: Question) -> dict[str, Any]:
+            labels, scores = model.predict_topk([question.text], question.k)
+            return {"labels": labels[0].tolist(), "scores": scores[0].tolist()}
+    else:
+        import fasttext
+
+        peer = fasttext.load_model(path)
+
+        def endpoint(question: Question) -> dict[str, Any]:
+            # Below `predict`, which fails with NumPy 2.
+            pairs = peer.f.predict(question.text + "\n", question.k, 0.0, "strict")
+            return {"labels": [label for _, label in pairs], "scores": [p for p, _ in pairs]}
+
+    if name != "no-op":
+        endpoint.__annotations__ = {"question": Question}  # FastAPI finds no local names
+    application.post("/predict", response_model=None)(endpoint)
+    return application
+
+
+def serve_app(name: str, port: int, path: str) -> None:
+    import uvicorn
+
+    uvicorn.run(app(name, path), port=port, access_log=False, log_level="warning", ws="none")
+
+
+@contextmanager
+def server(name: str, path: Path) -> Iterator[tuple[int, int]]:
+    """Yield the port and the process id of a server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "benchmarks.serving", "app", name, str(port), str(path)]
+    if name.startswith("ltls serve"):
+        command = [sys.executable, "-m", "ltls", "serve", str(path), "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, f"{name} did not start"
+            time.sleep(0.1)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+# The client
+
+
+class Connection(asyncio.Protocol):
+    """Sends requests one after the other, and notes how long every answer takes.
+
+    With `interval`, a request is due at fixed times, and late ones count from when they were due.
+    """
+
+    def __init__(self, requests: list[bytes], first: int, end: float, interval: float) -> None:
+        self.requests, self.number, self.end, self.interval = requests, first, end, interval
+        self.loop = asyncio.get_running_loop()
+        self.done, self.received = self.loop.create_future(), b""
+        self.seconds: list[float] = []
+        self.n_failed = 0
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.free = time.perf_counter()
+        self.due = self.free + self.interval * (self.number % 97) / 97
+        self.loop.call_later(self.due - self.free, self.ask)
+
+    def ask(self) -> None:
+        now = time.perf_counter()
+        if now >= self.end:
+            self.transport.close()
+            return
+        # Timers are late by up to a millisecond; that is not the server's fault.
+        self.started = self.due if self.interval and self.free > self.due else now
+        self.transport.write(self.requests[self.number % len(self.requests)])
+        self.number += 1
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        head, found, body = self.received.partition(b"\r\n\r\n")
+        if not found or len(body) < int(head.split(b"content-length: ")[1].split(b"\r\n")[0]):
+            return
+        self.free = time.perf_counter()
+        self.seconds.append(self.free - self.started)
+        self.n_failed += not head.startswith(b"HTTP/1.1 200")
+        self.received = b""
+        self.due += self.interval
+        if self.interval and self.due > self.free:
+            self.loop.call_later(self.due - self.free, self.ask)
+        else:
+            self.ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.n_failed += exc is not None
+        self.done.set_result(None)
+
+
+async def ask(
+    port: int, requests: list[bytes], n_connections: int, seconds: float, per_second: float
+) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    end = time.perf_counter() + seconds
+    interval = n_connections / per_second if per_second else 0.0
+    connections = [
+        (
+            await loop.create_connection(
+                lambda i=i: Connection(requests, 13 * i, end, interval), "127.0.0.1", port
+            )
+        )[1]
+        for i in range(n_connections)
+    ]
+    await asyncio.gather(*(each.done for each in connections))
+    times = sorted(t for each in connections for t in each.seconds)
+    return {
+        "requests": len(times),
+        "failed": sum(each.n_failed for each in connections),
+        "p50_ms": 1000 * times[len(times) // 2],
+        "p99_ms": 1000 * times[int(0.99 * len(times))],
+    }
+
+
+def measure(
+    port: int, pid: int, requests: list[bytes], n: int, seconds: float, per_second: float = 0.0
+) -> dict[str, float]:
+    """Return requests per second, latencies, and the processor time of server and client."""
+    import uvloop
+
+    own, theirs, start = time.process_time(), processor_seconds(pid), time.perf_counter()
+    found: dict[str, float] = uvloop.run(ask(port, requests, n, seconds, per_second))
+    wall = time.perf_counter() - start
+    assert not found["failed"], f"{found['failed']} requests failed"
+    found["per_second"] = found["requests"] / wall
+    found["client_share"] = (time.process_time() - own) / wall
+    found["server_share"] = (processor_seconds(pid) - theirs) / wall
+    found["server_us"] = 1e6 * (processor_seconds(pid) - theirs) / found["requests"]
+    return found
+
+
+def requests_of(texts: list[str], vectorizer: Any = None) -> list[bytes]:
+    """Return requests of one text each, or of its features."""
+    questions: list[dict[str, Any]] = [{"text": text} for text in texts]
+    if vectorizer is not None:
+        found = [[part.tolist() for part in vectorizer.row(text)] for text in texts]
+        questions = [{"rows": [{"indices": row[0], "values": row[1]}]} for row in found]
+    bodies = [json.dumps({**question, "k": 5}).encode() for question in questions]
+    head = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+    return [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+
+
+# The benchmarks
+
+
+def trained(folder: Path) -> tuple[dict[str, Path], Any]:
+    """Train the models of all servers, fastText where it is installed; also return a vectorizer."""
+    texts, labels = read("train")
+    path, rows_path = folder / "banking77.ltls", folder / "rows.ltls"
+    model = TextClassifier(random_state=0).fit(texts, labels)
+    model.save(path)
+    vectorizer = model.vectorizer_
+    LTLSClassifier(random_state=0).fit(vectorizer.transform(texts), labels).save(rows_path)
+    servers = {"no-op": path, "ltls serve": path, "ltls serve, rows": rows_path, "plain": path}
+    if find_spec("fasttext") is None:
+        print("fastText is left out: pip install fasttext-wheel")
+        return servers, vectorizer
+    import fasttext
+
+    rows = (f"__label__{label} {text}" for text, label in zip(texts, labels, strict=True))
+    (folder / "train.txt").write_text("\n".join(" ".join(row.split()) for row in rows))
+    options = {"epoch": 50, "lr": 0.5, "wordNgrams": 2, "minn": 2, "maxn": 4, "thread": 2}
+    peer = fasttext.train_supervised(str(folder / "train.txt"), verbose=0, **options)
+    peer.save_model(str(folder / "peer.bin"))
+    return {**servers, "fastText": folder / "peer.bin"}, vectorizer
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+
+
+def load(options: argparse.Namespace) -> dict[str, Any]:
+    texts = read("test")[0][:N_TEXTS]
+    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        servers, vectorizer = trained(Path(name))
+        for turn in range(options.rounds):
+            for title, path in servers.items():
+                requests = requests_of(texts, vectorizer if title.endswith("rows") else None)
+                with server(title, path) as (port, pid):
+                    measure(port, pid, requests, 8, 0.5)
+                    own = found.setdefault(title, {})
+                    for n in CONNECTIONS:
+                        result = measure(port, pid, requests, n, options.seconds)
+                        own.setdefault(str(n), []).append(result)
+                    half = own["8"][-1]["per_second"] / 2
+                    result = measure(port, pid, requests, 8, options.seconds, half)
+                    own.setdefault("half", []).append(result)
+                machine.say(f"round {turn + 1}: {title}")
+    return {
+        "about": machine.description("fastapi", "uvicorn"),
+        "seconds": options.seconds,
+        "rounds": options.rounds,
+        "servers": {
+            title: {case: medians(rounds) for case, rounds in own.items()}
+            for title, own in found.items()
+        },
+    }
+
+
+def soak(options: argparse.Namespace) -> dict[str, Any]:
+    requests = requests_of(read("test")[0][:N_TEXTS])
+    memory, n_requests, n_reloads = [], 0, 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path, other = folder / "banking77.ltls", folder / "other"
+        TextClassifier(random_state=0, epochs=2).fit(*read("train")).save(path)
+        with server("ltls serve", path) as (port, pid):
+            end = time.monotonic() + options.seconds
+            while time.monotonic() < end:
+                result = measure(port, pid, requests, 8, 10)
+                n_requests += int(result["requests"])
+                memory.append(resident_bytes(pid) / 1e6)
+                shutil.copy(path, other)
+                other.replace(path)
+                n_reloads += 1
+                machine.say(f"{n_requests:,} requests, {memory[-1]:.1f} MB")
+            url = f"http://127.0.0.1:{port}/metrics"
+            metrics = urllib.request.urlopen(url, timeout=10).read().decode()
+    half = memory[len(memory) // 2 :]
+    middle = len(half) // 2
+    growth = statistics.median(half[middle:]) / statistics.median(half[: middle or 1]) - 1
+    loads = next(line for line in metrics.splitlines() if 'outcome="loaded"' in line)
+    return {
+        "about": machine.description("fastapi", "uvicorn"),
+        "seconds": options.seconds,
+        "requests": n_requests,
+        "reloads": int(float(loads.split()[-1])) - 1,
+        "first_mb": memory[0],
+        "middle_mb": half[0],
+        "last_mb": memory[-1],
+        "growth": growth,
+    }
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["app"]:
+        name, port, path = sys.argv[2:]
+        serve_app(name, int(port), path)
+        return
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("name", choices=("load", "soak"))
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=machine.RESULTS)
+    options = parser.parse_args()
+    options.seconds = options.seconds or (3.0 if options.name == "load" else 600.0)
+    result = load(options) if options.name == "load" else soak(options)
+    stored = "serving" if options.name == "load" else "serving_soak"
+    machine.write(stored, result, options.output)
+    print("\n".join(getattr(tables, stored)(result)))
+    if options.name == "soak" and result["growth"] > MAX_GROWTH:
+        sys.exit(f"memory grew by {result['growth']:.1%}")
+
+
+if __name__ == "__main__":
+    main()

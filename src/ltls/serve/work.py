@@ -1,0 +1,125 @@
+"""Reading requests and doing their work, each within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from .errors import RequestError
+from .settings import Settings
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout as time_limit
+else:
+    from anyio import fail_after
+
+    @asynccontextmanager
+    async def time_limit(seconds: float) -> AsyncIterator[None]:
+        """Raise TimeoutError in this block after some seconds."""
+        with fail_after(seconds):
+            yield
+
+
+Answer = TypeVar("Answer")
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Work:
+    """Reads the bodies of requests, and runs what they ask for.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, "ltls-serve")
+
+    def close(self) -> None:
+        """End the threads when they have done their work."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def body(self, request: Request) -> bytes:
+        """Return the body of a request that is small enough and arrives in time."""
+        limit = self._settings.max_body
+        headers = dict(request.scope["headers"])
+        if b"content-encoding" in headers:
+            raise RequestError(415, "compressed requests are not supported: send it uncompressed")
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > limit:
+            raise _too_large(limit)
+        parts, size, message = [], 0, None
+        try:
+            async with time_limit(self._settings.timeout):
+                while message is None or message.get("more_body"):
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise RequestError(499, "the client has left")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit:  # a chunked request does not announce its size
+                        raise _too_large(limit)
+        except TimeoutError:
+            raise RequestError(
+                408, f"the request did not arrive within {self._settings.timeout:g} s"
+            ) from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def run(self, work: Callable[[], Answer], quick: bool) -> Answer:
+        """Return the result of some work: quick work at once, other work from a thread."""
+        if quick:
+            return work()
+        loop = asyncio.get_running_loop()
+        try:
+            async with time_limit(self._settings.timeout):
+                return await loop.run_in_executor(self._threads, work)
+        except TimeoutError:
+            raise RequestError(
+                504,
+                f"the answer took longer than {self._settings.timeout:g} s: send fewer rows",
+            ) from None
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(
+        413,
+        f"a request may have at most {limit} bytes: send several requests",
+        {"Connection": "close"},
+    )
+
+
+def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
+    """Return JSON as an object of a kind; `invalid` is the status if it is another JSON value."""
+    try:
+        found: Body = kind.model_validate_json(content)
+        return found
+    except ValidationError as error:
+        first: dict[str, Any] = dict(error.errors(include_url=False, include_input=False)[0])
+        if first["type"] == "json_invalid":
+            raise RequestError(400, f"the request is not JSON: {first['msg']}") from None
+        places = [str(place)[:40] for place in first["loc"]]
+        place = ".".join(place for place in places[:4] if place)
+        raise RequestError(invalid, f"{place or 'the request'}: {first['msg']}"[:300]) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no form for as numbers, if it is of NumPy, else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def encoded(answer: Any) -> bytes:
+    """Return an answer as JSON; what is no Unicode in a label becomes a question mark."""
+    return _ENCODER.encode(answer).encode("utf-8", "replace")

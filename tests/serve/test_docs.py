@@ -1,0 +1,55 @@
+"""What the page about serving shows: commands that exist, requests that are answered."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ltls.cli.app import COMMANDS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
+LINES = re.findall(r"(?:^\$ |bin/)ltls serve (.*)$", PAGE, re.M)
+LISTS = [json.loads(found)[1:] for found in re.findall(r'\["serve", .*\]', PAGE)]
+
+
+@pytest.mark.parametrize("words", [*map(shlex.split, LINES), *LISTS], ids=" ".join)
+def test_command_lines_are_understood(words):
+    serve = next(each for each in COMMANDS if each.name == "serve").load()
+    assert serve.make_context("serve", list(words)).params["models"]
+
+
+def test_there_are_command_lines():
+    assert len(LINES) == 3  # two in a shell, one of systemd
+    assert len(LISTS) == 2  # of Docker and of Kubernetes
+
+
+@pytest.mark.parametrize("body", re.findall(r"/predict --json '(.*)'", PAGE))
+def test_requests_are_answered(server, body):
+    asked = json.loads(body)
+    if asked["model"] == "products":
+        asked["model"], asked["rows"] = "codes", [{"indices": [3, 11], "values": [1, 0.5]}]
+    assert server.ask("POST", "/predict", asked).status == 200
+
+
+def test_every_status_and_option_is_listed():
+    for status in (400, 401, 404, 405, 408, 413, 415, 422, 431, 503, 504):
+        assert re.search(rf"^\|[^|]*\b{status}\b", PAGE, re.M), status
+    for option in (
+        "--reload",
+        "--drain",
+        "--workers",
+        "--token-file",
+        "--cors-origin",
+        "--max-rows",
+    ):
+        assert option in PAGE
+
+
+@pytest.mark.parametrize("code", re.findall(r"^```py\n(.*?)^```", PAGE, re.M | re.S))
+def test_python(code, server, models, monkeypatch, tmp_path):
+    if "tritonclient" in code:
+        pytest.importorskip("tritonclient", reason="needs tritonclient: run make test-all")
+    code = code.replace("localhost:8000", server.address)
+    exec(compile(code, "serving.md", "exec"), {})

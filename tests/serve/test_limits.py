@@ -1,0 +1,257 @@
+"""Limits of size, time and number, who is let in, and what errors look like."""
+
+import http.client
+import socket
+import threading
+
+import pytest
+from serving import ask, in_thread
+
+from ltls.serve import Settings
+
+
+@pytest.fixture(scope="module")
+def small(models):
+    """A server with narrow limits."""
+    settings = Settings(
+        models={"tickets": models["tickets"]},
+        max_body=2000,
+        max_rows=4,
+        max_concurrency=2,
+        timeout=0.5,
+        reload=0,
+    )
+    with in_thread(settings) as server:
+        yield server
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Probabilities that wait for an event."""
+    from ltls.serve import plain
+
+    ready, begun = threading.Event(), threading.Semaphore(0)
+    real = plain.best_by_probability
+
+    def wait(*arguments):
+        begun.release()
+        ready.wait(20)
+        return real(*arguments)
+
+    monkeypatch.setattr(plain, "best_by_probability", wait)
+    yield ready, begun
+    ready.set()
+
+
+def raw(server, content, wait=10):
+    """Send bytes; return all that comes back until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=wait) as connection:
+        connection.sendall(content)
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+        return received
+
+
+def test_a_body_that_is_too_large(small):
+    answer = small.ask("POST", "/predict", {"text": "a" * 3000})
+    assert answer.status == 413
+    assert "at most 2000 bytes" in answer.json["error"]
+
+
+def test_a_chunked_body_that_is_too_large(small):
+    head = b"POST /predict HTTP/1.1\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    chunk = b"1f4\r\n" + b"a" * 500 + b"\r\n"
+    assert b" 413 " in raw(small, head + 10 * chunk + b"0\r\n\r\n")
+    assert b" 400 " in raw(small, head + 2 * chunk + b"0\r\n\r\n")  # no JSON
+
+
+def test_a_body_that_announces_nonsense(small):
+    for length in (b"-1", b"99999999999999999999999", b"1e3", b"2, 3"):
+        received = raw(
+            small, b"POST /predict HTTP/1.1\r\ncontent-length: " + length + b"\r\n\r\n{}"
+        )
+        assert received.split()[1] in (b"400", b"413"), length
+
+
+def test_too_many_rows(small):
+    assert small.predict(text=["a"] * 5).status == 413
+    assert small.predict(text=["a"] * 4).status == 200
+
+
+def test_a_body_that_does_not_arrive(small):
+    head = b"POST /predict HTTP/1.1\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{"
+    assert b" 408 " in raw(small, head)
+
+
+def test_headers_that_do_not_arrive(small, monkeypatch):
+    from ltls.serve import connection
+
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    assert b" 408 " in raw(small, b"GET / HTTP/1.1\r\nhost:")
+    assert b" 408 " in raw(small, b"")
+    one = b"GET /v2/health/live HTTP/1.1\r\n\r\n"
+    assert raw(small, one + b"GET /").count(b"HTTP/1.1 ") == 2
+
+
+def test_headers_that_are_too_long(small):
+    for head in (b"GET /" + b"a" * 40_000, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 9000):
+        assert b" 431 " in raw(small, head + b"\r\n\r\n")
+    assert b" 404 " in raw(
+        small, b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nconnection: close\r\n\r\n"
+    )
+
+
+def test_an_answer_that_takes_too_long(small, slow):
+    answer = small.predict(text="a", proba=True)
+    assert answer.status == 504
+    assert "longer than 0.5 s" in answer.json["error"]
+    slow[0].set()
+    assert small.predict(text="a", proba=True).status == 200
+
+
+def test_too_many_requests_at_once(models, slow):
+    ready, begun = slow
+    settings = Settings(models={"tickets": models["tickets"]}, max_concurrency=2, reload=0)
+    with in_thread(settings) as server:
+        answers = []
+        given = {"text": "a", "proba": True}
+        threads = [
+            threading.Thread(target=lambda: answers.append(server.predict(**given)))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert begun.acquire(timeout=20)
+        refused = server.predict(text="a")
+        assert refused.status == 503
+        assert refused.headers["retry-after"] == "1"
+        assert server.ask("GET", "/v2/health/live").status == 200
+        ready.set()
+        for thread in threads:
+            thread.join()
+        assert [answer.status for answer in answers] == [200, 200]
+        assert server.predict(text="a").status == 200
+
+
+def test_compressed_requests_are_refused(small):
+    assert small.ask("POST", "/predict", b"x", Content_Encoding="gzip").status == 415
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("GET", "/../../etc/passwd", 404),
+        ("GET", "/page.js/..%2f..%2fapp.py", 404),
+        ("GET", "/v2/models/..%2ftickets", 404),
+        ("GET", "/v2/models/tickets.ltls", 404),
+        ("GET", "/predict", 405),
+        ("DELETE", "/v2/models/tickets", 405),
+        ("POST", "/v2/repository/models/tickets/load", 404),
+    ],
+)
+def test_what_there_is_not(small, method, path, status):
+    answer = small.ask(method, path)
+    assert answer.status == status
+    assert set(answer.json) == {"error"}
+
+
+def test_an_error_of_ours_does_not_end_the_server(small, monkeypatch, caplog):
+    from ltls.serve import plain
+
+    def fail(*_):
+        raise RuntimeError("secret")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plain, "best_by_score", fail)
+        patch.setattr("ltls.serve.logs.logger.propagate", True)
+        answer = small.predict(text="a")
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    failed = [record for record in caplog.records if record.getMessage() == "error"]
+    assert "secret" in str(failed[0].exc_info[1])
+    assert small.predict(text="a").status == 200
+
+
+def test_a_token_is_needed_where_one_is_set(models):
+    settings = Settings(models={"tickets": models["tickets"]}, token="s3cret", reload=0)
+    with in_thread(settings) as server:
+        for path in ("/", "/page.js", "/page.css", "/v2/health/live", "/v2/health/ready"):
+            assert server.ask("GET", path).status == 200
+        for path in ("/models", "/metrics", "/v2", "/v2/models/tickets", "/openapi.json", "/x"):
+            refused = server.ask("GET", path)
+            assert refused.status == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert server.ask("GET", path, Authorization="Bearer s3cret").status != 401
+        body = {"text": "a"}
+        assert server.ask("POST", "/predict", body, Authorization="Bearer s3cret").status == 200
+        for wrong in ("Bearer s3cre", "Bearer s3crett", "Basic s3cret", "s3cret", "Bearer \xe9"):
+            assert server.ask("POST", "/predict", body, Authorization=wrong).status == 401
+
+
+def test_other_origins_may_not_read_answers_unless_told(small, models):
+    asked = {"Origin": "https://example.org"}
+    assert not [name for name in small.ask("GET", "/models", **asked).headers if "allow" in name]
+    preflight = {**asked, "Access_Control_Request_Method": "POST"}
+    assert small.ask("OPTIONS", "/predict", **preflight).status == 405
+    settings = Settings(
+        models={"tickets": models["tickets"]}, cors_origins=("https://example.org",), reload=0
+    )
+    with in_thread(settings) as server:
+        answer = server.ask("OPTIONS", "/predict", **preflight)
+        assert answer.headers["access-control-allow-origin"] == "https://example.org"
+        other = server.ask("GET", "/models", Origin="https://example.com")
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_requests_have_ids(small):
+    assert small.ask("GET", "/v2", X_Request_Id="a-1").headers["x-request-id"] == "a-1"
+    made = small.ask("GET", "/v2", X_Request_Id='"},{').headers["x-request-id"]
+    assert len(made) == 16
+    assert small.ask("GET", "/v2").headers["x-request-id"] != made
+
+
+def test_connections_are_kept_alive(small):
+    connection = http.client.HTTPConnection("127.0.0.1", small.port, timeout=10)
+    for body in ({"text": "a"}, {"text": 1}, {"text": "b"}):
+        ask(connection, "POST", "/predict", body)
+    port = connection.sock.getsockname()[1]
+    assert ask(connection, "GET", "/v2").status == 200
+    assert connection.sock.getsockname()[1] == port
+    connection.close()
+
+
+def test_metrics(models):
+    settings = Settings(models={"tickets": models["tickets"]}, reload=0)
+    with in_thread(settings) as server:
+        for text in ("a", ["b", "c"], 1):
+            server.predict(text=text)
+        server.ask("GET", "/secret/path")
+        text = server.ask("GET", "/metrics").body.decode()
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert values['ltls_requests_total{route="/predict",status="200"}'] == "2.0"
+    assert values['ltls_requests_total{route="/predict",status="422"}'] == "1.0"
+    assert values['ltls_rows_total{model="tickets"}'] == "3.0"
+    assert values['ltls_request_seconds_count{route="/predict"}'] == "3.0"
+    assert values['ltls_model_loads_total{model="tickets",outcome="loaded"}'] == "1.0"
+    assert values["ltls_requests_in_progress"] == "1.0"
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"models": {}}, "models must have at least one"),
+        ({"max_rows": 0}, "max_rows must be at least 1, got 0"),
+        ({"timeout": 0}, "timeout must be above 0 seconds, got 0"),
+        ({"timeout": float("nan")}, "timeout must be above 0"),
+        ({"reload": -1}, "reload must be at least 0"),
+        ({"token": ""}, "token must be"),
+        ({"token": "é"}, "token must be ASCII"),
+    ],
+)
+def test_settings_are_checked(given, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**{"models": {"a": "a.ltls"}, **given})

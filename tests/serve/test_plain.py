@@ -1,0 +1,186 @@
+"""POST /predict: what people send, and what they get."""
+
+import numpy as np
+import pytest
+
+from ltls import load
+
+
+def row(features):
+    X = np.zeros((1, 12))
+    X[0, list(features)] = list(features.values())
+    return X
+
+
+@pytest.mark.parametrize("texts", ["my card is gone", ["my card is gone", "a fee", "", "?"]])
+@pytest.mark.parametrize("k", [1, 2, 50])
+def test_texts(server, models, texts, k):
+    answer = server.predict(model="tickets", text=texts, k=k)
+    assert answer.status == 200
+    given = [texts] if isinstance(texts, str) else texts
+    labels, scores = load(models["tickets"]).predict_topk(given, k)
+    predictions = answer.json["predictions"]
+    assert [each["labels"] for each in predictions] == labels.tolist()
+    np.testing.assert_allclose([each["scores"] for each in predictions], scores, rtol=1e-4)
+    assert answer.json["milliseconds"] > 0
+
+
+@pytest.mark.parametrize("name", ["tickets", "codes", "tags"])
+def test_probabilities(server, models, name):
+    X = ["my card is gone", "a fee"] if name == "tickets" else np.eye(12)[:2]
+    given = {"text": X} if name == "tickets" else {"rows": X.tolist()}
+    answer = server.predict(model=name, k=3, proba=True, **given)
+    labels, probabilities = load(models[name]).predict_topk(X, 3, proba=True)
+    found = answer.json["predictions"]
+    assert [each["labels"] for each in found] == labels.tolist()
+    np.testing.assert_allclose([each["probabilities"] for each in found], probabilities, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 0, 0, 1, 0, 0.5, 0, 0, 0, 0, 0, 0]],
+        [{"indices": [3, 5], "values": [1, 0.5]}],
+        [{"indices": [5, 3], "values": [0.5, 1]}],
+        [{"indices": [3, 5, 3], "values": [0.25, 0.5, 0.75]}],
+    ],
+    ids=["dense", "sparse", "unsorted", "duplicates"],
+)
+def test_rows_of_every_form(server, models, rows):
+    answer = server.predict(model="codes", rows=rows, k=2)
+    labels, scores = load(models["codes"]).predict_topk(row({3: 1, 5: 0.5}), 2)
+    prediction = answer.json["predictions"][0]
+    assert prediction["labels"] == labels[0].tolist()
+    np.testing.assert_allclose(prediction["scores"], scores[0], rtol=1e-4)
+
+
+def test_rows_by_feature_names(server, models):
+    by_name = server.predict(model="boxes", rows=[{"width": 1}, {"größe": 2, "height": 1}])
+    X = np.array([[0, 1, 0, 0], [1, 0, 0, 2]])
+    by_place = server.predict(model="boxes", rows=X.tolist())
+    assert by_name.json["predictions"] == by_place.json["predictions"]
+    estimator = load(models["boxes"])
+    with pytest.warns(UserWarning, match="feature names"):
+        labels = estimator.predict_topk(X, 1)[0]
+    best = [each["labels"][0] for each in by_name.json["predictions"]]
+    assert best == labels[:, 0].tolist()
+
+
+def test_the_only_model_needs_no_name(models):
+    from serving import in_thread
+
+    from ltls.serve import Settings
+
+    with in_thread(Settings(models={"tickets": models["tickets"]}, reload=0)) as one:
+        assert one.predict(text="my visa card").json["model"] == "tickets"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"", 400, "not JSON"),
+        (b"{", 400, "not JSON"),
+        (b'{"text": "\xff"}', 400, "not JSON"),
+        (b'{"text": "\\ud800"}', 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b"[]", 422, "the request: Input should be an object"),
+        ({"text": "a"}, 422, "model must be one of boxes, codes, margins, tags, tickets"),
+        ({"model": "../tickets", "text": "a"}, 404, "no model '../tickets'"),
+        ({"model": "tickets"}, 422, "either text or rows: send text"),
+        ({"model": "codes"}, 422, "either text or rows: send rows"),
+        ({"model": "tickets", "text": "a", "rows": [[1]]}, 422, "either text or rows"),
+        ({"model": "tickets", "rows": [[1]]}, 422, "takes text, not features"),
+        ({"model": "codes", "text": "a"}, 422, "takes features, not text"),
+        ({"model": "tickets", "text": 1}, 422, "text.str"),
+        ({"model": "tickets", "text": []}, 422, "at least one row, got none"),
+        ({"model": "codes", "rows": []}, 422, "at least one row, got none"),
+        (
+            {"model": "codes", "rows": [[]]},
+            422,
+            "must have 12 numbers, got an array of shape (1, 0)",
+        ),
+        ({"model": "codes", "rows": [[1], [1, 2]]}, 422, "the same number of values"),
+        ({"model": "codes", "rows": [[1e300] * 12]}, 422, "at most 1e+15"),
+        (b'{"model": "codes", "rows": [[NaN]]}', 422, "rows"),
+        (
+            {"model": "codes", "rows": [{"indices": [12], "values": [1]}]},
+            422,
+            "from 0 to 11, got 12",
+        ),
+        ({"model": "codes", "rows": [{"indices": [-1], "values": [1]}]}, 422, "rows"),
+        (
+            {"model": "codes", "rows": [{"indices": [2**61], "values": [1]}]},
+            422,
+            "from 0 to 11, got",
+        ),
+        ({"model": "codes", "rows": [{"indices": [1], "values": []}]}, 422, "equal lengths"),
+        ({"model": "codes", "rows": [{"height": 1}]}, 422, "have no names"),
+        ({"model": "boxes", "rows": [{"weight": 1}]}, 422, "no feature 'weight'"),
+        ({"model": "tickets", "text": "a", "k": 0}, 422, "k: Input should be greater"),
+        ({"model": "tickets", "text": "a", "k": 10**6}, 422, "k must be at most 1000"),
+        ({"model": "tickets", "text": "a", "k": "5"}, 422, "k: Input should be a valid integer"),
+        ({"model": "tickets", "text": "a", "top": 5}, 422, "top: Extra inputs"),
+        ({"model": "margins", "rows": [[0] * 12], "proba": True}, 422, "loss is separation"),
+        ({"model": "tickets", "text": ["a"] * 65}, 413, "at most 64 rows, got 65"),
+        ({"model": "tickets", "text": "a", "trellis": 99}, 422, "trellis must be at most"),
+    ],
+)
+def test_mistakes_are_explained(server, body, status, message):
+    answer = server.ask("POST", "/predict", body)
+    assert answer.status == status
+    assert message in answer.json["error"]
+    assert len(answer.body) < 500
+
+
+@pytest.mark.parametrize("name", ["tickets", "codes"])
+def test_the_paths_of_a_prediction(server, models, name):
+    estimator = load(models[name])
+    given = {"text": "my card"} if name == "tickets" else {"rows": [[1] + [0] * 11]}
+    X = ["my card"] if name == "tickets" else np.eye(12)[:1]
+    for which in range(len(estimator.codebooks_)):
+        answer = server.predict(model=name, trellis=which, k=3, **given).json
+        drawn = answer["trellis"]
+        trellis = estimator.trellis_
+        assert drawn["edges"] == trellis.edges.tolist()
+        assert len(drawn["paths"]) == 3
+        h = estimator.edge_scores(X)[0].reshape(-1, trellis.n_edges)[which]
+        for label, found in zip(answer["predictions"][0]["labels"], drawn["paths"], strict=True):
+            path = estimator.codebooks_[which].path_of([estimator.model_.labels.id(label)])[0]
+            assert found["path"] == path
+            edges = trellis.path_edges(int(path))
+            np.testing.assert_allclose(found["scores"], h[edges], atol=1e-3)
+            pairs = list(zip(found["vertices"], found["vertices"][1:], strict=False))
+            assert pairs == [tuple(pair) for pair in trellis.edges[edges].tolist()]
+
+
+def test_explanations_are_those_of_the_estimator(server, monkeypatch):
+    from ltls import LTLSClassifier
+
+    given = {"model": "tickets", "text": ["a card"], "k": 2, "explain": True}
+    if not hasattr(LTLSClassifier, "explain"):
+        assert server.predict(**given).status == 501
+
+    def explain(self, X, labels=None, k=5):
+        return [[{"label": "card", "score": np.float32(k), "contributions": []}] for _ in X]
+
+    monkeypatch.setattr(LTLSClassifier, "explain", explain, raising=False)
+    answer = server.predict(**given)
+    assert answer.json["explanations"] == [[{"label": "card", "score": 2.0, "contributions": []}]]
+
+
+def test_models_are_listed(server):
+    listed = {each["name"]: each for each in server.ask("GET", "/models").json}
+    assert set(listed) == {"boxes", "codes", "margins", "tags", "tickets"}
+    assert listed["tickets"]["input"] == "text"
+    assert listed["codes"]["input"] == "features"
+    assert (listed["codes"]["labels"], listed["codes"]["features"]) == (12, 12)
+    assert listed["boxes"]["feature_names"] == ["height", "width", "depth", "größe"]
+    assert listed["tags"]["several_labels"]
+    assert not listed["margins"]["probabilities"]
+
+
+def test_the_schema_describes_requests(server):
+    schema = server.ask("GET", "/openapi.json").json
+    body = schema["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]
+    assert set(body["schema"]["properties"]) >= {"text", "rows", "k", "proba", "explain"}
+    assert "$defs" not in str(body)

@@ -1,0 +1,230 @@
+"""The Open Inference Protocol, spoken by NVIDIA's own client."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from ltls import load
+
+triton = pytest.importorskip("tritonclient.http", reason="needs tritonclient: run make test-all")
+
+
+@pytest.fixture
+def client(server):
+    client = triton.InferenceServerClient(server.address)
+    yield client
+    client.close()
+
+
+def tensor(name, values, datatype, binary=True):
+    given = triton.InferInput(name, list(values.shape), datatype)
+    given.set_data_from_numpy(values, binary_data=binary)
+    return given
+
+
+def decoded(values):
+    """Return texts, which the client gives as bytes or, from JSON, as strings."""
+    return [
+        [each.decode() if isinstance(each, bytes) else each for each in row]
+        for row in values.tolist()
+    ]
+
+
+def test_health_and_metadata(client, models):
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("tickets")
+    assert not client.is_model_ready("other")
+    assert client.get_server_metadata()["name"] == "ltls"
+    metadata = client.get_model_metadata("tickets")
+    assert metadata["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+    version = metadata["versions"][0]
+    assert client.is_model_ready("tickets", version)
+    assert not client.is_model_ready("tickets", "1")
+    outputs = {
+        each["name"]: each["datatype"] for each in client.get_model_metadata("codes")["outputs"]
+    }
+    assert outputs == {"labels": "INT64", "scores": "FP32", "probabilities": "FP32"}
+    outputs = [each["name"] for each in client.get_model_metadata("margins")["outputs"]]
+    assert outputs == ["labels", "scores"]
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+@pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
+def test_texts(client, models, binary, shape):
+    texts = ["my card is gone", "été: mot de passé", ""]
+    values = np.array([text.encode() for text in texts], object).reshape(shape)
+    outputs = [
+        triton.InferRequestedOutput(name, binary_data=binary) for name in ("labels", "scores")
+    ]
+    result = client.infer(
+        "tickets",
+        [tensor("text", values, "BYTES", binary)],
+        outputs=outputs,
+        request_id="7",
+        parameters={"k": 2},
+    )
+    labels, scores = load(models["tickets"]).predict_topk(texts, 2)
+    assert decoded(result.as_numpy("labels")) == labels.tolist()
+    np.testing.assert_allclose(result.as_numpy("scores"), scores, rtol=1e-4)
+    assert result.get_response()["id"] == "7"
+    assert result.get_response()["model_name"] == "tickets"
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+@pytest.mark.parametrize("kind", ["INT32", "INT64"])
+def test_sparse_rows(client, models, binary, kind):
+    X = np.zeros((3, 12), np.float32)
+    X[0, [3, 5]] = 1, 0.5
+    X[2, 11] = 2
+    dtype = np.int32 if kind == "INT32" else np.int64
+    inputs = [
+        tensor("indptr", np.array([0, 2, 2, 3], dtype), kind, binary),
+        tensor("indices", np.array([3, 5, 11], dtype), kind, binary),
+        tensor("values", np.array([1, 0.5, 2], np.float32), "FP32", binary),
+    ]
+    result = client.infer("codes", inputs)
+    labels, scores = load(models["codes"]).predict_topk(X, 5)
+    np.testing.assert_array_equal(result.as_numpy("labels"), labels)
+    np.testing.assert_allclose(result.as_numpy("scores"), scores, rtol=1e-4)
+    single = client.infer(
+        "codes",
+        [
+            tensor("indices", np.array([[11]], dtype), kind, binary),
+            tensor("values", np.array([[2]], np.float32), "FP32", binary),
+        ],
+    )
+    np.testing.assert_array_equal(single.as_numpy("labels"), labels[2:])
+
+
+@pytest.mark.parametrize(
+    ("datatype", "dtype"), [("FP32", np.float32), ("FP64", np.float64), ("UINT8", np.uint8)]
+)
+def test_dense_rows_and_probabilities(client, models, datatype, dtype):
+    X = np.eye(12, dtype=dtype)[:4]
+    outputs = [triton.InferRequestedOutput(name) for name in ("labels", "probabilities")]
+    result = client.infer("codes", [tensor("features", X, datatype)], outputs=outputs)
+    labels, probabilities = load(models["codes"]).predict_topk(X.astype(float), 5, proba=True)
+    np.testing.assert_array_equal(result.as_numpy("labels"), labels)
+    np.testing.assert_allclose(result.as_numpy("probabilities"), probabilities, rtol=1e-5)
+
+
+def test_a_mistake_is_an_exception_of_the_client(client):
+    values = np.array([b"a"], object)
+    with pytest.raises(triton.InferenceServerException, match="no model 'other'"):
+        client.infer("other", [tensor("text", values, "BYTES")])
+    with pytest.raises(triton.InferenceServerException, match="inputs of model 'tickets' are text"):
+        client.infer("tickets", [tensor("query", values, "BYTES")])
+
+
+def infer(server, name, inputs, **others):
+    return server.ask("POST", f"/v2/models/{name}/infer", {"inputs": inputs, **others})
+
+
+def text(data, shape=(1,), datatype="BYTES", **others):
+    return {"name": "text", "shape": list(shape), "datatype": datatype, "data": data, **others}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "others", "message"),
+    [
+        ([], {}, "inputs: List should have at least 1 item"),
+        ([text(["a"], (2,))], {}, "must have 2 values, got 1"),
+        ([text(["a"], (-1,))], {}, "has shape [-1]"),
+        ([text([1])], {}, "must hold strings"),
+        ([text(["a"], datatype="FP32")], {}, "must be BYTES"),
+        ([text(["a"])], {"parameters": {"k": 0}}, "parameter k must be a number from 1 to 1000"),
+        ([text(["a"])], {"parameters": {"k": True}}, "parameter k must be"),
+        ([text(["a"])], {"outputs": [{"name": "vectors"}]}, "there is no 'vectors'"),
+        (
+            [text(["a"])],
+            {"outputs": [{"name": "scores"}, {"name": "probabilities"}]},
+            "scores or probabilities, got both",
+        ),
+        ([text(None, parameters={"binary_data_size": 9})], {}, "0 bytes follow the JSON part"),
+        ([text(None, parameters={"binary_data_size": "x"})], {}, "binary_data_size must be"),
+        ([{"name": "text"}], {}, "inputs.0.shape: Field required"),
+    ],
+)
+def test_mistakes_of_texts(server, inputs, others, message):
+    answer = infer(server, "tickets", inputs, **others)
+    assert answer.status == 400
+    assert message in answer.json["error"]
+
+
+def numbers(name, data, datatype="INT64", shape=None):
+    return {"name": name, "shape": shape or [len(data)], "datatype": datatype, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status", "message"),
+    [
+        ([numbers("indices", [0])], 400, "indices and values"),
+        ([numbers("indices", [0.5]), numbers("values", [1])], 400, "must hold INT64 numbers"),
+        ([numbers("indices", [2**70]), numbers("values", [1])], 400, "outside of INT64"),
+        ([numbers("indices", [0], "FP32"), numbers("values", [1])], 400, "INT32 or INT64"),
+        ([numbers("indices", [0], "COMPLEX"), numbers("values", [1])], 400, "must be one of INT8"),
+        ([numbers("indices", [0]), numbers("values", [1, 2])], 422, "equal lengths, got 1 and 2"),
+        ([numbers("indices", [99]), numbers("values", [1])], 422, "from 0 to 11, got 99"),
+        (
+            [numbers("indptr", [0, 3, 1]), numbers("indices", [0]), numbers("values", [1])],
+            422,
+            "must not decrease",
+        ),
+        (
+            [numbers("indptr", []), numbers("indices", [0]), numbers("values", [1])],
+            400,
+            "at least one value",
+        ),
+        (
+            [numbers("indptr", [0, 5]), numbers("indices", [0]), numbers("values", [1])],
+            422,
+            "must end with the number of values, 1, got 5",
+        ),
+        ([numbers("features", [1, 2, 3], "FP32", [1, 3])], 422, "must have 12 numbers"),
+        ([numbers("features", [1] * 12, "FP32", [2**40, 2**40])], 400, "values, got 12"),
+        ([numbers("features", ["1"] * 12, "FP32", [1, 12])], 400, "must hold FP32 numbers"),
+    ],
+)
+def test_mistakes_of_rows(server, inputs, status, message):
+    answer = infer(server, "codes", inputs)
+    assert answer.status == status
+    assert message in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("content", "size", "message"),
+    [
+        (struct.pack("<I", 3) + b"abc", 7, None),
+        (struct.pack("<I", 4) + b"abc", 7, "cut off"),
+        (b"ab", 2, "cut off"),
+        (struct.pack("<I", 1) + b"\xff", 5, "UTF-8"),
+        (struct.pack("<I", 3) + b"abc", 8, "7 bytes follow the JSON part, but tensors take 8"),
+        (struct.pack("<I", 1) * 2, 8, "cut off"),
+    ],
+)
+def test_binary_texts(server, content, size, message):
+    head = {"inputs": [text(None, parameters={"binary_data_size": size})]}
+    encoded = json.dumps(head).encode()
+    answer = server.ask(
+        "POST",
+        "/v2/models/tickets/infer",
+        encoded + content,
+        Inference_Header_Content_Length=str(len(encoded)),
+    )
+    assert answer.status == (200 if message is None else 400)
+    assert message is None or message in answer.json["error"]
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "99999999", "9" * 500, "٣"])
+def test_a_wrong_header_length_is_rejected(server, length):
+    answer = server.ask(
+        "POST",
+        "/v2/models/tickets/infer",
+        b"{}",
+        Inference_Header_Content_Length=length.encode(),
+    )
+    assert answer.status == 400
+    assert "inference-header-content-length" in answer.json["error"]

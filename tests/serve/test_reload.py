@@ -1,0 +1,108 @@
+"""A model file that is replaced is loaded again, and no request is lost by it."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from serving import in_thread
+
+from ltls import LTLSClassifier, ModelFileError
+from ltls.serve import Settings
+
+pytest.importorskip("prometheus_client", reason="needs prometheus_client: run make test-all")
+from ltls.serve.metrics import Metrics
+from ltls.serve.models import ModelStore
+
+X = np.eye(8, dtype=np.float32)
+
+
+def save(path, prefix):
+    labels = [f"{prefix}{i}" for i in range(8)]
+    LTLSClassifier(random_state=0, epochs=5).fit(X, labels).save(path)
+
+
+def eventually(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_requests_are_answered_while_a_model_is_replaced(tmp_path):
+    path = tmp_path / "model.ltls"
+    save(path, "old")
+    seen, stop = [], threading.Event()
+    with in_thread(Settings(models={"model": path}, reload=0.02)) as server:
+        before = server.ask("GET", "/v2/models/model").json["versions"]
+
+        def ask():
+            while not stop.is_set():
+                answer = server.predict(rows=[[1] + [0] * 7])
+                seen.append((answer.status, answer.json["predictions"][0]["labels"][0][:3]))
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert eventually(lambda: len(seen) > 5)
+        for prefix in ("new", "one", "two"):
+            save(path, prefix)
+            assert eventually(lambda prefix=prefix: seen[-1] == (200, prefix))
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert server.ask("GET", "/v2/models/model").json["versions"] > before
+    assert {status for status, _ in seen} == {200}
+    assert {prefix for _, prefix in seen} == {"old", "new", "one", "two"}
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "model.ltls"
+    save(path, "old")
+    metrics = Metrics()
+    store = ModelStore({"model": path}, True, metrics)
+    store.load()
+    return store, path, metrics
+
+
+def test_a_damaged_file_is_not_taken(store):
+    store, path, metrics = store
+    served = store.get("model")
+    other = path.with_suffix(".tmp")
+    other.write_bytes(path.read_bytes()[:-10])
+    os.replace(other, path)
+    store.reload()
+    assert store.get("model") is served
+    assert b'outcome="error"} 1.0' in metrics.text()
+    store.reload()  # it is tried once
+    assert b'outcome="error"} 1.0' in metrics.text()
+    save(path, "new")
+    store.reload()
+    assert store.get("model").estimator.classes_[0] == "new0"
+
+
+def test_a_file_that_is_removed_stays_loaded(store):
+    store, path, _ = store
+    served = store.get("model")
+    path.unlink()
+    store.reload()
+    assert store.get("model") is served
+    assert served.predictor(1)(np.array([3]), np.array([1.0]))[0][0] == "old3"
+
+
+def test_a_file_that_is_not_replaced_is_not_loaded_again(store):
+    store, _, _ = store
+    served = store.get("model")
+    store.reload()
+    assert store.get("model") is served
+
+
+def test_a_bad_file_stops_the_server_at_the_start(tmp_path):
+    path = tmp_path / "model.ltls"
+    path.write_bytes(b"no model")
+    with pytest.raises(ModelFileError):
+        ModelStore({"model": path}, True, Metrics()).load()

@@ -1,0 +1,199 @@
+"""`ltls serve` as a process: its end, its workers, its log and its mistakes."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from serving import ask, in_process
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+
+
+def unfinished(server, body):
+    """Begin a request on a new connection; return the connection and the rest of the request."""
+    content = json.dumps(body).encode()
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
+    connection.sendall(head.encode() + content[:5])
+    return connection, content[5:]
+
+
+def received(connection):
+    found = b""
+    while part := connection.recv(65536):
+        found += part
+    connection.close()
+    return found
+
+
+def refuses_connections(server):
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
+    except OSError:
+        return True
+    return False
+
+
+@posix
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_lets_requests_finish(models, workers):
+    with in_process(models["tickets"], "--workers", workers) as server:
+        connection, rest = unfinished(server, {"text": "my card is gone"})
+        time.sleep(0.3)  # until a worker has it
+        server.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while not refuses_connections(server) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert server.process.poll() is None
+        connection.sendall(rest)
+        answer = received(connection)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b'"card"' in answer
+        assert server.process.wait(30) == 0
+
+
+@posix
+def test_a_request_that_does_not_finish_is_given_up(models):
+    with in_process(models["tickets"], "--drain", "1", "--timeout", "60") as server:
+        connection, _ = unfinished(server, {"text": "a"})
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+        connection.close()
+
+
+@posix
+def test_ctrl_c_ends_the_server(models):
+    with in_process(models["tickets"]) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 130
+
+
+def workers_of(server):
+    """Return the processes that answer requests."""
+    found = set()
+    pid = server.process.pid
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        command = Path(f"/proc/{child}/cmdline").read_bytes()
+        if b"spawn_main" in command:
+            found.add(int(child))
+    return found
+
+
+def mapped(pid, path):
+    """Return the kilobytes of a file that a process maps, by the kinds of smaps."""
+    sizes, inside = {}, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if not first.endswith(":"):
+            inside = line.endswith(str(path))
+        elif inside and line.endswith("kB"):
+            sizes[first] = sizes.get(first, 0) + int(line.split()[1])
+    return sizes
+
+
+@linux
+def test_workers_share_the_mapped_file(models):
+    path = models["tickets"]
+    with in_process(path, "--workers", "2", "--reload", "0") as server:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not all(
+            mapped(worker, path) for worker in workers_of(server)
+        ):
+            time.sleep(0.1)  # the other one may still be loading
+        workers = workers_of(server)
+        assert len(workers) == 2
+        for worker in workers:
+            sizes = mapped(worker, path)
+            assert sizes["Size:"] > 0
+            assert sizes["Private_Dirty:"] == 0  # nothing is a copy of its own
+        n_requests = 40
+        for _ in range(n_requests):  # new connections go to either worker
+            assert server.predict(text="my card is gone").status == 200
+        asked = {entry["pid"] for entry in server.log if entry["event"] == "request"}
+        assert asked <= workers
+        metrics = server.ask("GET", "/metrics").body.decode()
+        line = f'ltls_requests_total{{route="/predict",status="200"}} {n_requests:.1f}'
+        assert line in metrics  # those of both workers
+        waiting = [unfinished(server, {"text": "a"})[0] for _ in range(4)]
+        time.sleep(0.3)
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and (
+            workers & workers_of(server) or len(workers_of(server)) < 2
+        ):
+            time.sleep(0.1)
+        assert len(workers_of(server) - workers) == 2
+        assert server.predict(text="my card is gone").status == 200
+        metrics = server.ask("GET", "/metrics").body.decode()
+        assert "ltls_requests_in_progress 1.0" in metrics  # this one, none of the dead
+        for connection in waiting:
+            connection.close()
+
+
+def test_the_log_is_json_and_tells_no_texts(models):
+    with in_process(models["tickets"]) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        ask(connection, "POST", "/predict", {"text": ["my secret", "b"]}, X_Request_Id="seven")
+        ask(connection, "GET", "/no\u001b[31m".encode().decode().replace("\u001b", "%1b"))
+        connection.close()
+    requests = [entry for entry in server.log if entry["event"] == "request"]
+    predicted, missing = [entry for entry in requests if "health" not in entry["path"]]
+    assert predicted["path"] == "/predict"
+    assert predicted["status"] == 200
+    assert (predicted["model"], predicted["rows"]) == ("tickets", 2)
+    assert predicted["request"] == "seven"
+    assert predicted["milliseconds"] > 0
+    assert missing["status"] == 404
+    assert {"time", "level", "event", "pid"} <= set(predicted)
+    assert "secret" not in json.dumps(server.log)
+    assert [entry for entry in server.log if entry["event"] == "model loaded"]
+
+
+def test_a_token_comes_from_a_file_or_the_environment(models, tmp_path):
+    (tmp_path / "token").write_text("abc\n")
+    with in_process(models["tickets"], "--token-file", tmp_path / "token") as server:
+        assert server.ask("GET", "/models").status == 401
+        assert server.ask("GET", "/models", Authorization="Bearer abc").status == 200
+    with in_process(models["tickets"], LTLS_SERVE_TOKEN="def") as server:
+        assert server.ask("GET", "/models", Authorization="Bearer def").status == 200
+        assert server.ask("GET", "/models", Authorization="Bearer abc").status == 401
+        assert server.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.ltls"], "No such file"),
+        (["{tickets}", "{tickets}"], "different file names"),
+        (["{tickets}", "--log-level", "loud"], "--log-level must be debug"),
+        (["{tickets}", "--timeout", "0"], "timeout must be above 0"),
+        (["{tickets}", "--token-file", "/dev/null"], "token must be"),
+        (["{broken}"], "not a model file"),
+        ([], "Missing argument"),
+    ],
+)
+def test_mistakes_are_one_line(command, models, tmp_path, words, message):
+    (tmp_path / "broken.ltls").write_bytes(b"no model at all, but long enough to be read")
+    places = {"tickets": models["tickets"], "broken": tmp_path / "broken.ltls"}
+    result = command("serve", *(word.format(**places) for word in words))
+    assert result.code == 2
+    assert result.err.count("\n") == 1
+    assert message in result.err
+
+
+def test_fastapi_is_asked_for_if_it_is_missing(command, models, monkeypatch):
+    from ltls.serve import command as module
+
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    result = command("serve", models["tickets"])
+    assert result.code == 2
+    assert "pip install 'ltls[serve]'" in result.err
