@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from ..core.arrays import as_integer
 from ..estimators.load import load
+from ..estimators.table import TablePredictor, input_columns
+from ..io.arrow import as_table, check_columns
 from .cluster import check_version
-from .columns import InputColumns, as_table, list_column
 
 RESULTS = ("labels", "scores", "probabilities")
 
@@ -81,17 +80,11 @@ class BatchPredictor:
     ) -> None:
         if version is not None:
             check_version(version)
-        self._k = as_integer("k", k, at_least=1)
         self._keep = None if keep is None else list(keep)
-        self._estimator = estimator = load(path)
+        estimator = load(path)
         estimator.n_jobs = n_jobs
-        if proba and not hasattr(estimator, "predict_proba"):
-            loss = estimator.model_.loss.name
-            raise ValueError(f"{path}: models with loss={loss!r} have no probabilities (proba)")
-        if threshold and not estimator.multilabel_:
-            raise ValueError(f"{path}: threshold is for multi-label models; use k=1")
-        self._proba, self._threshold = proba, threshold
-        self.columns = self._columns(path, features, text)
+        self.columns = input_columns(estimator, features, text)
+        self._predict = TablePredictor(estimator, self.columns, k, proba, threshold)
 
     def __call__(self, batch: Any) -> Any:
         """Return an Arrow table with columns of labels, scores and probabilities, lists of k.
@@ -104,47 +97,9 @@ class BatchPredictor:
         keep = self._keep
         if keep is None:
             keep = [name for name in table.column_names if name not in self.columns.names]
+        check_columns(keep, table.column_names)
         clash = next((name for name in keep if name in RESULTS), None)
         if clash is not None:
             raise ValueError(f"the column {clash!r} would be overwritten: rename it, or drop it")
-        results = self._results(table)
-        return pa.table({**{name: table.column(name) for name in keep}, **results})
-
-    def _results(self, table: Any) -> dict[str, Any]:
-        estimator = self._estimator
-        model = estimator.model_
-        k = min(self._k, len(model.labels))
-        if len(table):
-            rows = self.columns.read(table, model.n_features)
-            X, model = estimator._checked(rows)
-            ids, scores = model.topk(X, k, estimator.n_jobs)
-        else:
-            X, ids, scores = None, np.empty((0, k), np.int64), np.empty((0, k), np.float32)
-        kept = np.ones(ids.shape, bool)
-        if self._threshold:
-            kept = scores >= model.threshold
-        counts = kept.sum(axis=1)
-        labels = model.labels.array[ids[kept]]
-        if labels.dtype == object:
-            labels = np.array([str(label) for label in labels], str)
-        found = {"labels": list_column(labels, counts), "scores": list_column(scores[kept], counts)}
-        if self._proba:
-            shares = model.proba_of(X, ids, estimator.n_jobs) if len(table) else scores
-            found["probabilities"] = list_column(shares[kept], counts)
-        return found
-
-    def _columns(
-        self,
-        path: str | os.PathLike[str],
-        features: str | Sequence[str] | None,
-        text: str | None,
-    ) -> InputColumns:
-        """Return the columns to read: as given, else as in training."""
-        recorded = self._estimator.model_.columns or {}
-        takes_text = hasattr(self._estimator, "vectorizer_")
-        if not features and not text:
-            features, text = recorded.get("features") or None, recorded.get("text")
-        if bool(text) != takes_text or not (features or text):
-            wants = ("features", "text")[takes_text]
-            raise ValueError(f"{path} takes {wants}: name the columns with {wants}")
-        return InputColumns.of(features, text)
+        kept = {name: table.column(name) for name in keep}
+        return pa.table({**kept, **self._predict(table)})

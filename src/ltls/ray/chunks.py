@@ -24,7 +24,7 @@ from ..training.batches import THRESHOLD_ROWS, RowsToHoldOut
 from ..training.examples import make_examples
 from ..training.stats import DatasetStats
 from .cluster import causes_raised, check_version, set_options
-from .columns import (
+from ..io.arrow import (
     InputColumns,
     as_table,
     canonical,

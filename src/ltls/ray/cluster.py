@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def connect(address: str = "auto", **options: Any) -> Iterator[None]:
         yield
         return
     _check_address(address)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         ray.init(address, **{"log_to_driver": False, "logging_level": "ERROR", **options})
     except (ConnectionError, RuntimeError, ValueError) as error:

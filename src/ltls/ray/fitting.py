@@ -28,7 +28,7 @@ from ..training.stream import MAX_HELD_OUT, model_for
 from ..training.trainer import Trainer
 from .chunks import Blocks, Chunks, ChunkSource, Encoder, Reader, rows_to_hold_out, sample
 from .cluster import causes_raised, check_nodes, set_options
-from .columns import InputColumns, as_table, check_columns
+from ..io.arrow import InputColumns, as_table, check_columns
 from .label_weights import train_label_weights
 from .tasks import Tasks
 from .training import ClusterTrainer, Split

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.version import __version__
 from .batch_predictor import BatchPredictor
 from .cluster import causes_raised, check_nodes, import_ray, set_options
-from .columns import check_columns
+from ..io.arrow import check_columns
 
 _BATCH_ROWS = 16_384
 
@@ -37,8 +37,7 @@ def score_parquet(
     output : path-like or URI
         The folder to write to; it must not exist, or be empty.
     concurrency : int or (int, int), optional
-        The number of actors, or the fewest and most of them; by default 1 to the number of CPUs of
-        the cluster.
+        The most actors, or the fewest and the most; by default as many as there is room for.
     **options
         Parameters of `BatchPredictor`.
 
@@ -61,9 +60,10 @@ def score_parquet(
         dataset = ray.data.read_parquet([os.fspath(file) for file in _listed(files)])
         set_options(dataset)
         check_columns([*predictor.columns.names, *(options.get("keep") or ())], _names(dataset))
-        if concurrency is None:
-            concurrency = (1, max(1, int(ray.cluster_resources().get("CPU", 1))))
-        fewest, most = (concurrency,) * 2 if isinstance(concurrency, int) else concurrency
+        # Actors must leave a CPU to those who read and write, or all wait for each other.
+        n_cpus = int(ray.cluster_resources().get("CPU", 1))
+        fewest, most = concurrency if isinstance(concurrency, tuple) else (concurrency or 1,) * 2
+        size = {"min_size": max(1, min(fewest, n_cpus - 1)), "max_size": concurrency and most}
         scored = dataset.map_batches(
             BatchPredictor,
             batch_size=_BATCH_ROWS,
@@ -71,7 +71,8 @@ def score_parquet(
             zero_copy_batch=True,
             fn_constructor_args=[os.fspath(path)],
             fn_constructor_kwargs={**options, "version": __version__},
-            compute=ray.data.ActorPoolStrategy(min_size=fewest, max_size=most),
+            compute=ray.data.ActorPoolStrategy(**size),
+            num_cpus=1 if n_cpus > 1 else 0,
         )
         scored.write_parquet(os.fspath(output))
         return _count(output)

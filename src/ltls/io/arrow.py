@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from ..io.errors import ColumnError
+from .errors import ColumnError
 from ..model.labels import Targets, as_targets
 
 Ints: TypeAlias = npt.NDArray[np.int64]
