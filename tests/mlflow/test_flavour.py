@@ -8,10 +8,10 @@ import pytest
 
 mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny: run make test-all")
 
-import pandas as pd
+import pandas as pd  # noqa: E402
 
-import ltls.mlflow
-from ltls import LTLSClassifier, TextClassifier
+import ltls.mlflow  # noqa: E402
+from ltls import LTLSClassifier, TextClassifier  # noqa: E402
 
 X = np.eye(4, dtype=np.float32)
 TEXTS = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]

@@ -1,7 +1,5 @@
 import pytest
 
-pytest.importorskip("ray", reason="needs ray: run make test-all")
-
 
 def pytest_collection_modifyitems(items):
     """Let Ray warn of its own deprecations."""

@@ -20,7 +20,9 @@ def test_averages(adagrad):
         for name in names:
             moved[name][own] += rng.uniform(0.1, 1, (len(own), 4)).astype(np.float32)
         after.append(moved)
-    new = averaged(state, [change(state, moved, own) for moved, own in zip(after, rows)])
+    new = averaged(
+        state, [change(state, moved, own) for moved, own in zip(after, rows, strict=True)]
+    )
     for i in range(6):
         for j in range(4):
             moves = [m["weights"][i, j] - state["weights"][i, j] for m in after]
@@ -29,7 +31,11 @@ def test_averages(adagrad):
                 weights = [m["squares"][i, j] - state["squares"][i, j] for m in after]
                 expected = state["squares"][i, j] + sum(weights)
                 assert new["squares"][i, j] == pytest.approx(expected, rel=1e-5)
-            mean = sum(w * m for w, m in zip(weights, moves)) / sum(weights) if any(weights) else 0
+            mean = (
+                sum(w * m for w, m in zip(weights, moves, strict=True)) / sum(weights)
+                if any(weights)
+                else 0
+            )
             expected = state["weights"][i, j] + mean
             assert new["weights"][i, j] == pytest.approx(expected, rel=1e-5)
     assert np.array_equal(new["weights"][1], state["weights"][1])  # a feature that nobody saw

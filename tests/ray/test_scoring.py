@@ -5,16 +5,16 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="needs ray: run make test-all")
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from ray_workers import clusters_of_rows, dense, killing, workers
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from ray_workers import clusters_of_rows, dense, killing, workers  # noqa: E402
 
-import ltls.ray
-from ltls import LTLSClassifier, TextClassifier
-from ltls.io.errors import ColumnError
-from ltls.ray import cluster as cluster_module
-from ltls.ray.batch_predictor import BatchPredictor
-from ltls.ray.cluster import ClusterError, VersionMismatchError
+import ltls.ray  # noqa: E402
+from ltls import LTLSClassifier, TextClassifier  # noqa: E402
+from ltls.io.errors import ColumnError  # noqa: E402
+from ltls.ray import cluster as cluster_module  # noqa: E402
+from ltls.ray.batch_predictor import BatchPredictor  # noqa: E402
+from ltls.ray.cluster import ClusterError, VersionMismatchError  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,10 @@ def batches(table):
     sparse = table.select(["id", "i", "v"])
     vectors = pa.table({"id": table["id"], "x": list(dense(table))})
     structs = pa.array(
-        [{"indices": i, "values": v} for i, v in zip(table["i"].to_pylist(), table["v"].to_pylist())]
+        [
+            {"indices": i, "values": v}
+            for i, v in zip(table["i"].to_pylist(), table["v"].to_pylist(), strict=True)
+        ]
     )
     numeric = pa.table({f"f{j}": column for j, column in enumerate(dense(table).T)})
     return [
@@ -60,7 +63,7 @@ def test_batches_of_every_kind(model, kind):
     by_label = estimator.predict_proba(dense(table))
     column = {label: j for j, label in enumerate(estimator.classes_)}
     for row, (names, given) in enumerate(
-        zip(result["labels"].to_pylist(), result["probabilities"].to_pylist())
+        zip(result["labels"].to_pylist(), result["probabilities"].to_pylist(), strict=True)
     ):
         np.testing.assert_allclose(given, by_label[row, [column[n] for n in names]], rtol=1e-3)
     assert result.column_names == (["id"] if kind != 7 else []) + [
@@ -133,7 +136,9 @@ def test_a_killed_worker_loses_no_row_and_scores_none_twice(cluster, model, file
     assert n_rows == 12_000
     result = pq.read_table(tmp_path / "out").sort_by("id")
     assert result["id"].to_pylist() == list(range(12_000))
-    expected = estimator.predict(np.concatenate([dense(pq.read_table(f)) for f in sorted(files.iterdir())]))
+    expected = estimator.predict(
+        np.concatenate([dense(pq.read_table(f)) for f in sorted(files.iterdir())])
+    )
     assert [row[0] for row in result["labels"].to_pylist()] == expected.tolist()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ..core.arrays import as_integer
 from ..io.arrow import InputColumns, list_column
@@ -56,7 +55,9 @@ class TablePredictor:
             rows = self.columns.read(table, model.n_features)
             X, model = estimator._checked(rows)
             ids, scores = model.topk(X, k, estimator.n_jobs)
-        kept = scores >= model.threshold if self._threshold else np.ones(ids.shape, bool)
+        kept = np.ones(ids.shape, bool)
+        if self._threshold:
+            kept = scores >= estimator.threshold_
         counts = kept.sum(axis=1)
         labels = model.labels.array[ids[kept]]
         if labels.dtype == object:  # of several types

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from .errors import ColumnError
 from ..model.labels import Targets, as_targets
+from .errors import ColumnError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -186,9 +186,9 @@ def _numbers(array: Any, name: str) -> npt.NDArray[Any]:
 
 def _offsets(lists: Any) -> Ints:
     if pa.types.is_fixed_size_list(lists.type):
-        return np.arange(len(lists) + 1, dtype=np.int64) * lists.type.list_size
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0]
+        return np.arange(len(lists) + 1, dtype=np.int64) * int(lists.type.list_size)
+    offsets: Ints = lists.offsets.to_numpy().astype(np.int64)
+    return offsets - int(offsets[0])
 
 
 def _vectors(lists: Any, name: str) -> npt.NDArray[np.float32]:

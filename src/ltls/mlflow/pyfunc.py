@@ -43,7 +43,7 @@ class PyfuncModel:
         """Return the input as a table, and which of its columns to read."""
         if hasattr(given, "tocsr"):
             given = given.toarray()
-        if isinstance(given, (list, str)) or (getattr(given, "ndim", 0) and not _is_frame(given)):
+        if isinstance(given, (list, str)) or (hasattr(given, "ndim") and not _is_frame(given)):
             given = pd.DataFrame({_COLUMN: [given] if isinstance(given, str) else list(given)})
         names = list(given) if isinstance(given, dict) else list(map(str, given.columns))
         table = as_table(given)
@@ -65,5 +65,3 @@ def _is_frame(given: Any) -> bool:
 def load_pyfunc(path: str) -> PyfuncModel:
     """Return the model in a file; MLflow calls it."""
     return PyfuncModel(load(path))
-
-

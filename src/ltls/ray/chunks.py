@@ -14,24 +14,22 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy.sparse import csr_array
 
 from ..estimators.classifier import LTLSClassifier
 from ..features.mapping import FeatureMap
+from ..io.arrow import (
+    InputColumns,
+    as_table,
+    canonical,
+    canonical_columns,
+    read_targets,
+)
 from ..model.examples import Batch, Examples
 from ..model.labels import Labels, Targets
 from ..training.batches import THRESHOLD_ROWS, RowsToHoldOut
 from ..training.examples import make_examples
 from ..training.stats import DatasetStats
 from .cluster import causes_raised, check_version, set_options
-from ..io.arrow import (
-    InputColumns,
-    as_table,
-    canonical,
-    canonical_columns,
-    check_columns,
-    read_targets,
-)
 from .tasks import Tasks
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -163,7 +161,7 @@ class Reader:
 
 
 def _statistics(
-    reader: Reader, bounds: list[tuple[int, int]], per_label: int, *tables: Any
+    reader: Reader, per_label: int, bounds: list[tuple[int, int]], *tables: Any
 ) -> tuple[DatasetStats, bytes]:
     """Return the statistics of a chunk, and a digest of its rows."""
     X, targets = reader.read(tables, bounds)
@@ -234,11 +232,7 @@ class Chunks:
     def statistics(self, per_label: int) -> tuple[DatasetStats, bytes]:
         """Return the statistics of all rows, and a digest of them."""
         stats, digest = DatasetStats(per_label), hashlib.blake2b(digest_size=16)
-        found = []
-        for chunk, pieces in enumerate(self.pieces):
-            bounds = [(piece.first, piece.last) for piece in pieces]
-            tables = [piece.block for piece in pieces]
-            found.append(self.tasks.run(_statistics, self.reader, bounds, per_label, *tables))
+        found = [self._run(_statistics, chunk, per_label) for chunk in range(len(self.pieces))]
         for part, its_digest in self.tasks.in_order(found):
             stats.merge(part)
             digest.update(its_digest)
@@ -265,9 +259,7 @@ class Chunks:
     def _by_chunk(self, numbers: Ints) -> list[Ints]:
         """Split increasing row numbers by chunks, counted from the first row of each."""
         ends = np.searchsorted(numbers, self.starts)
-        return [
-            numbers[ends[i] : ends[i + 1]] - self.starts[i] for i in range(len(self.pieces))
-        ]
+        return [numbers[ends[i] : ends[i + 1]] - self.starts[i] for i in range(len(self.pieces))]
 
 
 class ChunkSource:

@@ -91,7 +91,8 @@ def check_nodes() -> None:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     found = [
         probe.options(
-            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         ).remote()
         for node in nodes
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from ..core.arrays import as_integer
 from ..core.version import __version__
 from ..estimators.classifier import LTLSClassifier
 from ..features.vectorizer import Vectorizer
+from ..io.arrow import InputColumns, as_table, check_columns
 from ..model.examples import Batch
 from ..model.fitted import FittedModel
 from ..training.auto import Plan
@@ -28,7 +30,6 @@ from ..training.stream import MAX_HELD_OUT, model_for
 from ..training.trainer import Trainer
 from .chunks import Blocks, Chunks, ChunkSource, Encoder, Reader, rows_to_hold_out, sample
 from .cluster import causes_raised, check_nodes, set_options
-from ..io.arrow import InputColumns, as_table, check_columns
 from .label_weights import train_label_weights
 from .tasks import Tasks
 from .training import ClusterTrainer, Split
@@ -115,17 +116,20 @@ def fit(
                          "split": split, "sync_rows": sync_rows})  # fmt: skip
         check_nodes()
         if text is not None:
-            estimator.vectorizer_ = _vectorizer(estimator, dataset, columns)  # type: ignore[attr-defined]
+            estimator.vectorizer_ = _vectorizer(estimator, dataset, columns)
         rng = check_random_state(estimator.random_state)
-        job = _Job(estimator, config, n_workers, split, sync_rows, saved, rng)
+        job = Job(estimator, config, n_workers, split, sync_rows, saved, rng)
         estimator.model_ = job.run(dataset, columns, label, n_features)
         estimator.n_features_in_ = estimator.model_.n_features
         estimator._keep_budget()
     return estimator
 
 
-class _Job:
-    """One fit, from a dataset to a model."""
+class Job:
+    """One fit, from a dataset to a model.
+
+    `seconds` has the time of its phases, for benchmarks; `trainer` has reports of all tasks.
+    """
 
     def __init__(
         self,
@@ -142,10 +146,13 @@ class _Job:
         self.checkpoint = checkpoint
         self.tasks = Tasks(max(config.n_jobs or 1, 1))
         self.seed = int(rng.randint(2**31 - 1))
+        self.seconds: dict[str, float] = {}
 
     def run(
         self, dataset: Any, columns: InputColumns, label: str, n_features: int | None
     ) -> FittedModel:
+        """Read the dataset, and train."""
+        start = time.perf_counter()
         config, tasks, rng = self.config, self.tasks, self.rng
         vectorizer = getattr(self.estimator, "vectorizer_", None) if columns.text else None
         if vectorizer is not None:
@@ -182,8 +189,15 @@ class _Job:
         split = Split.of(self.split, self.n_workers, plan.n_trellises)
         trainer = ClusterTrainer(model, config, source, split, self.sync_rows, self.seed, tasks)
         self.trainer = trainer
+        read = time.perf_counter()
         trainer.fit(source, plan, state, self.checkpoint)
+        trained = time.perf_counter()
         self._finish(model, source, plan, trainer, stats.nnz)
+        self.seconds = {
+            "reading": read - start,
+            "trellises": trained - read,
+            "label weights": time.perf_counter() - trained,
+        }
         state.completed = not trainer.guard.interrupted
         return model
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.version import __version__
+from ..io.arrow import check_columns
 from .batch_predictor import BatchPredictor
 from .cluster import causes_raised, check_nodes, import_ray, set_options
-from ..io.arrow import check_columns
 
 _BATCH_ROWS = 16_384
 

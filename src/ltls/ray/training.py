@@ -87,9 +87,7 @@ class Recipe:
         n_features = len(trainable.values) - trainable.intercept
         return cls(bare, quiet, n_features, trainable.unit_length, seed, version)
 
-    def trainer(
-        self, trellises: slice, state: list[Tensors], step: int, epochs: int
-    ) -> Trainer:
+    def trainer(self, trellises: slice, state: list[Tensors], step: int, epochs: int) -> Trainer:
         """Return a trainer of some trellises, with a copy of their state."""
         books = self.model.codebooks[trellises]
         config = self.config
@@ -159,9 +157,7 @@ def reduce_slice(state: Tensors, *changes: Change) -> Tensors:
     return averaged(state, changes)
 
 
-def _trained(
-    recipe: Recipe, work: Work, state: list[Tensors]
-) -> tuple[TaskReport, Trainer, Ints]:
+def _trained(recipe: Recipe, work: Work, state: list[Tensors]) -> tuple[TaskReport, Trainer, Ints]:
     """Train on the chunks; also return the rows of W that belong to their features."""
     check_version(recipe.version)
     start = time.process_time()
@@ -248,11 +244,17 @@ class ClusterTrainer(Trainer):
 
     def _rounds(self) -> list[list[list[int]]]:
         """Return the chunks of every shard in every round of an epoch."""
-        n_chunks, shards, size = len(self._source.chunks), self._split.shards, self._chunks_per_round
+        n_chunks, shards, size = (
+            len(self._source.chunks),
+            self._split.shards,
+            self._chunks_per_round,
+        )
         order = np.arange(n_chunks)
         if self.config.shuffle:
             order = np.random.default_rng([self._seed, self.trainable.epochs]).permutation(n_chunks)
-        own = [[int(chunk) for chunk in order if chunk % shards == shard] for shard in range(shards)]
+        own = [
+            [int(chunk) for chunk in order if chunk % shards == shard] for shard in range(shards)
+        ]
         if shards == 1:
             return [own]
         longest = max(map(len, own))
@@ -307,9 +309,7 @@ class ClusterTrainer(Trainer):
     def _fetch_state(self) -> None:
         """Get the weights from the object store."""
         for group, state in enumerate(self._state):
-            for rows, reference in zip(
-                starmap(slice, pairwise(self._bounds)), state, strict=True
-            ):
+            for rows, reference in zip(starmap(slice, pairwise(self._bounds)), state, strict=True):
                 tensors = self._tasks.get(reference)
                 for name, part in self._part(group, rows):
                     part[:] = tensors[name]

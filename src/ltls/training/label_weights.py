@@ -97,7 +97,12 @@ def from_matrix(
 
 
 def train_range(
-    task: _engine.LabelTask, first: int, last: int, n_features: int, several: bool, n_jobs: int | None
+    task: _engine.LabelTask,
+    first: int,
+    last: int,
+    n_features: int,
+    several: bool,
+    n_jobs: int | None,
 ) -> csr_array:
     """Return the weights of labels first … last − 1, shape (last − first, n_features + 1)."""
     return _run(task, first, last, n_features, several, None, _PASSES, n_jobs)
@@ -151,9 +156,7 @@ def has_several(n_rows: int, n_labels: int) -> bool:
     return n_labels > _SEVERAL * n_rows
 
 
-def candidates_of(
-    model: FittedModel, X: Any, n: int, n_jobs: int | None
-) -> npt.NDArray[np.int32]:
+def candidates_of(model: FittedModel, X: Any, n: int, n_jobs: int | None) -> npt.NDArray[np.int32]:
     """Return the trellises' n best labels of every row."""
     candidates = np.empty((X.shape[0], min(n, len(model.labels))), np.int32)
     search = model.searcher(candidates.shape[1], n_jobs)
