@@ -72,6 +72,12 @@ class Measured:
             "the driver": self.epochs * size * groups / network,
         }
 
+    def processor_seconds(self, groups: int, shards: int) -> float:
+        """Return the processor seconds of all training tasks together, wherever they run."""
+        rounds = 1 if shards == 1 else max(MIN_CHUNKS, 4 * shards) // shards
+        copied = 2 * groups * shards * self.message_bytes(groups) / self.memory
+        return self.epochs * (self.epoch_s + rounds * copied)
+
     def plan(self) -> list[dict[str, object]]:
         """Return seconds, efficiency and bottleneck for every number of workers and network."""
         alone = sum(self.seconds(1, GBITS[-1]).values())

@@ -69,7 +69,7 @@ def test_killed_workers_change_nothing(dataset, tmp_path):
 
     undisturbed = fitted()
     moments = np.random.default_rng(0).uniform(0, 1, 3)
-    with killing(moments, "ray::train", "ray::reduce", "ray::_padded") as killed:
+    with killing(moments, "ray::train", "ray::reduce", "ray::candidates") as killed:
         assert fitted() == undisturbed
     assert killed
 
@@ -168,5 +168,5 @@ def test_bad_rows(dataset):
 def test_nothing_is_left_behind(cluster):
     """After all tests above: no task runs, and there was never an actor of ours."""
     time.sleep(0.5)
-    assert not workers("ray::train", "ray::reduce", "ray::_padded", "ray::_other")
+    assert not workers("ray::train", "ray::reduce", "ray::candidates", "ray::_other")
     assert cluster.available_resources()["CPU"] == 2

@@ -128,7 +128,8 @@ def fit(
 class Job:
     """One fit, from a dataset to a model.
 
-    `seconds` has the time of its phases, for benchmarks; `trainer` has reports of all tasks.
+    For benchmarks, `seconds` has the time of its phases, `trainer` reports of its tasks, and
+    `label_seconds` the processor time of those of label weights.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Job:
         self.tasks = Tasks(max(config.n_jobs or 1, 1))
         self.seed = int(rng.randint(2**31 - 1))
         self.seconds: dict[str, float] = {}
+        self.label_seconds = 0.0
 
     def run(
         self, dataset: Any, columns: InputColumns, label: str, n_features: int | None
@@ -250,9 +252,10 @@ class Job:
             return None
         n_jobs = self.config.n_jobs
         model.label_weights = None
-        model.label_weights = train_label_weights(
+        model.label_weights, seconds = train_label_weights(
             model, source, nnz, self.n_workers, n_jobs, self.tasks, weight
         )
+        self.label_seconds += seconds
         return model.label_weights.weight
 
     def _choose(self, model: FittedModel, trainer: ClusterTrainer, batch: Batch) -> float | None:

@@ -8,6 +8,7 @@ shard, since they are candidates of the same rows.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias, cast
@@ -82,8 +83,9 @@ class Searcher:
 
 
 def candidates_by_shard(searcher: Searcher, examples: Examples) -> tuple[Any, ...]:
-    """Return the rows that each shard needs, with labels and candidates as places."""
+    """Return the rows that each shard needs, labels and candidates as places; and the seconds."""
     check_version(searcher.version)
+    start = time.process_time()
     sharding = searcher.sharding
     found = candidates_of(searcher.model, examples.X, searcher.n_negatives, searcher.n_jobs)
     candidates = np.where(found < 0, -1, sharding.places[found])
@@ -106,25 +108,27 @@ def candidates_by_shard(searcher: Searcher, examples: Examples) -> tuple[Any, ..
             True,
         )
         parts.append((part, np.where(own[rows], candidates[rows], -1).astype(np.int32)))
-    return tuple(parts)
+    return *parts, time.process_time() - start
 
 
 def train_shard(
     searcher: Searcher, shard: int, several: bool, *parts: tuple[Examples, Any]
-) -> csr_array:
-    """Train the classifiers of one shard."""
+) -> tuple[csr_array, float]:
+    """Train the classifiers of one shard; return their weights, and the processor seconds."""
     check_version(searcher.version)
+    start = time.process_time()
     bounds = searcher.sharding.bounds
     first, last = int(bounds[shard]), int(bounds[shard + 1])
     n_features = searcher.model.weights.n_features
     parts = tuple(part for part in parts if len(part[0]))
     if not parts or first == last:
-        return csr_array((last - first, n_features + 1), dtype=np.float32)
+        return csr_array((last - first, n_features + 1), dtype=np.float32), 0.0
     examples = Examples.concatenate([part for part, _ in parts])
     candidates = np.concatenate([candidates for _, candidates in parts])
     n_labels, unit_length = len(searcher.model.labels), searcher.model.weights.unit_length
     task = label_task(examples, candidates, n_labels, unit_length)
-    return train_range(task, first, last, n_features, several, searcher.n_jobs)
+    W = train_range(task, first, last, n_features, several, searcher.n_jobs)
+    return W, time.process_time() - start
 
 
 def train_label_weights(
@@ -135,8 +139,8 @@ def train_label_weights(
     n_jobs: int | None,
     tasks: Tasks,
     weight: float | None = None,
-) -> LabelWeights:
-    """Return label weights for a model whose trellises are trained."""
+) -> tuple[LabelWeights, float]:
+    """Return label weights for a model whose trellises are trained, and the processor seconds."""
     n_shards = n_workers * max(1, -(-nnz // (n_workers * _SHARD_VALUES)))
     n = n_negatives(source.n_rows)
     sharding = Sharding.of(model, n_shards)
@@ -145,9 +149,8 @@ def train_label_weights(
         model, labels=labels, trainable=None, frozen=model.weights, counts=None, propensity=0.0
     )
     searcher = tasks.put(Searcher(frozen, sharding, n, n_jobs, __version__))
-    n_returns = max(n_shards, 2)  # a task with one result returns no tuple
     found = [
-        tasks.run(_padded_candidates, searcher, n_returns, chunk, n_returns=n_returns)
+        tasks.run(candidates_by_shard, searcher, chunk, n_returns=n_shards + 1)
         for chunk, size in zip(source.chunks, source.sizes, strict=True)
         if size
     ]
@@ -157,11 +160,8 @@ def train_label_weights(
         tasks.run(train_shard, searcher, shard, several, *(parts[shard] for parts in found))
         for shard in range(n_shards)
     ]
-    W = vstack(list(tasks.in_order(blocks)), "csr")[sharding.places]
+    trained = list(tasks.in_order(blocks))
+    seconds = sum(tasks.get([parts[-1] for parts in found])) + sum(took for _, took in trained)
     tasks.finished()
-    return from_matrix(model, W, n, several, weight)
-
-
-def _padded_candidates(searcher: Searcher, n_results: int, examples: Examples) -> tuple[Any, ...]:
-    parts = candidates_by_shard(searcher, examples)
-    return (*parts, *([None] * (n_results - len(parts))))
+    W = vstack([block for block, _ in trained], "csr")[sharding.places]
+    return from_matrix(model, W, n, several, weight), seconds

@@ -33,7 +33,7 @@ from ..training.progress import EpochStats
 from ..training.trainer import Trainer
 from .averaging import Change, Tensors, averaged, change
 from .chunks import ChunkSource
-from .cluster import check_version
+from .cluster import check_version, import_ray
 from .tasks import Tasks, fetched
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -115,12 +115,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task has done: mean loss, rows, processor seconds, and the size of its message."""
+    """What a task has done: mean loss, rows, processor seconds, size of its message, and where."""
 
     loss: float
     n_rows: int
     seconds: float
     n_bytes: int
+    node: str
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ def _trained(recipe: Recipe, work: Work, state: list[Tensors]) -> tuple[TaskRepo
     losses = [0.0]
     trainer.run_epoch(batches(), losses)
     n_rows = trainable.step - work.step
-    report = TaskReport(losses[0], n_rows, time.process_time() - start, 0)
+    node = import_ray().get_runtime_context().get_node_id()
+    report = TaskReport(losses[0], n_rows, time.process_time() - start, 0, node)
     return report, trainer, np.flatnonzero(used)
 
 
