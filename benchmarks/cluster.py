@@ -99,16 +99,16 @@ def training(options: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {"about": machine.description("ray"), "sets": {}}
     for name in options.sets:
         problem = Problem(name, options.rows)
-        problem.fit(1, "auto", epochs=1)  # so that processes are started
+        problem.fit(1, "rows", epochs=1)  # so that processes are started
         runs = []
         for n_workers in WORKERS:
-            for split in ("auto", "rows") if n_workers > 1 else ("auto",):
+            for split in ("rows", "trellises") if n_workers == 2 else ("rows",):
                 model, seconds = problem.fit(n_workers, split)
                 runs.append(run_of(RecordedJob.last, model, n_workers, split, seconds))
                 runs[-1]["p1"] = problem.p1(model)
                 machine.say(f"{name}: {runs[-1]}")
         trellises = len(model.codebooks_)
-        measured = measured_costs(runs, model, trellises, problem.rows.nbytes)
+        measured = measured_costs(runs, model, trellises, problem.rows)
         result["sets"][name] = {
             "rows": len(problem.rows),
             "features": problem.n_features,
@@ -147,7 +147,7 @@ def run_of(
 
 
 def measured_costs(
-    runs: list[dict[str, Any]], model: LTLSClassifier, trellises: int, row_bytes: int
+    runs: list[dict[str, Any]], model: LTLSClassifier, trellises: int, rows: Any
 ) -> Measured:
     """Return the numbers of the cost model, from the runs of one worker and of two shards."""
     one = runs[0]
@@ -169,7 +169,8 @@ def measured_costs(
         reading_s=one["phases"]["reading"],
         memory=size / copying / 3,  # copied in, subtracted, added up
         start_s=start_s,
-        row_bytes=row_bytes,
+        nnz=len(rows["values"].combine_chunks().flatten()),
+        row_bytes=rows.nbytes,
     )
 
 

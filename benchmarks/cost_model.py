@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from ltls.ray.averaging import averages_per_epoch
+
 WORKERS = (1, 2, 4, 8, 64, 512)
 GBITS = (10, 25, 100)
-MIN_CHUNKS = 16
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Measured:
         Bytes per second at which weights are copied and averaged.
     start_s : float
         Seconds to start a round of tasks.
-    row_bytes : float
-        Bytes of all rows.
+    nnz, row_bytes : int
+        Non-zeros and bytes of all rows.
     """
 
     epochs: int
@@ -49,7 +50,8 @@ class Measured:
     reading_s: float
     memory: float
     start_s: float
-    row_bytes: float
+    nnz: int
+    row_bytes: int
 
     def message_bytes(self, groups: int = 1) -> int:
         """Return the largest message of a worker: all rows of its group's weights, and squares."""
@@ -59,7 +61,7 @@ class Measured:
         """Return the seconds of a training by what they are spent on."""
         groups = math.gcd(n_workers, self.trellises)
         shards = n_workers // groups
-        rounds = 1 if shards == 1 else max(MIN_CHUNKS, 4 * shards) // shards
+        rounds = self.rounds(shards)
         size, network = self.message_bytes(groups), gbit * 1e9 / 8
         exchanged = 2 * (shards - 1) / shards * size / network
         labels = (self.labels_s + self.reading_s) / n_workers
@@ -74,9 +76,12 @@ class Measured:
 
     def processor_seconds(self, groups: int, shards: int) -> float:
         """Return the processor seconds of all training tasks together, wherever they run."""
-        rounds = 1 if shards == 1 else max(MIN_CHUNKS, 4 * shards) // shards
         copied = 2 * groups * shards * self.message_bytes(groups) / self.memory
-        return self.epochs * (self.epoch_s + rounds * copied)
+        return self.epochs * (self.epoch_s + self.rounds(shards) * copied)
+
+    def rounds(self, shards: int) -> int:
+        """Return the rounds of an epoch."""
+        return 1 if shards == 1 else averages_per_epoch(self.nnz, self.features, shards)
 
     def plan(self) -> list[dict[str, object]]:
         """Return seconds, efficiency and bottleneck for every number of workers and network."""

@@ -1,5 +1,7 @@
 """The cost model of a cluster: what it predicts in cases that can be computed by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.cost_model import GBITS, WORKERS, Measured
@@ -14,7 +16,8 @@ MEASURED = Measured(
     reading_s=2.0,
     memory=1e9,
     start_s=0.5,
-    row_bytes=0.0,
+    nnz=256_000,
+    row_bytes=0,
 )
 
 
@@ -33,6 +36,15 @@ def test_messages():
     assert parts["computing"] == pytest.approx((2 * 64 + 32) / 8)
     assert parts["network"] == pytest.approx(2 * 8 * 800_000 / 1e9)
     assert parts["starting tasks"] == 2 * 8 * 0.5
+
+
+def test_averages_are_rare_where_they_are_dear():
+    """16 non-zeros per feature and shard between two averages, if there are as many."""
+    assert MEASURED.rounds(1) == 1
+    assert MEASURED.rounds(2) == 8
+    assert replace(MEASURED, nnz=2 * 16 * 1000 * 3).rounds(2) == 3
+    assert replace(MEASURED, nnz=10).rounds(2) == 1
+    assert replace(MEASURED, nnz=10**9).rounds(64) == 4
 
 
 def test_plan():

@@ -1,5 +1,7 @@
 """Scoring on Ray: every row once, whatever happens to the workers, and clear errors."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -162,6 +164,9 @@ def test_the_command(cluster, command, model, files, tmp_path):
         done = command("predict", path, *options, *arguments)
         assert done.code == 2
         assert text in done.err
+    deadline = time.monotonic() + 60
+    while workers("ray::MapWorker") and time.monotonic() < deadline:  # they end after a while
+        time.sleep(0.2)
     assert not workers("ray::MapWorker")
 
 

@@ -20,8 +20,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+# An average costs as much as training on this many non-zeros per feature, and should cost little.
+_VALUES_PER_FEATURE = 16
+_AVERAGES, _MIN_AVERAGES = 16, 4  # per epoch, at most: of all shards together, and of each
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
+
+
+def averages_per_epoch(nnz: int, n_features: int, n_shards: int) -> int:
+    """Return how often the weights of some shards are averaged, given all non-zeros."""
+    affordable = nnz // (n_shards * _VALUES_PER_FEATURE * max(n_features, 1))
+    return min(max(affordable, 1), max(_AVERAGES // n_shards, _MIN_AVERAGES))
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,8 +81,8 @@ def fit(
         rows, and averages the weights. "auto" makes as many groups of trellises of equal size as
         possible, and shares the rows among the workers of a group.
     sync_rows : int, optional
-        Rows of a worker between two averages, rounded to whole chunks. By default about every
-        fourth of an epoch or less; weights are averaged at the end of every epoch at least.
+        Rows of a worker between two averages, rounded to whole chunks: at least one average per
+        epoch. By default 1 to 8 averages per epoch, as many as cost little beside training.
     n_features : int, optional
         The number of features of sparse rows; by default one more than the largest index.
     checkpoint : path-like or Checkpoint, optional
@@ -162,13 +162,13 @@ class Job:
         blocks = Blocks.of(dataset, columns, label, vectorizer, n_features, tasks)
         if not blocks.n_rows:
             raise ValueError("the dataset has no rows")
-        # As many shards as there may be: how many is known only after the statistics.
         bare = LTLSClassifier(**_plain_parameters(self.estimator))
         reader = tasks.put(Reader(bare, blocks.n_features, __version__))
-        n_shards = 1 if self.split == "trellises" else self.n_workers
-        chunks = Chunks(blocks.cut(n_shards), reader, tasks)
-        stats, digest = chunks.statistics(_sample_per_label(config))
+        # Statistics must not depend on the number of workers, as the chunks of training do.
+        stats, digest = Chunks(blocks.cut(1), reader, tasks).statistics(_sample_per_label(config))
         model, plan, class_weight = model_for(config, stats, rng)
+        split = Split.of(self.split, self.n_workers, plan.n_trellises)
+        chunks = Chunks(blocks.cut(split.shards), reader, tasks)
         counts = model.counts
         assert counts is not None
         encoder = tasks.put(
@@ -188,8 +188,9 @@ class Job:
             self.checkpoint.add_rows(np.frombuffer(digest, np.uint8), counts)
             if self.checkpoint.resume:
                 state, _, source.rng = self.checkpoint.restore(model)
-        split = Split.of(self.split, self.n_workers, plan.n_trellises)
-        trainer = ClusterTrainer(model, config, source, split, self.sync_rows, self.seed, tasks)
+        trainer = ClusterTrainer(
+            model, config, source, split, self.sync_rows, stats.nnz, self.seed, tasks
+        )
         self.trainer = trainer
         read = time.perf_counter()
         trainer.fit(source, plan, state, self.checkpoint)

@@ -31,7 +31,7 @@ from ..model.labels import Labels
 from ..training.config import TrainConfig
 from ..training.progress import EpochStats
 from ..training.trainer import Trainer
-from .averaging import Change, Tensors, averaged, change
+from .averaging import Change, Tensors, averaged, averages_per_epoch, change
 from .chunks import ChunkSource
 from .cluster import check_version, import_ray
 from .tasks import Tasks, fetched
@@ -191,7 +191,9 @@ class ClusterTrainer(Trainer):
     source : ChunkSource
     split : Split
     sync_rows : int or None
-        Rows of a shard between two averages; None is the rows of a chunk.
+        Rows of a shard between two averages; None is as many as keep averages cheap.
+    nnz : int
+        Non-zeros of all rows.
     seed : int
     tasks : Tasks
     """
@@ -203,14 +205,14 @@ class ClusterTrainer(Trainer):
         source: ChunkSource,
         split: Split,
         sync_rows: int | None,
+        nnz: int,
         seed: int,
         tasks: Tasks,
     ) -> None:
         super().__init__(model, config)
         self._source, self._split, self._seed, self._tasks = source, split, seed, tasks
         self._state: list[list[Any]] = []  # the slices of every group's state
-        chunk = int(source.sizes.max(initial=1))
-        self._chunks_per_round = max(1, round((sync_rows or chunk) / max(chunk, 1)))
+        self._chunks_per_round = self._chunks_between_averages(sync_rows, nnz)
         n_rows = len(self.trainable.values)
         self._bounds = tuple(i * n_rows // split.shards for i in range(split.shards + 1))
         self.reports: list[list[TaskReport]] = []  # of every round
@@ -243,6 +245,13 @@ class ClusterTrainer(Trainer):
         finally:
             losses[-1] = float(f"{stats.mean_loss:.8g}")
             self.trainable.epochs += 1
+
+    def _chunks_between_averages(self, sync_rows: int | None, nnz: int) -> int:
+        if sync_rows is not None:
+            return max(1, round(sync_rows / max(int(self._source.sizes.max(initial=1)), 1)))
+        per_shard = -(-len(self._source.chunks) // self._split.shards)
+        n_features = len(self.trainable.values)
+        return -(-per_shard // averages_per_epoch(nnz, n_features, self._split.shards))
 
     def _rounds(self) -> list[list[list[int]]]:
         """Return the chunks of every shard in every round of an epoch."""
