@@ -213,7 +213,7 @@ def _sparse(indices: Any, values: Any, names: Sequence[str], n_features: int | N
     columns = _numbers(indices.flatten(), names[0])
     if columns.dtype.kind not in "iu" and len(columns):
         raise ValueError(f"the indices in {where} must be integers, got {columns.dtype}")
-    lowest, highest = int(columns.min(initial=0)), int(columns.max(initial=-1))
+    lowest, highest = (int(columns.min()), int(columns.max())) if len(columns) else (0, -1)
     if n_features is None:
         n_features = highest + 1
     if lowest < 0 or highest >= n_features:
