@@ -83,7 +83,7 @@ class Recipe:
         # Tasks work with label ids: of the labels, they need only the number.
         labels = cast(Labels, range(len(model.labels)))
         bare = replace(model, labels=labels, trainable=None, frozen=None, counts=None)
-        quiet = replace(config, verbose=0, keep_on_interrupt=False)
+        quiet = replace(config, keep_on_interrupt=False)
         n_features = len(trainable.values) - trainable.intercept
         return cls(bare, quiet, n_features, trainable.unit_length, seed, version)
 
@@ -115,9 +115,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task has done: mean loss, rows, processor seconds, size of its message, and where."""
+    """What a task has done: mean loss, hits, rows, processor seconds, bytes sent, and where."""
 
     loss: float
+    hits: float
     n_rows: int
     seconds: float
     n_bytes: int
@@ -173,11 +174,12 @@ def _trained(recipe: Recipe, work: Work, state: list[Tensors]) -> tuple[TaskRepo
             used[slice(None) if features is None else features] = True
             yield examples, recipe.order(work.epoch, number, len(examples))
 
-    losses = [0.0]
-    trainer.run_epoch(batches(), losses)
+    losses, passes = [0.0], [EpochStats()]
+    trainer.run_epoch(batches(), losses, lambda stats, _: passes.append(stats))
     n_rows = trainable.step - work.step
     node = import_ray().get_runtime_context().get_node_id()
-    report = TaskReport(losses[0], n_rows, time.process_time() - start, 0, node)
+    seconds = time.process_time() - start
+    report = TaskReport(losses[0], passes[-1].hits, n_rows, seconds, 0, node)
     return report, trainer, np.flatnonzero(used)
 
 
@@ -234,7 +236,7 @@ class ClusterTrainer(Trainer):
                 reports = self._run_round(recipe, chunks)
                 self.reports.append(reports)
                 for report in reports:
-                    stats.add(report.loss * report.n_rows, 0.0, report.n_rows)
+                    stats.add(report.loss * report.n_rows, report.hits, report.n_rows)
                 n_rows = sum(report.n_rows for report in reports) // self._split.groups
                 self.trainable.step += n_rows
                 show(stats, n_rows)
