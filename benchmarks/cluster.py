@@ -156,9 +156,8 @@ def measured_costs(
     size = features * trellises * stride * 8
     state = {"weights": np.zeros(size // 8, np.float32), "squares": np.zeros(size // 8, np.float32)}
     copying = machine.seconds(lambda: [array.copy() for array in state.values()])
-    start = time.perf_counter()
-    ray.get([ray.remote(int).remote() for _ in range(32)])
-    start_s = (time.perf_counter() - start) / 32
+    task = ray.remote(lambda: None)
+    start_s = machine.seconds(lambda: ray.get(task.remote()))
     return Measured(
         epochs=one["epochs"],
         trellises=trellises,
