@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def save_model(
     text: str | None = None,
     input_example: Any = None,
     signature: Any = None,
+    mlflow_model: Any = None,
     **options: Any,
 ) -> None:
     """Save a fitted estimator as an MLflow model.
@@ -47,11 +49,33 @@ def save_model(
         Some rows. The signature is inferred from them.
     signature : mlflow.models.ModelSignature, optional
         By default that of the example, with the parameters ``k`` and ``proba``.
+    mlflow_model : mlflow.models.Model, optional
+        The description to add to; `log_model` passes one.
     **options
         Of `mlflow.pyfunc.save_model`.
     """
-    _with_file(mlflow.pyfunc.save_model, estimator, features, text, input_example, signature,
-               {"path": os.fspath(path), **options})  # fmt: skip
+    check_is_fitted(estimator)
+    estimator = copy(estimator)
+    estimator.model_ = copy(estimator.model_)
+    if features or text:
+        record_columns(estimator, input_columns(estimator, features, text))
+    if signature is None and input_example is not None:
+        output = PyfuncModel(estimator).predict(input_example)
+        signature = infer_signature(input_example, output, params=DEFAULTS)
+    description = Model() if mlflow_model is None else mlflow_model
+    description.add_flavor(_FLAVOUR, data=f"data/{_FILE}", ltls_version=__version__)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, _FILE)
+        estimator.save(file)
+        mlflow.pyfunc.save_model(
+            os.fspath(path),
+            loader_module=_MODULE,
+            data_path=str(file),
+            mlflow_model=description,
+            signature=signature,
+            input_example=input_example,
+            **{"pip_requirements": [f"ltls[mlflow]=={__version__}"], **options},
+        )
 
 
 def log_model(
@@ -73,14 +97,23 @@ def log_model(
     name : str
         The name of the model.
     **options
-        Of `mlflow.pyfunc.log_model`, such as `registered_model_name`.
+        Of `mlflow.models.Model.log`, such as `registered_model_name`.
 
     Returns
     -------
     mlflow.models.model.ModelInfo
     """
-    return _with_file(mlflow.pyfunc.log_model, estimator, features, text, input_example, signature,
-                      {"name": name, **options})  # fmt: skip
+    return Model.log(
+        artifact_path=None,
+        name=name,
+        flavor=importlib.import_module(_MODULE),
+        estimator=estimator,
+        features=features,
+        text=text,
+        input_example=input_example,
+        signature=signature,
+        **options,
+    )
 
 
 def load(model_uri: str) -> LTLSClassifier:
@@ -96,37 +129,3 @@ def load(model_uri: str) -> LTLSClassifier:
     if _FLAVOUR not in flavours:
         raise ValueError(f"{model_uri} is not a model of ltls, its flavours are {list(flavours)}")
     return load_file(Path(folder, flavours[_FLAVOUR]["data"]))
-
-
-def _with_file(
-    write: Any,
-    estimator: LTLSClassifier,
-    features: str | Sequence[str] | None,
-    text: str | None,
-    input_example: Any,
-    signature: Any,
-    options: dict[str, Any],
-) -> Any:
-    """Write a model file, and call `write` with it."""
-    check_is_fitted(estimator)
-    estimator = copy(estimator)
-    estimator.model_ = copy(estimator.model_)
-    if features or text:
-        record_columns(estimator, input_columns(estimator, features, text))
-    if signature is None and input_example is not None:
-        output = PyfuncModel(estimator).predict(input_example)
-        signature = infer_signature(input_example, output, params=DEFAULTS)
-    description = Model()
-    description.add_flavor(_FLAVOUR, data=f"data/{_FILE}", ltls_version=__version__)
-    settings = {"pip_requirements": [f"ltls[mlflow]=={__version__}"], **options}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, _FILE)
-        estimator.save(file)
-        return write(
-            loader_module=_MODULE,
-            data_path=str(file),
-            mlflow_model=description,
-            signature=signature,
-            input_example=input_example,
-            **settings,
-        )
