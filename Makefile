@@ -108,7 +108,8 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper
+BENCH_DATA := 'tasks text' 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper \
+  'cluster training' 'cluster faults'
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs
@@ -116,6 +117,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro rows
 	$(BIN)/python -m benchmarks.micro readers
 	$(BIN)/python -m benchmarks.tasks demo
+	$(BIN)/python -m benchmarks.cluster scoring
 	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))
 	$(if $(LTLS_DATA),set -e; for name in $(BENCH_DATA); do $(BIN)/python -m benchmarks.$$name; done)
 	$(BIN)/python -m benchmarks.pages

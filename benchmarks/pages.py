@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks import machine, tables
 from benchmarks.accuracy import report, results
+from benchmarks.cost_model import WORKERS
 
 DOCS = machine.ROOT / "docs"
 PAGES = [DOCS / "results.md", DOCS / "reliability.md", *sorted((DOCS / "results").glob("*.md"))]
@@ -43,6 +44,10 @@ STORED = {
     "recommend_debian": "deep_head_recommend_debian",
     "restricted": "deep_head_restricted",
     "omniglot": "deep_head_omniglot",
+    "cluster_check": "cluster_training",
+    "cluster_hour": "cluster_training",
+    "cluster_messages": "cluster_training",
+    "cluster_plan": "cluster_training",
 }
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {
     "tools": report.tools_table,
@@ -237,7 +242,31 @@ def demo_figure(plt: Any) -> Any:
     return figure
 
 
+def cluster_figure(plt: Any) -> Any:
+    """Predicted training time and efficiency against the number of workers, by network."""
+    sets = machine.read("cluster_training")["sets"]
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    colours = {10: ORANGE, 25: GREEN, 100: BLUE}
+    marks = dict(zip(sets, "os^D", strict=False))
+    for name, found in sets.items():
+        for gbit, colour in colours.items():
+            steps = [step for step in found["plan"] if step["gbit"] == gbit]
+            x = [step["workers"] for step in steps]
+            for ax, key in zip(axes, ("seconds", "efficiency"), strict=True):
+                label = f"{name}, {gbit} Gbit/s"
+                y = [step[key] for step in steps]
+                ax.plot(x, y, "-", marker=marks[name], color=colour, markersize=5, label=label)
+    axes[0].set(xscale="log", yscale="log", xlabel="workers", ylabel="training [s]")
+    axes[1].set(xscale="log", ylim=(0, 1.05), xlabel="workers", ylabel="efficiency")
+    for ax in axes:
+        ax.set_xticks(WORKERS, [str(n) for n in WORKERS])
+        ax.minorticks_off()
+    axes[0].legend(fontsize=9)
+    return figure
+
+
 FIGURES = {
+    "cluster": cluster_figure,
     "overview": overview_figure,
     "scale": scale_figure,
     "deep_head": deep_head_figure,

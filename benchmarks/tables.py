@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.cost_model import GBITS, Measured
 from benchmarks.machine import source, table
 from benchmarks.reliability import PARTS
 
@@ -194,6 +195,114 @@ def serving_soak(result: Result) -> list[str]:
     ]
     heads = ["minutes", "requests", "reloads", "memory, first [MB]", "after half", "at the end"]
     return captioned(table(heads, [cells], 0), result)
+
+
+# Clusters
+
+
+def cluster_training(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        one = found["runs"][0]
+        for run in found["runs"]:
+            alike = one["critical_s"] / (run["workers"] * run["critical_s"])
+            rows.append(
+                [
+                    f"{name}, {found['rows']:,} rows",
+                    f"{run['workers']} ({run['groups']} × {run['shards']})",
+                    f"{run['p1']:.4f}",
+                    f"{run['seconds']:.1f}",
+                    f"{run['critical_s']:.1f}",
+                    f"{alike:.2f}",
+                ]
+            )
+    heads = ["data set", "workers", "P@1", "seconds", "slowest tasks [s]", "efficiency"]
+    return captioned(table(heads, rows, 2), result)
+
+
+def cluster_messages(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        measured = found["measured"]
+        largest = measured["features"] * measured["trellises"] * measured["stride"] * 8
+        rows += [
+            [
+                name,
+                f"{run['workers']} ({run['groups']} × {run['shards']})",
+                f"{run['rounds'] / run['epochs']:.0f}",
+                f"{run['message_bytes'] / 1e6:.1f}",
+                f"{largest / run['groups'] / 1e6:.1f}",
+            ]
+            for run in found["runs"]
+            if run["shards"] > 1
+        ]
+    heads = ["data set", "workers", "averages per epoch", "message [MB]", "at most [MB]"]
+    return captioned(table(heads, rows, 2), result)
+
+
+def cluster_check(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        costs = Measured(**found["measured"])
+        for run in found["runs"][1:]:
+            predicted = costs.processor_seconds(run["groups"], run["shards"])
+            cells = [f"{predicted:.1f}", f"{run['processor_s']:.1f}"]
+            share = f"{predicted / run['processor_s']:.2f}"
+            workers = f"{run['workers']} ({run['groups']} × {run['shards']})"
+            rows.append([name, workers, *cells, share])
+    heads = ["data set", "workers", "predicted [s]", "measured [s]", "predicted/measured"]
+    return captioned(table(heads, rows, 2), result)
+
+
+def cluster_plan(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        plan = {(step["workers"], step["gbit"]): step for step in found["plan"]}
+        for n_workers in sorted({workers for workers, _ in plan}):
+            cells = [
+                f"{plan[n_workers, gbit]['seconds']:.1f} s, {plan[n_workers, gbit]['bottleneck']}"
+                for gbit in GBITS
+            ]
+            rows.append([name, str(n_workers), *cells])
+    heads = ["data set", "workers", *(f"{gbit} Gbit/s" for gbit in GBITS)]
+    return captioned(table(heads, rows, 2), result)
+
+
+def cluster_hour(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        costs = Measured(**found["measured"])
+        seconds = costs.epochs * costs.epoch_s + costs.labels_s + costs.reading_s
+        cells = [f"{found['rows']:,}", f"{costs.epochs}", f"{seconds:.1f}"]
+        rows.append([name, *cells, f"{found['rows'] * 3600 / seconds / 1e6:,.0f}"])
+    heads = ["data set", "rows", "epochs", "seconds of one core", "million rows in an hour"]
+    return captioned(table(heads, rows), result)
+
+
+def cluster_scoring(result: Result) -> list[str]:
+    cells = [
+        f"{result['rows']:,}",
+        str(result["killed"]),
+        str(result["lost"]),
+        str(result["twice"]),
+        f"{result['rows_per_second']:,.0f}",
+    ]
+    heads = ["rows", "workers killed", "rows lost", "rows scored twice", "rows/s"]
+    return captioned(table(heads, [cells], 0), result)
+
+
+def cluster_faults(result: Result) -> list[str]:
+    runs = result["runs"]
+    worst = max(abs(run["p1"] - result["p1"]) for run in runs)
+    cells = [
+        f"{result['set']}, {result['rows']:,} rows",
+        str(len(runs)),
+        str(sum(run["killed"] for run in runs)),
+        str(sum(run["same"] for run in runs)),
+        f"{100 * worst:.2f}",
+    ]
+    heads = ["data set", "trainings", "workers killed", "same weights", "largest change of P@1"]
+    return captioned(table(heads, [cells]), result)
 
 
 # Accuracy

@@ -44,3 +44,30 @@ def test_label_vectors_are_normalized_means_of_the_first_rows(rows, size, seed):
             np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), rtol=1e-6)
         else:
             np.testing.assert_allclose(np.linalg.norm(vector), 1)
+
+
+@given(rows=rows_of_labels, size=st.integers(1, 7), limit=st.integers(1, 3))
+def test_merged_statistics_are_those_of_all_batches(rows, size, limit):
+    """Each batch may be counted elsewhere; sampled are the first rows of every label."""
+    assume(any(rows))
+    X = np.arange(4.0 * len(rows)).reshape(len(rows), 4) + 1
+    added, merged = DatasetStats(limit), DatasetStats(limit)
+    for first in range(0, len(rows), size):
+        part = slice(first, first + size)
+        added.add(X[part], as_targets(rows[part]))
+        own = DatasetStats(limit)
+        own.add(X[part], as_targets(rows[part]))
+        merged.merge(own)
+    for name in ("n_rows", "n_features", "nnz", "multilabel", "target_format", "sparse"):
+        assert getattr(merged, name) == getattr(added, name)
+    assert merged.typical_labels() == added.typical_labels()
+    (known, stats), (expected, expected_stats) = merged.labels(), added.labels()
+    assert known.values == expected.values
+    assert stats.counts.tolist() == expected_stats.counts.tolist()
+    sampled = set(map(tuple, merged.sample.X.tolist()))
+    seen = dict.fromkeys(known.values, 0)
+    for x, labels_of_row in zip(X.tolist(), rows, strict=True):
+        if any(seen[label] < limit for label in labels_of_row):
+            assert tuple(x) in sampled
+        for label in labels_of_row:
+            seen[label] += 1

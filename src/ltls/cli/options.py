@@ -48,6 +48,7 @@ ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, written by ltls train.")
 ]
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help=DATA)]
+DataFiles = Annotated[list[Path], typer.Argument(metavar="FILE...", help=DATA)]
 FormatOption = Annotated[
     str | None,
     choice(FORMATS, "detected", "Format of the data; text is one text per line.", "--format"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +14,9 @@ import typer
 from ..core.streams import is_pipe, open_input
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
-from .messages import set_verbosity
+from .messages import note, set_verbosity
 from .options import (
-    DataFile,
+    DataFiles,
     FeatureColumns,
     FormatOption,
     ModelFile,
@@ -36,9 +38,10 @@ _PIPE_BATCH_SIZE = 256  # rows that wait for each other
 
 def predict(
     model: ModelFile,
-    file: DataFile,
+    files: DataFiles,
     output: Annotated[
-        Path | None, option("standard output", "Output file.", "--output", "-o")
+        Path | None,
+        option("standard output", "Output file; with --ray, a folder.", "--output", "-o"),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels per row.")] = 5,
     proba: Annotated[
@@ -58,6 +61,14 @@ def predict(
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
+    ray: Annotated[
+        str | None,
+        option(
+            "this process",
+            "Score Parquet files on a Ray cluster: host:port, auto, or local.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     verify: Verify = True,
     verbose: Verbose = False,
     quiet: NoProgress = False,
@@ -67,8 +78,18 @@ def predict(
     Prints one line per row, best label first: label:score pairs separated by tabs, or with --json
     {"labels": [...], "scores": [...]}. Scores of softmax models are log-probabilities, summed over
     the trellises. Rows are read and predicted in batches; input from a terminal line by line.
+
+    With --ray, several Parquet files can be given, and the folder OUTPUT gets Parquet files with
+    the columns labels and scores, or with --proba probabilities too, instead of the features.
     """
     set_verbosity(verbose, quiet)
+    if ray is not None:
+        options = {"k": k, "proba": proba, "threshold": threshold, "text": text}
+        _score_on_cluster(ray, model, files, output, features, options)
+        return
+    if len(files) > 1:
+        raise ValueError(f"one file can be predicted at a time, got {len(files)}; or use --ray")
+    file = files[0]
     check_output(output, model, file, special=True)
     estimator = load(model, verify=verify)
     if proba and not hasattr(estimator, "predict_proba"):
@@ -111,6 +132,30 @@ def _labels_in(path: Path, estimator: LTLSClassifier) -> list[Any]:
     if not names:
         raise ValueError(f"{path}: the file has no labels (--among)")
     return [by_name[name] for name in names]
+
+
+def _score_on_cluster(
+    address: str,
+    model: Path,
+    files: list[Path],
+    output: Path | None,
+    features: str | None,
+    options: dict[str, Any],
+) -> None:
+    """Score Parquet files on a Ray cluster."""
+    from ..ray.cluster import connect
+    from ..ray.scoring import score_parquet
+
+    if output is None:
+        raise ValueError("--ray needs a folder to write to: give --output")
+    for file in [model, *files]:
+        if not file.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+    load(model)  # an error of the model comes before the cluster is asked
+    names = features.split(",") if features else None
+    with connect(address):
+        n_rows = score_parquet(model, files, output, features=names, **options)
+    note(f"{n_rows:,} rows written to {output}")
 
 
 def _best(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +69,25 @@ def train_label_weights(
         weights = np.ones(len(examples), np.float32) if given is None else given.copy()
         weights[left_out] = 0
         examples = replace(examples, weights=weights)
-    n_negatives = min(max(_MAX_PAIRS // max(len(examples), 1), _MIN_NEGATIVES), _NEGATIVES)
-    task = _task(model, examples, n_negatives, n_jobs)
-    W = _run(task, len(model.labels), model.weights.n_features, examples, None, _PASSES, n_jobs)
+    n = n_negatives(len(examples))
+    several = has_several(len(examples), len(examples.labels))
+    task = _task(model, examples, n, n_jobs)
+    W = train_range(task, 0, len(model.labels), model.weights.n_features, several, n_jobs)
+    return from_matrix(model, W, n, several, weight)
+
+
+def n_negatives(n_rows: int) -> int:
+    """Return how many candidates of a row it is a negative row for."""
+    return min(max(_MAX_PAIRS // max(n_rows, 1), _MIN_NEGATIVES), _NEGATIVES)
+
+
+def from_matrix(
+    model: FittedModel, W: csr_array, n_negatives: int, several: bool, weight: float | None = None
+) -> LabelWeights:
+    """Return label weights of shape (n_labels, n_features + 1) as a model takes them."""
     if weight is None:
         n_scores = len(model.codebooks) + (model.embedding.weight if model.embedding else 0)
-        weight = _TRELLIS_WEIGHT[_has_several(examples)] / n_scores
+        weight = _TRELLIS_WEIGHT[several] / n_scores
     return LabelWeights.of_matrix(
         W,
         unit_length=model.weights.unit_length,
@@ -83,12 +96,26 @@ def train_label_weights(
     )
 
 
+def train_range(
+    task: _engine.LabelTask,
+    first: int,
+    last: int,
+    n_features: int,
+    several: bool,
+    n_jobs: int | None,
+) -> csr_array:
+    """Return the weights of labels first … last − 1, shape (last − first, n_features + 1)."""
+    return _run(task, first, last, n_features, several, None, _PASSES, n_jobs)
+
+
 def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | None) -> None:
     """Make one pass over more rows, from the label weights that a model has."""
     old = model.label_weights
     assert old is not None
     task = _task(model, examples, _NEGATIVES, n_jobs)
-    W = _run(task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs)
+    several = has_several(len(examples), len(examples.labels))
+    n_labels, n_features = len(model.labels), model.weights.n_features
+    W = _run(task, 0, n_labels, n_features, several, old.matrix(), 1, n_jobs)
     model.label_weights = LabelWeights.of_matrix(
         W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
     )
@@ -124,41 +151,54 @@ def choose_weight(model: FittedModel, batch: Batch, n_jobs: int | None) -> None:
     model.label_weights = label_weights.with_weight(chosen)
 
 
-def _has_several(examples: Examples) -> bool:
-    return len(examples.labels) > _SEVERAL * len(examples)
+def has_several(n_rows: int, n_labels: int) -> bool:
+    """Return whether rows have several labels, given how many labels they have together."""
+    return n_labels > _SEVERAL * n_rows
+
+
+def candidates_of(model: FittedModel, X: Any, n: int, n_jobs: int | None) -> npt.NDArray[np.int32]:
+    """Return the trellises' n best labels of every row."""
+    candidates = np.empty((X.shape[0], min(n, len(model.labels))), np.int32)
+    search = model.searcher(candidates.shape[1], n_jobs)
+    for first in range(0, X.shape[0], ROWS_PER_CALL):
+        check_time()
+        some = slice(first, first + ROWS_PER_CALL)
+        candidates[some] = search(X[some], n_jobs)[0]
+    return candidates
+
+
+def label_task(
+    examples: Examples, candidates: npt.NDArray[np.int32], n_labels: int, unit_length: bool
+) -> _engine.LabelTask:
+    """Pass rows, labels and candidates to the engine; a candidate of −1 is none."""
+    return _engine.LabelTask(
+        engine_features(examples.X, True, unit_length),
+        examples.indptr,
+        examples.labels,
+        candidates,
+        examples.weights,
+        n_labels=n_labels,
+    )
 
 
 def _task(
     model: FittedModel, examples: Examples, n_negatives: int, n_jobs: int | None
 ) -> _engine.LabelTask:
-    """Pass rows, labels and candidates to the engine."""
-    n_negatives = min(n_negatives, len(model.labels))
-    candidates = np.empty((len(examples), n_negatives), np.int32)
-    search = model.searcher(n_negatives, n_jobs)
-    for first in range(0, len(examples), ROWS_PER_CALL):
-        check_time()
-        some = slice(first, first + ROWS_PER_CALL)
-        candidates[some] = search(examples.X[some], n_jobs)[0]
-    return _engine.LabelTask(
-        engine_features(examples.X, True, model.weights.unit_length),
-        examples.indptr,
-        examples.labels,
-        candidates,
-        examples.weights,
-        n_labels=len(model.labels),
-    )
+    candidates = candidates_of(model, examples.X, n_negatives, n_jobs)
+    return label_task(examples, candidates, len(model.labels), model.weights.unit_length)
 
 
 def _run(
     task: _engine.LabelTask,
-    n_labels: int,
+    first: int,
+    last: int,
     n_features: int,
-    examples: Examples,
+    several: bool,
     initial: csr_array | None,
     passes: int,
     n_jobs: int | None,
 ) -> csr_array:
-    """Return the weights as a matrix of shape (n_labels, n_features + 1)."""
+    """Return the weights of some labels as a matrix of shape (last − first, n_features + 1)."""
     start = None
     if initial is not None:
         start = (
@@ -166,15 +206,15 @@ def _run(
             initial.indices.astype(np.int32),
             initial.data.astype(np.float32),
         )
-    bounds = np.linspace(0, n_labels, _SLICES + 1).astype(int)
+    bounds = np.linspace(first, last, _SLICES + 1).astype(int)
     parts = []
-    for first, last in pairwise(bounds):
+    for begin, end in pairwise(bounds):
         check_time()
         parts.append(
             task.run(
-                int(first),
-                int(last),
-                cost=_COST[_has_several(examples)],
+                int(begin),
+                int(end),
+                cost=_COST[several],
                 passes=passes,
                 tolerance=_TOLERANCE,
                 threshold=_THRESHOLD,
@@ -184,4 +224,4 @@ def _run(
         )
     counts, features, values = (np.concatenate(each) for each in zip(*parts, strict=True))
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    return csr_array((values, features, indptr), shape=(n_labels, n_features + 1))
+    return csr_array((values, features, indptr), shape=(last - first, n_features + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -70,9 +71,41 @@ class DatasetStats:
         self._rows_by_labels = _padded(self._rows_by_labels, longest) + _padded(per_row, longest)
         if self._per_label and self._room > 0:
             rows = _first_rows_of_labels(ids, targets.indptr, before, self._per_label)
-            sample = Examples(X, targets.indptr, ids, None, True).take(rows)
-            self._sample.append(sample)
-            self._room -= int(getattr(sample.X, "nnz", sample.X.size))
+            self._keep(Examples(X, targets.indptr, ids, None, True).take(rows))
+
+    def merge(self, other: DatasetStats) -> None:
+        """Add the statistics of later batches, which `other` has collected."""
+        if self.n_rows and other.n_rows and other.n_columns != self.n_columns:
+            raise ValueError(
+                "batches must all have indicator matrices of the same number of columns, or none, "
+                f"got {other.n_columns} columns after {self.n_columns}"
+            )
+        self.n_rows += other.n_rows
+        self.nnz += other.nnz
+        self.n_features = max(self.n_features, other.n_features)
+        self.n_columns, self.sparse = other.n_columns, other.sparse
+        if other.used is not None:
+            self.used = other.used if self.used is None else np.union1d(self.used, other.used)
+        if other.multilabel and not self.multilabel:
+            self.multilabel, self.target_format = True, other.target_format
+        self._seen.extend(other._seen.values)
+        ids = self._seen.ids(self._targets(other._seen.values))
+        before = _padded(self._counts, len(self._seen))
+        self._counts = before.copy()
+        self._counts[ids] += other._counts
+        longest = max(len(other._rows_by_labels), len(self._rows_by_labels))
+        self._rows_by_labels = _padded(self._rows_by_labels, longest) + _padded(
+            other._rows_by_labels, longest
+        )
+        for part in other._sample if self._room > 0 else []:
+            labelled = replace(part, labels=ids[part.labels])
+            rows = _first_rows_of_labels(labelled.labels, part.indptr, before, self._per_label)
+            before = before + np.bincount(labelled.labels, minlength=len(before))
+            self._keep(labelled.take(rows))
+
+    def _keep(self, sample: Examples) -> None:
+        self._sample.append(sample)
+        self._room -= int(getattr(sample.X, "nnz", sample.X.size))
 
     @property
     def n_labels(self) -> int:

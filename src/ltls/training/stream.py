@@ -10,7 +10,7 @@ from ..features.mapping import FeatureMap
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Targets
-from .auto import DatasetSize, plan_for
+from .auto import DatasetSize, Plan, plan_for
 from .batches import Streamed
 from .build import new_model
 from .checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from .trainer import Trainer
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
 
-_MAX_HELD_OUT = 50_000  # rows: P@1 has a standard error of at most 0.0023
+MAX_HELD_OUT = 50_000  # rows: P@1 has a standard error of at most 0.0023
 
 
 def fit_stream(
@@ -38,6 +38,56 @@ def fit_stream(
         stats.add(X, targets)
         if checkpoint is not None:
             checkpoint.add_rows(X, targets.indptr)
+    model, plan, class_weight = model_for(config, stats, rng)
+    labels = model.labels
+    counts = model.counts
+    assert counts is not None
+
+    def examples() -> Iterator[Examples]:
+        for X, targets in batches(False):
+            same = replace(targets, multilabel=stats.multilabel, format=stats.target_format)
+            part = make_examples(labels, model.compact(X), same, None, class_weight)
+            if part.labels.min(initial=0) < 0:
+                raise ValueError(
+                    "batches must be the same in every epoch, got the new label "
+                    f"{labels.first_unknown(same)!r}"
+                )
+            yield part
+
+    n_held_out = min(plan.n_held_out, MAX_HELD_OUT)
+    source = Streamed(examples, stats.n_rows, n_held_out, counts, config.shuffle, rng)
+    state = TrainerState()
+    if checkpoint is not None:
+        checkpoint.add_rows(counts)
+        if checkpoint.resume:
+            state, source.held_out, source.rng = checkpoint.restore(model)
+            source.keep_evaluation_rows()
+    trainer = Trainer(model, config)
+    trainer.fit(source, plan, state, checkpoint)
+    density, validation = plan.density, source.validation_rows()
+    if density is None and validation is not None:
+        density = choose_density(model, validation, plan.label_weights, config.n_jobs)
+    if density is not None and density < 1:
+        prune(model, density)
+    if plan.label_weights and stats.sample is not None:
+        sample = replace(stats.sample, X=model.compact(stats.sample.X))
+        if class_weight is not None:
+            sample.weights = class_weights(class_weight, labels, sample.labels, sample.indptr)
+        with trainer.guard():
+            model.label_weights = train_label_weights(model, sample, config.n_jobs)
+    if model.multilabel:
+        model.threshold = trainer.choose_threshold(source.evaluation_rows())
+    state.completed = not trainer.guard.interrupted
+    return model
+
+
+def model_for(
+    config: TrainConfig, stats: DatasetStats, rng: Any
+) -> tuple[FittedModel, Plan, dict[Any, float] | None]:
+    """Return a model with weights of 0 for rows of which statistics were collected.
+
+    Returns the plan, and the weights of labels, too.
+    """
     if stats.n_labels < 2:
         raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
     labels, label_stats = stats.labels()
@@ -65,46 +115,10 @@ def fit_stream(
     model.typical_labels = max(1, stats.typical_labels())
     model.n_rows, model.counts = stats.n_rows, counts
     class_weight = config.class_weight
-    if class_weight == "balanced":
+    if isinstance(class_weight, str):
         weights = balanced_weights(counts, stats.n_rows)
         class_weight = dict(zip(labels.values, weights.tolist(), strict=True))
-
-    def examples() -> Iterator[Examples]:
-        for X, targets in batches(False):
-            same = replace(targets, multilabel=stats.multilabel, format=stats.target_format)
-            part = make_examples(labels, model.compact(X), same, None, class_weight)
-            if part.labels.min(initial=0) < 0:
-                raise ValueError(
-                    "batches must be the same in every epoch, got the new label "
-                    f"{labels.first_unknown(same)!r}"
-                )
-            yield part
-
-    n_held_out = min(plan.n_held_out, _MAX_HELD_OUT)
-    source = Streamed(examples, stats.n_rows, n_held_out, counts, config.shuffle, rng)
-    state = TrainerState()
-    if checkpoint is not None:
-        checkpoint.add_rows(counts)
-        if checkpoint.resume:
-            state, source.held_out, source.rng = checkpoint.restore(model)
-            source.keep_evaluation_rows()
-    trainer = Trainer(model, config)
-    trainer.fit(source, plan, state, checkpoint)
-    density, validation = plan.density, source.validation_rows()
-    if density is None and validation is not None:
-        density = choose_density(model, validation, plan.label_weights, config.n_jobs)
-    if density is not None and density < 1:
-        prune(model, density)
-    if plan.label_weights and stats.sample is not None:
-        sample = replace(stats.sample, X=model.compact(stats.sample.X))
-        if class_weight is not None:
-            sample.weights = class_weights(class_weight, labels, sample.labels, sample.indptr)
-        with trainer.guard():
-            model.label_weights = train_label_weights(model, sample, config.n_jobs)
-    if model.multilabel:
-        model.threshold = trainer.choose_threshold(source.evaluation_rows())
-    state.completed = not trainer.guard.interrupted
-    return model
+    return model, plan, class_weight
 
 
 def _sample_per_label(config: TrainConfig) -> int:

@@ -1,0 +1,225 @@
+"""Columns of a table as the input of an estimator: sparse rows, dense vectors, texts, labels.
+
+Ray passes batches as Arrow tables, pandas frames or dicts of NumPy arrays. All are converted to
+Arrow, whose lists are the arrays of a CSR matrix already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy.sparse import csr_array
+
+from ..model.labels import Targets, as_targets
+from .errors import ColumnError
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+INDICES, VALUES = "indices", "values"
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """The columns that an estimator reads.
+
+    Parameters
+    ----------
+    features : str or sequence of str, optional
+        A column of vectors, or of structs with the fields ``indices`` and ``values``; or two
+        columns of lists, the indices and the values of sparse rows; or numeric columns, one per
+        feature.
+    text : str, optional
+        A column of texts.
+    """
+
+    features: tuple[str, ...] = ()
+    text: str | None = None
+
+    @classmethod
+    def of(cls, features: str | Sequence[str] | None, text: str | None) -> InputColumns:
+        """Return the columns, of which either features or a text must be given."""
+        if isinstance(features, str):
+            features = (features,)
+        if bool(features) == bool(text):
+            given = "both" if text else "neither"
+            raise ValueError(f"either features or text must name columns, got {given}")
+        return cls(tuple(features or ()), text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.text,) if self.text else self.features
+
+    def read(self, table: Any, n_features: int | None = None) -> Any:
+        """Return texts, a dense matrix or a CSR matrix."""
+        check_columns(self.names, table.column_names)
+        if self.text:
+            return _texts(table, self.text)
+        parts = [_array(table, name) for name in self.features]
+        first = parts[0]
+        if len(parts) == 1 and pa.types.is_struct(first.type):
+            fields = [first.type.field(i).name for i in range(first.type.num_fields)]
+            check_columns((INDICES, VALUES), fields)
+            return _sparse(first.field(INDICES), first.field(VALUES), self.names, n_features)
+        if len(parts) == 2 and all(_is_list(part.type) for part in parts):
+            return _sparse(parts[0], parts[1], self.names, n_features)
+        if len(parts) == 1 and _is_list(first.type):
+            return _vectors(first, self.names[0])
+        matrix = np.empty((len(table), len(parts)), np.float32)
+        for column, (name, part) in enumerate(zip(self.names, parts, strict=True)):
+            matrix[:, column] = _numbers(part, name)
+        return matrix
+
+
+def as_table(batch: Any) -> Any:
+    """Return a batch of Ray Data as an Arrow table."""
+    if isinstance(batch, pa.Table):
+        return batch
+    if hasattr(batch, "columns") and hasattr(batch, "iloc"):  # pandas, without importing it
+        return pa.table({str(name): _column(batch[name].to_numpy()) for name in batch.columns})
+    if isinstance(batch, dict):
+        return pa.table({name: _column(np.asarray(values)) for name, values in batch.items()})
+    raise TypeError(
+        "a batch must be an Arrow table, a pandas DataFrame or a dict of arrays, got "
+        f"{type(batch).__name__}"
+    )
+
+
+def check_columns(wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raise an error if a table lacks a column."""
+    for name in wanted:
+        if name not in names:
+            raise ColumnError(name, names)
+
+
+def read_targets(table: Any, label: str) -> Targets:
+    """Return the labels of a column: one value per row, or lists of them."""
+    check_columns((label,), table.column_names)
+    column = _array(table, label, "label")
+    if not _is_list(column.type):
+        kind = column.type
+        plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+        return as_targets(
+            column.to_numpy(zero_copy_only=False) if plain else np.array(column.to_pylist(), object)
+        )
+    rows = [list(dict.fromkeys(row)) for row in column.to_pylist()]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    labels = [each for row in rows for each in row]
+    if None in labels:
+        raise ValueError(f"the labels in the column {label!r} must not be null")
+    return Targets(indptr, labels, True, "lists")
+
+
+def canonical(X: Any) -> dict[str, Any]:
+    """Return rows as Arrow columns: lists of indices and values, or vectors."""
+    if hasattr(X, "indptr"):
+        offsets = pa.array(X.indptr, pa.int64())
+        return {
+            INDICES: pa.LargeListArray.from_arrays(offsets, pa.array(X.indices.astype(np.int64))),
+            VALUES: pa.LargeListArray.from_arrays(offsets, pa.array(X.data.astype(np.float32))),
+        }
+    return {VALUES: _column(np.ascontiguousarray(X, np.float32))}
+
+
+def canonical_columns(names: Sequence[str]) -> InputColumns:
+    """Return the columns that `canonical` has made."""
+    return InputColumns((INDICES, VALUES) if INDICES in names else (VALUES,))
+
+
+def list_column(values: npt.NDArray[Any], counts: Ints) -> Any:
+    """Return an Arrow column of lists, which have `counts` of the values each."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, pa.array(values))
+
+
+def _column(values: npt.NDArray[Any]) -> Any:
+    if values.ndim == 1:
+        return pa.array(values.tolist() if values.dtype == object else values)
+    flat = values.reshape(len(values), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), max(flat.shape[1], 1))
+
+
+def _array(table: Any, name: str, kind: str = "feature") -> Any:
+    """Return a column as one array without nulls, and without Ray's wrapping of tensors."""
+    column = table.column(name)
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # of no chunk, or of several where one is too large
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count:
+        row = array.is_null().index(True).as_py()
+        raise ValueError(f"the {kind} column {name!r} must not have nulls, row {row} is null")
+    return array
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _texts(table: Any, name: str) -> list[str]:
+    column = _array(table, name, "text")
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise ValueError(f"the text column {name!r} must have strings, it has {column.type}")
+    texts: list[str] = column.to_pylist()
+    return texts
+
+
+def _numbers(array: Any, name: str) -> npt.NDArray[Any]:
+    kind = array.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(f"the feature column {name!r} must have numbers, it has {kind}")
+    if array.null_count:
+        raise ValueError(f"the numbers in the feature column {name!r} must not be null")
+    numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _offsets(lists: Any) -> Ints:
+    if pa.types.is_fixed_size_list(lists.type):
+        return np.arange(len(lists) + 1, dtype=np.int64) * int(lists.type.list_size)
+    offsets: Ints = lists.offsets.to_numpy().astype(np.int64)
+    return offsets - int(offsets[0])
+
+
+def _vectors(lists: Any, name: str) -> npt.NDArray[np.float32]:
+    lengths = np.diff(_offsets(lists))
+    if len(lengths) and (lengths != lengths[0]).any():
+        row = int(np.flatnonzero(lengths != lengths[0])[0])
+        raise ValueError(
+            f"the vectors in the column {name!r} must have one length, row {row} has "
+            f"{lengths[row]} numbers and row 0 has {lengths[0]}; sparse rows need two columns, of "
+            "indices and of values"
+        )
+    n_columns = int(lengths[0]) if len(lengths) else 0
+    numbers = _numbers(lists.flatten(), name).astype(np.float32, copy=False)
+    return numbers.reshape(len(lists), n_columns)
+
+
+def _sparse(indices: Any, values: Any, names: Sequence[str], n_features: int | None) -> csr_array:
+    where = " and ".join(map(repr, names))
+    indptr = _offsets(indices)
+    if not np.array_equal(indptr, _offsets(values)):
+        raise ValueError(f"indices and values in {where} must be lists of the same lengths")
+    columns = _numbers(indices.flatten(), names[0])
+    if columns.dtype.kind not in "iu" and len(columns):
+        raise ValueError(f"the indices in {where} must be integers, got {columns.dtype}")
+    lowest, highest = (int(columns.min()), int(columns.max())) if len(columns) else (0, -1)
+    if n_features is None:
+        n_features = highest + 1
+    if lowest < 0 or highest >= n_features:
+        bad = lowest if lowest < 0 else highest
+        raise ValueError(f"the indices in {where} must be from 0 to {n_features - 1}, got {bad}")
+    index = np.int32 if len(columns) < 2**31 and n_features < 2**31 else np.int64
+    numbers = _numbers(values.flatten(), names[-1]).astype(np.float32, copy=False)
+    arrays = numbers, columns.astype(index, copy=False), indptr.astype(index)
+    return csr_array(arrays, shape=(len(indptr) - 1, n_features))

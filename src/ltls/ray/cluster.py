@@ -1,0 +1,149 @@
+"""The cluster: connecting to it, and making sure that all nodes have the same ltls."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..core.version import __version__
+
+_SECONDS = 5.0  # to wait for an address to answer
+_PORT = {"": 6379, "ray": 10001}
+
+
+class ClusterError(OSError):
+    """The cluster cannot be reached, or cannot run ltls."""
+
+
+class VersionMismatchError(ClusterError):
+    """A node has another version of ltls than the caller, or none."""
+
+
+@contextmanager
+def connect(address: str = "auto", **options: Any) -> Iterator[None]:
+    """Connect to a Ray cluster for a block; one that is connected already is used as it is.
+
+    Parameters
+    ----------
+    address : str, default="auto"
+        ``host:port`` of the head node, ``ray://host:port``, "auto" for the cluster of this
+        machine, or "local" to start Ray on this machine.
+    **options
+        Of `ray.init`.
+
+    Raises
+    ------
+    ClusterError
+        If no cluster answers, or a node has another version of ltls.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        check_nodes()
+        yield
+        return
+    _check_address(address)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        ray.init(address, **{"log_to_driver": False, "logging_level": "ERROR", **options})
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ClusterError(f"there is no Ray cluster at {address!r}: {error}") from None
+    try:
+        check_nodes()
+        yield
+    finally:
+        ray.shutdown()
+
+
+def import_ray() -> Any:
+    """Import Ray, which only this package needs."""
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ClusterError("a cluster needs Ray: pip install 'ltls[ray]'") from None
+    return ray
+
+
+def check_version(version: str) -> None:
+    """Raise an error in a worker whose ltls is not that of the caller."""
+    if version != __version__:
+        raise VersionMismatchError(_mismatch(socket.gethostname(), __version__, version))
+
+
+def check_nodes() -> None:
+    """Raise an error if a node has another version of ltls than this process, or none."""
+    ray = import_ray()
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # A nested function is pickled by value: a node without ltls can run it.
+    def installed() -> str | None:
+        try:
+            from ltls.core.version import __version__ as version
+        except ImportError:
+            return None
+        return version
+
+    probe = ray.remote(installed)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    found = [
+        probe.options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        ).remote()
+        for node in nodes
+    ]
+    for node, version in zip(nodes, ray.get(found), strict=True):
+        if version != __version__:
+            raise VersionMismatchError(_mismatch(node["NodeManagerHostname"], version, __version__))
+
+
+@contextmanager
+def causes_raised() -> Iterator[None]:
+    """Raise the error of a task as it was raised there, without Ray's frames."""
+    ray = import_ray()
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        cause: BaseException = error
+        while isinstance(cause, ray.exceptions.RayError):
+            inner = getattr(cause, "cause", None) or cause.__cause__
+            if not isinstance(inner, BaseException) or inner is cause:
+                raise
+            cause = inner
+        raise cause from None
+
+
+def set_options(dataset: Any, preserve_order: bool = False) -> None:
+    """Let a dataset raise errors as they are, show no progress bars, and keep its rows in order."""
+    context = dataset.context
+    context.raise_original_map_exception = True
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = preserve_order
+
+
+def _mismatch(node: str, theirs: str | None, ours: str) -> str:
+    has = "has no ltls" if theirs is None else f"has ltls {theirs}"
+    return f"the node {node} {has}, this process has {ours}: install the same version on all nodes"
+
+
+def _check_address(address: str) -> None:
+    """Raise an error if nobody answers at an address; Ray itself would wait for minutes."""
+    if address in ("local", "auto"):
+        if address == "auto" and "RAY_ADDRESS" in os.environ:
+            _check_address(os.environ["RAY_ADDRESS"])
+        return
+    scheme, _, rest = address.rpartition("://")
+    host, _, port = rest.rpartition(":") if ":" in rest else (rest, "", "")
+    if scheme not in _PORT or not host or (port and not port.isdecimal()):
+        raise ClusterError(
+            f"the address of a cluster must be host:port, ray://host:port, auto or local, got "
+            f"{address!r}"
+        )
+    try:
+        socket.create_connection((host, int(port or _PORT[scheme])), _SECONDS).close()
+    except OSError as error:
+        raise ClusterError(f"no Ray cluster answers at {address!r}: {error}") from None

@@ -1,0 +1,315 @@
+"""Training of an estimator on a Ray dataset."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.random import sample_without_replacement
+
+from ..core.arrays import as_integer
+from ..core.version import __version__
+from ..estimators.classifier import LTLSClassifier
+from ..features.vectorizer import Vectorizer
+from ..io.arrow import InputColumns, as_table, check_columns
+from ..model.examples import Batch
+from ..model.fitted import FittedModel
+from ..training.auto import Plan
+from ..training.checkpoint import Checkpoint
+from ..training.config import TrainConfig
+from ..training.label_weights import choose_weight
+from ..training.propensity import choose_propensity
+from ..training.pruning import choose_density, prune
+from ..training.state import TrainerState
+from ..training.stats import ROWS_FOR_VECTORS
+from ..training.stream import MAX_HELD_OUT, model_for
+from ..training.trainer import Trainer
+from .chunks import Blocks, Chunks, ChunkSource, Encoder, Reader, rows_to_hold_out, sample
+from .cluster import causes_raised, check_nodes, set_options
+from .label_weights import train_label_weights
+from .tasks import Tasks
+from .training import ClusterTrainer, Split
+
+Estimator = TypeVar("Estimator", bound=LTLSClassifier)
+
+_TEXTS = 1 << 16  # from which vocabulary and TF-IDF weights are learned
+
+
+def fit(
+    estimator: Estimator,
+    dataset: Any,
+    *,
+    label: str,
+    features: str | Sequence[str] | None = None,
+    text: str | None = None,
+    n_workers: int = 2,
+    split: str = "auto",
+    sync_rows: int | None = None,
+    n_features: int | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+) -> Estimator:
+    """Fit an estimator on a Ray dataset.
+
+    Rows stay in Ray's object store, which spills to disk, and every worker reads its own. The
+    result depends on the data, the parameters, `random_state` and `n_workers`, but neither on
+    timing nor on the nodes of the cluster. A worker that dies is replaced, and does its work since
+    the last average again; nodes that join later are used. The fitted estimator is an ordinary
+    one and needs no Ray.
+
+    Parameters
+    ----------
+    estimator : LTLSClassifier or TextClassifier
+        Fitted in place. `n_jobs` is the number of CPUs of a worker.
+    dataset : ray.data.Dataset
+        Rows in random order: `Dataset.random_shuffle` shuffles one that is sorted.
+    label : str
+        The column of labels: one per row, or lists of them.
+    features : str or sequence of str, optional
+        The columns of the features, see `BatchPredictor`.
+    text : str, optional
+        The column of texts, for a `TextClassifier`. Its vocabulary is that of the first 65,536
+        texts.
+    n_workers : int, default=2
+        Tasks that train at the same time. Where the cluster has fewer CPUs, they take turns.
+    split : {"auto", "rows", "trellises"}, default="auto"
+        "trellises" gives each worker some of the trellises, and all rows: the result is the same
+        for any number of workers, at most one per trellis. "rows" gives each worker some of the
+        rows, and averages the weights. "auto" makes as many groups of trellises of equal size as
+        possible, and shares the rows among the workers of a group.
+    sync_rows : int, optional
+        Rows of a worker between two averages, rounded to whole chunks: at least one average per
+        epoch. By default 1 to 8 averages per epoch, as many as cost little beside training.
+    n_features : int, optional
+        The number of features of sparse rows; by default one more than the largest index.
+    checkpoint : path-like or Checkpoint, optional
+        Where the caller saves the state after every epoch. A `Checkpoint` can also resume from
+        there, if the caller itself has died.
+
+    Returns
+    -------
+    estimator
+        As after `LTLSClassifier.fit`, but for the order of rows, and for averaging.
+
+    Examples
+    --------
+    ``ltls.ray.fit(LTLSClassifier(), ray.data.read_parquet("train/"), label="tag",
+    features=["indices", "values"], n_workers=8)``
+    """
+    columns = InputColumns.of(features, text)
+    n_workers = as_integer("n_workers", n_workers, at_least=1)
+    if sync_rows is not None:
+        sync_rows = as_integer("sync_rows", sync_rows, at_least=1)
+    Split.of(split, n_workers, 1)  # raises an error for another name
+    _check_input(estimator, columns)
+    with estimator._restored_on_error():
+        config = estimator._config()
+        _check_config(config)
+        names = dataset.schema().names if dataset.schema() is not None else []
+        check_columns([*columns.names, label], names)
+        saved = estimator._checkpoint(checkpoint)
+        if saved is not None:
+            saved.begin({**estimator.get_params(deep=False), "n_workers": n_workers,
+                         "split": split, "sync_rows": sync_rows})  # fmt: skip
+        check_nodes()
+        if text is not None:
+            estimator.vectorizer_ = _vectorizer(estimator, dataset, columns)
+        rng = check_random_state(estimator.random_state)
+        job = Job(estimator, config, n_workers, split, sync_rows, saved, rng)
+        estimator.model_ = job.run(dataset, columns, label, n_features)
+        estimator.n_features_in_ = estimator.model_.n_features
+        estimator._keep_budget()
+    return estimator
+
+
+class Job:
+    """One fit, from a dataset to a model.
+
+    For benchmarks, `seconds` has the time of its phases, `trainer` reports of its tasks, and
+    `label_seconds` the processor time of those of label weights.
+    """
+
+    def __init__(
+        self,
+        estimator: LTLSClassifier,
+        config: TrainConfig,
+        n_workers: int,
+        split: str,
+        sync_rows: int | None,
+        checkpoint: Checkpoint | None,
+        rng: Any,
+    ) -> None:
+        self.estimator, self.config, self.rng = estimator, config, rng
+        self.n_workers, self.split, self.sync_rows = n_workers, split, sync_rows
+        self.checkpoint = checkpoint
+        self.tasks = Tasks(max(config.n_jobs or 1, 1))
+        self.seed = int(rng.randint(2**31 - 1))
+        self.seconds: dict[str, float] = {}
+        self.label_seconds = 0.0
+
+    def run(
+        self, dataset: Any, columns: InputColumns, label: str, n_features: int | None
+    ) -> FittedModel:
+        """Read the dataset, and train."""
+        start = time.perf_counter()
+        config, tasks, rng = self.config, self.tasks, self.rng
+        vectorizer = getattr(self.estimator, "vectorizer_", None) if columns.text else None
+        if vectorizer is not None:
+            n_features = vectorizer.n_features
+        blocks = Blocks.of(dataset, columns, label, vectorizer, n_features, tasks)
+        if not blocks.n_rows:
+            raise ValueError("the dataset has no rows")
+        bare = LTLSClassifier(**_plain_parameters(self.estimator))
+        reader = tasks.put(Reader(bare, blocks.n_features, __version__))
+        # Statistics must not depend on the number of workers, as the chunks of training do.
+        stats, digest = Chunks(blocks.cut(1), reader, tasks).statistics(_sample_per_label(config))
+        model, plan, class_weight = model_for(config, stats, rng)
+        split = Split.of(self.split, self.n_workers, plan.n_trellises)
+        chunks = Chunks(blocks.cut(split.shards), reader, tasks)
+        counts = model.counts
+        assert counts is not None
+        encoder = tasks.put(
+            Encoder(
+                model.labels, model.feature_map, stats.multilabel, stats.target_format, class_weight
+            )
+        )
+        n_held_out = min(plan.n_held_out, MAX_HELD_OUT)
+        numbers = np.sort(sample_without_replacement(stats.n_rows, n_held_out, random_state=rng))
+        held_out, evaluation = rows_to_hold_out(chunks, encoder, numbers, counts)
+        if model.multilabel and evaluation is None:
+            evaluation = sample(chunks, encoder, stats.n_rows)
+        sizes, references = chunks.without(encoder, held_out)
+        source = ChunkSource(sizes, references, evaluation, held_out, rng, tasks)
+        state = TrainerState()
+        if self.checkpoint is not None:
+            self.checkpoint.add_rows(np.frombuffer(digest, np.uint8), counts)
+            if self.checkpoint.resume:
+                state, _, source.rng = self.checkpoint.restore(model)
+        trainer = ClusterTrainer(
+            model, config, source, split, self.sync_rows, stats.nnz, self.seed, tasks
+        )
+        self.trainer = trainer
+        read = time.perf_counter()
+        trainer.fit(source, plan, state, self.checkpoint)
+        trained = time.perf_counter()
+        self._finish(model, source, plan, trainer, stats.nnz)
+        self.seconds = {
+            "reading": read - start,
+            "trellises": trained - read,
+            "label weights": time.perf_counter() - trained,
+        }
+        state.completed = not trainer.guard.interrupted
+        return model
+
+    def _finish(
+        self, model: FittedModel, source: ChunkSource, plan: Plan, trainer: ClusterTrainer, nnz: int
+    ) -> None:
+        """Choose on held-out rows what is not trained, drop small weights, train label weights.
+
+        As in `LTLSClassifier.fit`: held-out rows that are not for early stopping are trained on
+        in the end.
+        """
+        config, n_jobs = self.config, self.config.n_jobs
+        validation, density = source.validation_rows(), plan.density
+        if density is None:
+            density = 1.0
+            if validation is not None:
+                density = choose_density(model, validation, plan.label_weights, n_jobs)
+        train_on_all = validation is not None and not plan.early_stopping
+        chooses = model.multilabel or config.propensity == "auto" or plan.early_stopping
+        weight = None
+        if chooses or not train_on_all:
+            weight = self._train_label_weights(model, source, plan, density, nnz, None)
+            if validation is not None and chooses:
+                weight = self._choose(model, trainer, validation)
+        if train_on_all and not trainer.guard.interrupted:
+            assert validation is not None
+            model.frozen = None
+            examples, rows = validation
+            for _ in range(plan.epochs):
+                order = self.rng.permutation(rows)
+                Trainer.run_epoch(trainer, [(examples, order)], [0.0])
+            source.add(examples)
+            self._train_label_weights(model, source, plan, density, nnz, weight)
+        if model.multilabel and model.threshold is None:
+            model.threshold = trainer.choose_threshold(source.evaluation_rows())
+
+    def _train_label_weights(
+        self,
+        model: FittedModel,
+        source: ChunkSource,
+        plan: Plan,
+        density: float,
+        nnz: int,
+        weight: float | None,
+    ) -> float | None:
+        """Prune the model, and train label weights if it is to have them."""
+        if density < 1:
+            prune(model, density)
+        if not (plan.label_weights or model.shares_paths):
+            return None
+        n_jobs = self.config.n_jobs
+        model.label_weights = None
+        model.label_weights, seconds = train_label_weights(
+            model, source, nnz, self.n_workers, n_jobs, self.tasks, weight
+        )
+        self.label_seconds += seconds
+        return model.label_weights.weight
+
+    def _choose(self, model: FittedModel, trainer: ClusterTrainer, batch: Batch) -> float | None:
+        """Choose threshold, strength of propensities, and weight of the trellises' scores."""
+        n_jobs, weight = self.config.n_jobs, None
+        if model.label_weights is not None:
+            choose_weight(model, batch, n_jobs)
+            weight = model.label_weights.weight
+        if self.config.propensity == "auto":
+            choose_propensity(model, batch, n_jobs)
+        if model.multilabel:
+            model.threshold = trainer.choose_threshold(batch)
+        return weight
+
+
+def _sample_per_label(config: TrainConfig) -> int:
+    policy = config.policy
+    needed = config.label_weights or (policy is not None and policy.needs_sample)
+    return ROWS_FOR_VECTORS if needed else 0
+
+
+def _plain_parameters(estimator: LTLSClassifier) -> dict[str, Any]:
+    names = LTLSClassifier._get_param_names()
+    return {name: getattr(estimator, name) for name in names if name != "random_state"}
+
+
+def _vectorizer(estimator: Any, dataset: Any, columns: InputColumns) -> Vectorizer:
+    """Learn vocabulary and TF-IDF weights from the first texts."""
+    with causes_raised():
+        first = dataset.select_columns(list(columns.names)).limit(_TEXTS)
+        set_options(first, preserve_order=True)
+        texts = [text for batch in first.iter_batches(batch_format="pyarrow")
+                 for text in columns.read(as_table(batch))]  # fmt: skip
+    if not texts:
+        raise ValueError("the dataset has no rows")
+    vectorizer = Vectorizer(estimator._settings())
+    vectorizer.fit_transform(texts)
+    return vectorizer
+
+
+def _check_input(estimator: Any, columns: InputColumns) -> None:
+    """Raise an error for texts where an estimator takes features, and the other way round."""
+    if hasattr(estimator, "_settings") != bool(columns.text):
+        kind, name = type(estimator).__name__, "features" if columns.text else "text"
+        raise ValueError(f"a {kind} takes {name}: name the columns with {name}")
+
+
+def _check_config(config: TrainConfig) -> None:
+    policy = config.policy
+    if policy is not None and policy.needs_training:
+        raise ValueError(
+            f"assignment={policy.name!r} gives paths to labels while it trains, in the order of "
+            'the rows, and needs one machine; use "random"'
+        )
+    if config.average:
+        raise ValueError("average=True needs all steps in one order; use average=False")

@@ -1,0 +1,90 @@
+"""Columns of Arrow tables as rows and labels, against the lists that they were made of."""
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
+
+from ltls.io.arrow import (  # noqa: E402
+    InputColumns,
+    as_table,
+    canonical,
+    canonical_columns,
+    list_column,
+    read_targets,
+)
+from ltls.io.errors import ColumnError  # noqa: E402
+
+INDICES = [[0, 3], [], [2], [1, 3]]
+VALUES = [[1.0, 2.0], [], [0.5], [4.0, -1.0]]
+MATRIX = np.array([[1, 0, 0, 2], [0, 0, 0, 0], [0, 0, 0.5, 0], [0, 4, 0, -1]], np.float32)
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("index", [pa.int8(), pa.int32(), pa.uint32(), pa.int64()])
+def test_sparse_rows_of_any_type_and_slice(kind, index):
+    table = pa.table(
+        {
+            "i": pa.array(INDICES, kind(index)),
+            "v": pa.array(VALUES, kind(pa.float64())),
+        }
+    )
+    columns = InputColumns.of(["i", "v"], None)
+    for part in (slice(0, 4), slice(1, 3), slice(2, 2), slice(3, 4)):
+        X = columns.read(table.slice(part.start, part.stop - part.start), 4)
+        np.testing.assert_array_equal(X.toarray(), MATRIX[part])
+    chunked = pa.concat_tables([table.slice(0, 2), table.slice(2)])
+    np.testing.assert_array_equal(columns.read(chunked, 4).toarray(), MATRIX)
+    assert columns.read(table).shape == (4, 4)  # one more than the largest index
+
+
+def test_rows_are_the_same_after_a_round_trip():
+    table = pa.table({"i": INDICES, "v": VALUES})
+    sparse = InputColumns.of(["i", "v"], None).read(table, 4)
+    for rows in (sparse, MATRIX):
+        again = pa.table(canonical(rows))
+        found = canonical_columns(again.column_names).read(again, 4)
+        np.testing.assert_array_equal(found.toarray() if rows is sparse else found, MATRIX)
+
+
+def test_labels():
+    table = pa.table(
+        {
+            "one": ["b", "a", "b"],
+            "codes": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "numbers": [3, 1, 2],
+            "several": [["a", "b", "a"], [], ["c"]],
+            "flags": [[0, 1], [1, 0], [1, 1]],  # labels, not an indicator matrix
+        }
+    )
+    assert list(read_targets(table, "one").labels) == ["b", "a", "b"]
+    assert list(read_targets(table, "codes").labels) == ["x", "y", "x"]
+    assert read_targets(table, "numbers").labels.tolist() == [3, 1, 2]
+    several = read_targets(table, "several")
+    assert several.multilabel
+    assert (several.indptr.tolist(), several.labels) == ([0, 2, 2, 3], ["a", "b", "c"])
+    assert read_targets(table, "flags").labels == [0, 1, 1, 0, 1]
+    for name, text in [
+        ("null", "'null' must not have nulls, row 1"),
+        ("lists", "must not be null"),
+    ]:
+        bad = pa.table({"null": ["a", None], "lists": [["a"], [None]]})
+        with pytest.raises(ValueError, match=text):
+            read_targets(bad, name)
+    with pytest.raises(ColumnError, match="no column 'tag'"):
+        read_targets(table, "tag")
+
+
+def test_batches_of_other_types():
+    np.testing.assert_array_equal(
+        InputColumns.of("x", None).read(as_table({"x": MATRIX, "id": np.arange(4)})), MATRIX
+    )
+    pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
+    frame = pandas.DataFrame({"a": MATRIX[:, 0], "b": MATRIX[:, 3]})
+    found = InputColumns.of(["a", "b"], None).read(as_table(frame))
+    np.testing.assert_array_equal(found, MATRIX[:, [0, 3]])
+
+
+def test_lists_of_different_lengths():
+    column = list_column(np.array(["a", "b", "c"]), np.array([2, 0, 1]))
+    assert column.to_pylist() == [["a", "b"], [], ["c"]]

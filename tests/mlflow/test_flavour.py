@@ -1,0 +1,114 @@
+"""Models in MLflow: what is saved predicts the same, also as a function of Spark."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny: run make test-all")
+
+import pandas as pd  # noqa: E402
+
+import ltls.mlflow  # noqa: E402
+from ltls import LTLSClassifier, TextClassifier  # noqa: E402
+
+X = np.eye(4, dtype=np.float32)
+TEXTS = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
+ROWS = pd.DataFrame({"indices": [[0], [2]], "values": [[1.0], [1.0]]})
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return LTLSClassifier(epochs=20, random_state=0).fit(X, list("abcd"))
+
+
+@pytest.fixture(scope="module")
+def tagger():
+    return TextClassifier(random_state=0).fit(TEXTS, ["card", "card", "fee", "fee"])
+
+
+def test_features(classifier, tmp_path):
+    path = tmp_path / "model"
+    ltls.mlflow.save_model(classifier, path, features=["indices", "values"], input_example=ROWS)
+    assert classifier.model_.columns is None  # the estimator stays as it was
+    loaded = mlflow.pyfunc.load_model(str(path))
+    labels, scores = ltls.mlflow.load(str(path)).predict_topk(X[[0, 2]], 4)
+    result = loaded.predict(ROWS)
+    assert result["labels"].tolist() == labels.tolist()
+    np.testing.assert_allclose(result["scores"].tolist(), scores, rtol=1e-6)
+    best = loaded.predict(ROWS, params={"k": 1, "proba": True})
+    assert best["labels"].tolist() == [["a"], ["c"]]
+    assert (np.array(best["probabilities"].tolist()) > 0.9).all()
+    names = loaded.metadata.signature.inputs.input_names()
+    assert names == ["indices", "values"]
+    assert loaded.metadata.signature.outputs.input_names() == ["labels", "scores"]
+    assert loaded.metadata.load_input_example(str(path)).equals(ROWS)
+    assert ltls.mlflow.load(str(path)).predict(X).tolist() == list("abcd")
+    with pytest.raises(mlflow.exceptions.MlflowException, match="values"):
+        loaded.predict(ROWS[["indices"]])
+
+
+def test_dense_features_and_texts_without_names(classifier, tagger, tmp_path):
+    ltls.mlflow.save_model(classifier, tmp_path / "dense")
+    dense = mlflow.pyfunc.load_model(str(tmp_path / "dense"))
+    for given in (pd.DataFrame(X), X):
+        assert [row[0] for row in dense.predict(given)["labels"]] == list("abcd")
+    ltls.mlflow.save_model(tagger, tmp_path / "texts")
+    texts = mlflow.pyfunc.load_model(str(tmp_path / "texts"))
+    for given in (pd.DataFrame({"body": TEXTS[1:3]}), TEXTS[1:3]):
+        assert [row[0] for row in texts.predict(given)["labels"]] == ["card", "fee"]
+    with pytest.raises(ValueError, match="give one column, or save it with text="):
+        texts.predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
+
+
+def test_log_model(tagger, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(f"file://{tmp_path}/runs")
+    with mlflow.start_run():
+        info = ltls.mlflow.log_model(tagger, "tickets", text="body")
+    assert ltls.mlflow.load(info.model_uri).predict(["lost card"]).tolist() == ["card"]
+
+
+def test_other_models_are_refused(tmp_path):
+    model = mlflow.models.Model()
+    model.add_flavor("sklearn", version=1)
+    model.save(str(tmp_path / "MLmodel"))
+    with pytest.raises(ValueError, match=r"not a model of ltls, its flavours are \['sklearn'\]"):
+        ltls.mlflow.load(str(tmp_path))
+
+
+def test_spark(classifier, tagger, tmp_path, monkeypatch):
+    sql = pytest.importorskip("pyspark.sql", reason="needs pyspark: run make test-all")
+    if shutil.which("java") is None:
+        pytest.skip("needs Java: apt-get install default-jre-headless")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        sql.SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    try:
+        options = {"result_type": "labels array<string>, scores array<float>",
+                   "env_manager": "local"}  # fmt: skip
+        ltls.mlflow.save_model(tagger, tmp_path / "t", input_example=pd.DataFrame({"body": TEXTS}))
+        tag = mlflow.pyfunc.spark_udf(spark, str(tmp_path / "t"), **options)
+        rows = spark.createDataFrame([(text,) for text in TEXTS], ["body"])
+        found = [row.r.labels[0] for row in rows.select(tag("body").alias("r")).collect()]
+        assert found == ["card", "card", "fee", "fee"]
+        names = ["indices", "values"]
+        ltls.mlflow.save_model(classifier, tmp_path / "m", features=names, input_example=ROWS)
+        best = mlflow.pyfunc.spark_udf(spark, str(tmp_path / "m"), params={"k": 1}, **options)
+        rows = spark.createDataFrame([([0], [1.0]), ([3], [1.0])], names)
+        found = [row.r.labels for row in rows.select(best(*names).alias("r")).collect()]
+        assert found == [["a"], ["d"]]
+    finally:
+        spark.stop()

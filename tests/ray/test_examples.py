@@ -1,0 +1,32 @@
+"""The examples of Ray run as they are, and find what they claim to find."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="needs ray: run make test-all")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "figure", "at_least"),
+    [
+        ("ray_score.py", [], r"20000 rows scored, (\d+) of them different", 20_000),
+        ("ray_train.py", [], r"accuracy on 1000 other rows: (0\.\d+|1\.0+)", 0.9),
+        ("ray_deep_head.py", [], r"held-out accuracy: (0\.\d+)", 0.85),
+    ],
+)
+def test_example(name, options, figure, at_least, tmp_path):
+    if name == "ray_deep_head.py":
+        pytest.importorskip("torch", reason="needs torch: run make test-all")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *options], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(figure, done.stdout)
+    assert found, done.stdout
+    assert float(found[1]) >= at_least

@@ -1,0 +1,172 @@
+"""Training on Ray: the same bytes for the same seed, whatever happens to the workers."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="needs ray: run make test-all")
+
+import pyarrow as pa
+import pyarrow.parquet
+from ray_workers import clusters_of_rows, dense, killing, workers
+
+import ltls.ray
+from ltls import Checkpoint, LTLSClassifier, TextClassifier
+from ltls.io.errors import ColumnError
+from ltls.training.checkpoint import CheckpointMismatchError
+
+SPARSE = {"label": "label", "features": ["i", "v"], "n_features": 40}
+SMALL = {"width": 3, "n_trellises": 2, "epochs": 3, "random_state": 0}
+
+
+def saved(model, tmp_path, name="model"):
+    model.save(tmp_path / name)
+    return (tmp_path / name).read_bytes()
+
+
+def test_workers_with_a_trellis_each_are_one_worker(dataset, tmp_path):
+    """Trellises do not talk to each other: the split changes nothing."""
+    table, _ = clusters_of_rows(700)
+    files = []
+    for n_workers, n_blocks in [(1, 1), (5, 4)]:
+        model = LTLSClassifier(**{**SMALL, "n_trellises": 5})
+        ltls.ray.fit(model, dataset(table, n_blocks), n_workers=n_workers, **SPARSE)
+        files.append(saved(model, tmp_path))
+    assert files[0] == files[1]
+
+
+def test_averaging(dataset, tmp_path):
+    """Two shards end near one, twice with the same bytes; the model needs no Ray."""
+    table, labels = clusters_of_rows(1500)
+    test, test_labels = clusters_of_rows(600, seed=1)
+    parameters = {**SMALL, "label_weights": True}
+    files = []
+    for _ in range(2):
+        model = LTLSClassifier(**parameters)
+        result = ltls.ray.fit(model, dataset(table), n_workers=2, split="rows", **SPARSE)
+        assert result is model
+        files.append(saved(model, tmp_path))
+    assert files[0] == files[1]
+    local = LTLSClassifier(**parameters).fit(dense(table), labels)
+    X = dense(test)
+    assert model.score(X, test_labels) > local.score(X, test_labels) - 0.03
+    assert local.score(X, test_labels) > 0.9
+    assert model.classes_.tolist() == local.classes_.tolist()
+    assert model.partial_fit(X, test_labels).n_features_in_ == 40
+
+
+def test_killed_workers_change_nothing(dataset, tmp_path):
+    table, _ = clusters_of_rows(4000)
+    parameters = {**SMALL, "epochs": 5, "label_weights": True}
+
+    def fitted():
+        model = LTLSClassifier(**parameters)
+        ltls.ray.fit(model, dataset(table), n_workers=2, split="rows", **SPARSE)
+        return saved(model, tmp_path)
+
+    undisturbed = fitted()
+    moments = np.random.default_rng(0).uniform(0, 1, 3)
+    with killing(moments, "ray::train", "ray::reduce", "ray::candidates") as killed:
+        assert fitted() == undisturbed
+    assert killed
+
+
+def test_the_driver_is_killed_and_resumes(cluster, dataset, tmp_path):
+    """A driver that dies after an epoch leaves a checkpoint, from which another goes on."""
+    table, _ = clusters_of_rows(600)
+    pa.parquet.write_table(table, tmp_path / "rows.parquet")
+    model = LTLSClassifier(**{**SMALL, "epochs": 6})
+    ltls.ray.fit(model, dataset(table), n_workers=2, **SPARSE)
+    whole = saved(model, tmp_path)
+    file = tmp_path / "fit.checkpoint"
+    script = f"""
+import os, ray, ltls.ray
+from ltls import Checkpoint, LTLSClassifier
+class Dying(Checkpoint):
+    def save(self, model, state, *rest):
+        super().save(model, state, *rest)
+        if len(state.losses) == 2:
+            os._exit(9)
+ray.init(num_cpus=1, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False)
+model = LTLSClassifier(width=3, n_trellises=2, epochs=6, random_state=0)
+rows = ray.data.read_parquet({str(tmp_path / "rows.parquet")!r})
+ltls.ray.fit(model, rows, label="label", features=["i", "v"], n_features=40, n_workers=2,
+             checkpoint=Dying({str(file)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    resumed = LTLSClassifier(**{**SMALL, "epochs": 6})
+    start = Checkpoint(file, resume=True)
+    ltls.ray.fit(resumed, dataset(table), n_workers=2, checkpoint=start, **SPARSE)
+    assert saved(resumed, tmp_path) == whole
+    with pytest.raises(CheckpointMismatchError, match="n_workers"):
+        ltls.ray.fit(LTLSClassifier(**{**SMALL, "epochs": 6}), dataset(table), n_workers=3,
+                     checkpoint=Checkpoint(file, resume=True), **SPARSE)  # fmt: skip
+
+
+def test_texts_and_several_labels(dataset):
+    words = ["ant bee", "bee cat", "cat dog", "dog ant"] * 30
+    rows = pa.table({"body": words, "tags": [text.split() for text in words]})
+    model = TextClassifier(random_state=0, epochs=8)
+    ltls.ray.fit(model, dataset(rows), label="tags", text="body", n_workers=2)
+    assert model.multilabel_
+    found = model.predict(["bee cat", "dog ant"])
+    named = [set(model.classes_[found[[i]].indices]) for i in range(2)]
+    assert named == [{"bee", "cat"}, {"ant", "dog"}]
+
+
+def test_empty_shards_and_labels_of_one_shard(dataset):
+    """Three rows for four workers; each label is known to one of them only."""
+    rows = pa.table({"x": [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]], "label": [5, 7, 9]})
+    model = LTLSClassifier(epochs=20, random_state=0, n_trellises=1)
+    ltls.ray.fit(model, dataset(rows, 1), label="label", features="x", n_workers=4, split="rows")
+    assert model.predict(np.eye(3)).tolist() == [5, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"label": "tag"}, ColumnError, "no column 'tag', only 'id', 'i', 'v', 'label'"),
+        ({"features": "x"}, ColumnError, "no column 'x'"),
+        ({"features": None}, ValueError, "either features or text must name columns"),
+        ({"n_workers": 0}, ValueError, "n_workers must be at least 1, got 0"),
+        ({"split": "labels"}, ValueError, 'split must be "auto", "rows" or "trellises"'),
+        ({"sync_rows": 0}, ValueError, "sync_rows must be at least 1"),
+        ({"n_features": 3}, ValueError, "n_features must be at least 40, got 3"),
+        ({"features": None, "text": "label"}, ValueError, "LTLSClassifier takes features"),
+    ],
+)
+def test_bad_arguments(dataset, change, error, text):
+    table, _ = clusters_of_rows(50)
+    model = LTLSClassifier()
+    with pytest.raises(error, match=text):
+        ltls.ray.fit(model, dataset(table, 1), **{**SPARSE, **change})
+    assert not hasattr(model, "model_")
+
+
+def test_bad_rows(dataset):
+    model = LTLSClassifier()
+    options = {"label": "label", "features": "x"}
+    for rows, text in [
+        ({"x": [[1.0], [2.0]], "label": ["a", None]}, "'label' must not have nulls, row 1 is null"),
+        ({"x": [[1.0], [2.0, 3.0]], "label": ["a", "b"]}, "'x' must have one length"),
+        ({"x": [[1.0], [2.0]], "label": ["a", "a"]}, "at least 2 different labels, got 1"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            ltls.ray.fit(model, dataset(pa.table(rows), 1), **options)
+    for parameters, text in [
+        ({"assignment": "ranking"}, "needs one machine"),
+        ({"average": True}, "average=True"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            ltls.ray.fit(LTLSClassifier(**parameters), dataset(pa.table(rows), 1), **options)
+
+
+def test_nothing_is_left_behind(cluster):
+    """After all tests above: no task runs, and there was never an actor of ours."""
+    time.sleep(0.5)
+    assert not workers("ray::train", "ray::reduce", "ray::candidates", "ray::_other")
+    assert cluster.available_resources()["CPU"] == 2
