@@ -72,7 +72,7 @@ def convert(
         raise ValueError(f"--dtype is for model files, {display_name(file)} is a data file")
     target = _target(output, to)
     source = Source(
-        path=file,
+        paths=[file],
         format_name=file_format,
         text=text,
         label=label,

@@ -75,7 +75,7 @@ def evaluate(
     check_output(report, model, file)
     estimator = load(model, verify=verify)
     source = Source(
-        path=file,
+        paths=[file],
         format_name=file_format,
         text=text,
         label=label,

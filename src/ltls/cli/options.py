@@ -44,6 +44,10 @@ def _columns(default: str, help: str, *names: str, metavar: str = "COLUMN") -> A
 
 
 DATA = "The data file, plain or compressed (.gz, .xz, .bz2, .zst); - is standard input."
+DATA_FILES = (
+    "The data files, plain or compressed (.gz, .xz, .bz2, .zst), or a quoted pattern; - is "
+    "standard input."
+)
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, written by ltls train.")
 ]

@@ -73,7 +73,7 @@ def predict(
     if threshold and not estimator.multilabel_:
         raise ValueError(f"{model}: --threshold is for multi-label models; use -k 1")
     source = Source(
-        path=file,
+        paths=[file],
         format_name=file_format,
         text=text,
         features=features,

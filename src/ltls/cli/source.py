@@ -1,9 +1,9 @@
-"""A data file and what the command line says about it: its format, its columns, its bad rows."""
+"""Data files and what the command line says of them: format, columns, bad rows."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from ..core.streams import display_name, open_input
 from ..io import formats
 from ..io.errors import RowError, TooManyFeaturesError
+from ..io.files import expand
 from ..io.formats import Format, Sample
 from ..io.sparse import Base, OnBadRow
 from ..io.tables import Columns
@@ -23,13 +24,13 @@ _SKIP_HINT = "fix it, or skip such rows with --skip-bad-rows"
 
 @dataclass(kw_only=True)
 class Source:
-    """A data file with the options of the command line; None is an option that was not given.
+    """Data files with the options of the command line; None is an option that was not given.
 
-    `expects_table` says whether the model was trained on a table, which helps to detect the
-    format.
+    All files have the same format; a name with ``*`` stands for those that match. `expects_table`
+    says whether the model was trained on a table, which helps to detect the format.
     """
 
-    path: Path
+    paths: Sequence[Path]
     format_name: str | None = None
     text: str | None = None
     label: str | None = None
@@ -49,39 +50,52 @@ class Source:
             if self.format_name not in (None, "text"):
                 raise ValueError(f"--text needs a column name with --format {self.format_name}")
             self.format_name = "text"
-        with open_input(self.path) as stream:
-            start = stream.peek(_PEEK)
-        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise ValueError(
-                f"{self.name} is UTF-16 text, UTF-8 is needed; convert it with "
-                "iconv -f utf-16 -t utf-8"
-            )
-        self.format = self._detected(start) if self.format_name is None else self._given()
+        self.paths = [Path(path) for path in expand(self.paths)]
+        for path in self.paths:
+            self._open(path)
         if self.sparse and self._columns_named:
             raise ValueError(
                 f"--text, --label and --features name columns, {self.format.name} files have none"
             )
 
-    def _given(self) -> Format:
-        assert self.format_name is not None
-        return formats.get(self.format_name)
-
-    def _detected(self, start: bytes) -> Format:
-        if self.path.is_file() and is_model_file(self.path):
-            raise ValueError(f"{self.name} is a model file, not a data file")
-        sample = Sample(self.path, start, self._columns_named, self.expects_table)
+    def _open(self, path: Path) -> None:
+        """Determine the format of a file: that of the others."""
+        with open_input(path) as stream:
+            start = stream.peek(_PEEK)
+        name = display_name(path)
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(
+                f"{name} is UTF-16 text, UTF-8 is needed; convert it with iconv -f utf-16 -t utf-8"
+            )
+        if self.format_name is not None:
+            self.format = formats.get(self.format_name)
+            return
+        if path.is_file() and is_model_file(path):
+            raise ValueError(f"{name} is a model file, not a data file")
+        sample = Sample(path, start, self._columns_named, self.expects_table)
         file_format = formats.detect(sample)
-        note(f"{self.name}: format {file_format.name} detected")
-        return file_format
+        note(f"{name}: format {file_format.name} detected")
+        if path != self.path and file_format is not self.format:
+            raise ValueError(
+                f"{self.path} is {self.format.name} and {name} is {file_format.name}: files must "
+                "have the same format; name it with --format"
+            )
+        self.format = file_format
 
     @property
     def _columns_named(self) -> bool:
         return bool(self.text or self.label or self.features)
 
     @property
+    def path(self) -> Path:
+        """The first file."""
+        return self.paths[0]
+
+    @property
     def name(self) -> str:
-        """The name of the file, for messages."""
-        return display_name(self.path)
+        """The name of the file, or of the first one and how many there are, for messages."""
+        more = len(self.paths) - 1
+        return display_name(self.path) + (f" and {more} more" if more else "")
 
     @property
     def sparse(self) -> bool:

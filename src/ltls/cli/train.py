@@ -20,7 +20,7 @@ from ..training.checkpoint import Checkpoint
 from ..training.interrupt import TrainingInterruptedWarning
 from .messages import note, noticed, set_verbosity, warn
 from .options import (
-    DATA,
+    DATA_FILES,
     DTYPES,
     FeatureColumns,
     FormatOption,
@@ -51,7 +51,7 @@ _TEXT_RANGES = ("ngram_range", "char_ngram_range")
 
 def train(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=DATA)],
+    files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=DATA_FILES)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     text: TextColumn = None,
     label: LabelColumn = None,
@@ -123,7 +123,8 @@ def train(
         str | None, option("1,2", "Texts: word n-grams, or none.", metavar="N,M")
     ] = None,
     char_ngram_range: Annotated[
-        str | None, option("2,4", "Texts: character n-grams, or none.", metavar="N,M")
+        str | None,
+        option("2,4, none for long texts", "Texts: character n-grams, or none.", metavar="N,M"),
     ] = None,
     min_df: Annotated[
         int | None, option("1", "Texts: ignore n-grams in fewer texts.", min=1)
@@ -144,8 +145,8 @@ def train(
     stream: Annotated[
         bool | None,
         option(
-            "if the file takes over half of the memory",
-            "Read sparse features in chunks in every epoch; rows are shuffled within a chunk.",
+            "if the rows take more than the free memory",
+            "Read the files in chunks in every epoch; rows are shuffled within a chunk.",
             "--stream/--no-stream",
         ),
     ] = None,
@@ -158,11 +159,12 @@ def train(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on a file of labelled rows.
+    """Train a model on files of labelled rows.
 
     The data are sparse features (svmlight, xmc), tables (csv, tsv, jsonl, parquet) whose columns
     are given by --label and --text or --features, or fastText's __label__ lines. If every row has
-    exactly one label the model is multi-class, else multi-label.
+    exactly one label the model is multi-class, else multi-label. Several files, and a quoted
+    pattern such as 'part*.csv', are one data set.
 
     Options that are not given have the default shown, or that of the preset; auto depends on the
     size of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with
@@ -173,15 +175,15 @@ def train(
         raise ValueError("--n-jobs must not be 0; 1 is one thread, -1 all cores")
     if text == "":
         raise ValueError("--text needs the name of the text column")
-    check_output(output, file)
     place = checkpoint or output.with_name(f"{output.name}.checkpoint")
     if place == output:
         raise ValueError("--checkpoint and --output must be different files")
-    check_output(place, file)
+    check_output(output, *files)
+    check_output(place, *files)
     state = Checkpoint(place, resume, 0.0 if checkpoint else _CHECKPOINT_SECONDS)
     state.check()
     source = Source(
-        path=file,
+        paths=files,
         format_name=file_format,
         text=text,
         label=label,
@@ -249,9 +251,11 @@ def _strength(given: str) -> float | str:
         raise ValueError(f"--propensity must be a number or auto, got {given!r}") from None
 
 
-def _range(name: str, given: str) -> tuple[int, int] | None:
+def _range(name: str, given: str) -> tuple[int, int] | str | None:
     if given.lower() == "none":
         return None
+    if given.lower() == "auto" and name == "char_ngram_range":
+        return "auto"
     found = re.fullmatch(r"(\d{1,2}),(\d{1,2})", given)
     if not found:
         name = name.replace("_", "-")

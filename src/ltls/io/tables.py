@@ -154,6 +154,8 @@ class Table:
         default the error is raised.
     limits : SizeLimits, optional
         How much a compressed file may hold.
+    name : path, optional
+        What errors call the file, if `path` is a copy of it.
 
     Examples
     --------
@@ -173,13 +175,18 @@ class Table:
     labelled: bool = True
     on_bad_row: OnBadRow | None = None
     limits: SizeLimits = DEFAULT_LIMITS
+    name: PathLike | None = None
 
-    def batches(self, size: int) -> Iterator[Rows]:
-        """Yield the rows in batches of `size`."""
-        rows, n_features, n_good = Rows(), 0, 0
+    def batches(self, size: int, n_values: float = math.inf) -> Iterator[Rows]:
+        """Yield the rows in batches of `size`, or of fewer with about `n_values` values.
+
+        A value is a character of a text, or a number.
+        """
+        rows, n_features, n_good, held = Rows(), 0, 0, 0
         n_bad, first_bad = 0, None
         with open_input(self.path, self.limits) as stream:
-            reader = table_format(self.format).open(stream, self.path, self.columns, self.labelled)
+            name = self.path if self.name is None else self.name
+            reader = table_format(self.format).open(stream, name, self.columns, self.labelled)
             self._check_columns(reader.names)
             for number, record in reader.records:
                 try:
@@ -189,7 +196,7 @@ class Table:
                         reason = f"{len(features)} features, the rows before have {n_features}"
                         raise RowError("fields", reason)
                 except RowError as error:
-                    error.path = self.path
+                    error.path = name
                     setattr(error, reader.numbered_by, number)
                     if self.on_bad_row is None:
                         raise
@@ -203,11 +210,12 @@ class Table:
                     rows.features.append(features)
                 if labels is not None:
                     rows.labels.append(labels)
-                if len(rows) >= size:
+                held += len(text or "") + len(features)
+                if len(rows) >= size or held >= n_values:
                     yield rows
-                    rows = Rows()
+                    rows, held = Rows(), 0
         if first_bad is not None and not n_good:
-            raise NoGoodRowsError(n_bad, first_bad, path=self.path)
+            raise NoGoodRowsError(n_bad, first_bad, path=name)
         if len(rows):
             yield rows
 
@@ -219,7 +227,7 @@ class Table:
                 continue
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ColumnError(name, names, hint, path=self.path)
+            raise ColumnError(name, names, hint, path=self.name or self.path)
 
     def _row(self, record: Record) -> tuple[str | None, list[float], list[str] | None]:
         """Return the text, the features and the labels of a record, which may lack columns."""

@@ -7,6 +7,7 @@ has no learning rate and converges in a few passes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -71,7 +72,8 @@ def train_label_weights(
         examples = replace(examples, weights=weights)
     n_negatives = min(max(_MAX_PAIRS // max(len(examples), 1), _MIN_NEGATIVES), _NEGATIVES)
     task = _task(model, examples, n_negatives, n_jobs)
-    W = _run(task, len(model.labels), model.weights.n_features, examples, None, _PASSES, n_jobs)
+    shape = (len(model.labels), model.weights.n_features + 1)
+    W = _run(task, csr_array(shape, dtype=np.float32), _has_several(examples), _PASSES, n_jobs)
     if weight is None:
         n_scores = len(model.codebooks) + (model.embedding.weight if model.embedding else 0)
         weight = _TRELLIS_WEIGHT[_has_several(examples)] / n_scores
@@ -83,12 +85,49 @@ def train_label_weights(
     )
 
 
+def train_in_blocks(
+    model: FittedModel, blocks: Iterable[Examples], n_rows: int, n_jobs: int | None
+) -> LabelWeights:
+    """Return label weights, trained on blocks of rows that do not fit into memory together.
+
+    Every block is trained to convergence from the weights of the blocks before: block coordinate
+    descent in the dual problem (Yu, Hsieh, Chang and Lin 2010), once over all blocks. A single
+    block gives the same weights as `train_label_weights`.
+
+    Parameters
+    ----------
+    model : FittedModel
+    blocks : iterable of Examples
+    n_rows : int
+        Rows of all blocks together.
+    n_jobs : int or None
+    """
+    n_labels, n_features = len(model.labels), model.weights.n_features
+    n_negatives = min(max(_MAX_PAIRS // max(n_rows, 1), _MIN_NEGATIVES), _NEGATIVES)
+    W, n_seen, n_labelled = csr_array((n_labels, n_features + 1), dtype=np.float32), 0, 0
+    several = False
+    for block in blocks:
+        n_seen, n_labelled = n_seen + len(block), n_labelled + len(block.labels)
+        several = n_labelled > _SEVERAL * n_seen
+        task = _task(model, block, n_negatives, n_jobs)
+        # Weights grow from block to block: those that will be large are still small.
+        threshold = _THRESHOLD * min(n_seen / max(n_rows, 1), 1.0)
+        W = _run(task, W, several, _PASSES, n_jobs, threshold)
+        del block, task  # before the next block is read
+    return LabelWeights.of_matrix(
+        W,
+        unit_length=model.weights.unit_length,
+        weight=_TRELLIS_WEIGHT[several] / len(model.codebooks),
+        n_candidates=min(n_candidates(model), n_negatives),
+    )
+
+
 def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | None) -> None:
     """Make one pass over more rows, from the label weights that a model has."""
     old = model.label_weights
     assert old is not None
     task = _task(model, examples, _NEGATIVES, n_jobs)
-    W = _run(task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs)
+    W = _run(task, old.matrix(), _has_several(examples), 1, n_jobs)
     model.label_weights = LabelWeights.of_matrix(
         W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
     )
@@ -151,22 +190,21 @@ def _task(
 
 def _run(
     task: _engine.LabelTask,
-    n_labels: int,
-    n_features: int,
-    examples: Examples,
-    initial: csr_array | None,
+    initial: csr_array,
+    several: bool,
     passes: int,
     n_jobs: int | None,
+    threshold: float = _THRESHOLD,
 ) -> csr_array:
-    """Return the weights as a matrix of shape (n_labels, n_features + 1)."""
+    """Return the weights as a matrix of shape (n_labels, n_features + 1), like the initial ones."""
     start = None
-    if initial is not None:
+    if initial.nnz:
         start = (
             initial.indptr.astype(np.int64),
             initial.indices.astype(np.int32),
             initial.data.astype(np.float32),
         )
-    bounds = np.linspace(0, n_labels, _SLICES + 1).astype(int)
+    bounds = np.linspace(0, initial.shape[0], _SLICES + 1).astype(int)
     parts = []
     for first, last in pairwise(bounds):
         check_time()
@@ -174,14 +212,14 @@ def _run(
             task.run(
                 int(first),
                 int(last),
-                cost=_COST[_has_several(examples)],
+                cost=_COST[several],
                 passes=passes,
                 tolerance=_TOLERANCE,
-                threshold=_THRESHOLD,
+                threshold=threshold,
                 initial=start,
                 n_jobs=threads(n_jobs),
             )
         )
     counts, features, values = (np.concatenate(each) for each in zip(*parts, strict=True))
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    return csr_array((values, features, indptr), shape=(n_labels, n_features + 1))
+    return csr_array((values, features, indptr), shape=initial.shape)
