@@ -20,6 +20,7 @@ from ..storage.model_file import describe
 from .messages import note, set_verbosity
 from .options import (
     DTYPES,
+    Encoding,
     FormatOption,
     LabelColumn,
     NoProgress,
@@ -51,6 +52,7 @@ def convert(
     label: LabelColumn = None,
     separator: Separator = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     verbose: Verbose = False,
@@ -74,6 +76,7 @@ def convert(
     source = Source(
         paths=[file],
         format_name=file_format,
+        encoding=encoding,
         text=text,
         label=label,
         separator=separator,

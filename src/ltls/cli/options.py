@@ -89,6 +89,9 @@ ZeroBased = Annotated[
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
 ]
+Encoding = Annotated[
+    str | None, option("UTF-8", "Encoding of text files, as latin-1.", "--encoding")
+]
 Verify = Annotated[
     bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")
 ]

@@ -10,6 +10,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from ..core import memory
+from ..core.prefetch import arriving
 from ..core.streams import is_pipe
 from ..estimators.classifier import LTLSClassifier
 from ..io.delimited import Delimited
@@ -95,8 +96,9 @@ def _stream(source: Source, n_jobs: int | None) -> TrainingRows:
         separator=columns.separator,
         format=source.format.name,
         on_bad_row=source.on_bad_row,
+        encoding=source.encoding,
     )
-    return TrainingRows(table, None, None, columns=_recorded(columns))
+    return TrainingRows(table, None, None, columns=_recorded(source, columns))
 
 
 def read_sparse(source: Source) -> Dataset:
@@ -122,11 +124,13 @@ def _table_rows(source: Source) -> TrainingRows:
         raise EmptyFileError(path=source.path)
     _check_labels(source, len({label for labels in rows.labels for label in labels}))
     targets = targets_of(rows)
-    return TrainingRows(rows.X, targets, targets.n_rows, columns=_recorded(columns))
+    return TrainingRows(rows.X, targets, targets.n_rows, columns=_recorded(source, columns))
 
 
-def _recorded(columns: Columns) -> dict[str, Any]:
-    """Return columns as a model file holds them."""
+def _recorded(source: Source, columns: Columns) -> dict[str, Any] | None:
+    """Return columns as a model file holds them; None if the format has no names of columns."""
+    if source.format.kind == "text":
+        return None
     return {**asdict(columns), "features": list(columns.features)}
 
 
@@ -173,8 +177,20 @@ def table_batches(
     """Yield the rows of a table in batches, and warn at the end of those that were skipped."""
     with row_errors_explained():
         for path in source.paths:
-            table = Table(path, source.format.name, columns, labelled, source.on_bad_row)
-            yield from table.batches(size)
+            table = Table(
+                path,
+                source.format.name,
+                columns,
+                labelled,
+                source.on_bad_row,
+                encoding=source.encoding,
+            )
+            if is_pipe(path) and not labelled:
+                # Rows that have arrived are not kept waiting for others.
+                for parts in arriving(table.batches(1), size):
+                    yield Rows.concatenate(parts)
+            else:
+                yield from table.batches(size)
     source.report_bad_rows()
 
 
@@ -184,6 +200,11 @@ def table_batches(
 def takes_text(estimator: LTLSClassifier) -> bool:
     """Return whether the input of an estimator is texts."""
     return hasattr(estimator, "vectorizer_")
+
+
+def takes_lines(estimator: LTLSClassifier) -> bool:
+    """Return whether an estimator was trained on texts without column names."""
+    return takes_text(estimator) and estimator.model_.columns is None
 
 
 def takes_table(estimator: LTLSClassifier) -> bool:
@@ -207,7 +228,7 @@ def batches(
     _check_columns_known(source, columns, takes_text(estimator), labelled)
     try:
         for rows in table_batches(source, columns, labelled, size):
-            if columns.features and len(rows.features[0]) != estimator.n_features_in_:
+            if rows.features and len(rows.features[0]) != estimator.n_features_in_:
                 raise ValueError(
                     f"the model has {estimator.n_features_in_} features, "
                     f"{source.name} has {len(rows.features[0])}"

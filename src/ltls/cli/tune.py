@@ -13,6 +13,7 @@ from .messages import set_verbosity
 from .options import (
     DATA_FILES,
     DTYPES,
+    Encoding,
     FeatureColumns,
     FormatOption,
     Json,
@@ -26,7 +27,7 @@ from .options import (
     choice,
     option,
 )
-from .output import check_output, errors_named
+from .output import check_output, errors_named, is_standard_output, model_output
 from .rows import label_lists, training_rows
 from .source import Source
 from .terminal import show, show_facts
@@ -43,6 +44,7 @@ def tune(
     features: FeatureColumns = None,
     separator: Separator = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     random_state: Annotated[
@@ -65,6 +67,7 @@ def tune(
     source = Source(
         paths=files,
         format_name=file_format,
+        encoding=encoding,
         text=text,
         label=label,
         features=features,
@@ -72,7 +75,9 @@ def tune(
         zero_based=zero_based,
         skip_bad_rows=skip_bad_rows,
     )
-    check_output(output, *source.paths)
+    output = model_output(output)
+    piped = is_standard_output(output)
+    check_output(output, *source.paths, special=True)
     data = training_rows(source, stream=False, n_jobs=None)
     estimator, trials = search(
         data.X, label_lists(data.y), seconds, random_state=random_state, verbose=int(not quiet)
@@ -81,6 +86,8 @@ def tune(
     with errors_named(output):
         estimator.save(output, dtype)
     best = sorted(trials, key=lambda each: -each["score"] if each["score"] == each["score"] else 1)
+    if piped:
+        return
     if as_json:
         print(json.dumps({"model": str(output), "tried": [_without_nan(each) for each in trials]}))
     elif not quiet:

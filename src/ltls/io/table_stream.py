@@ -11,7 +11,7 @@ import numpy as np
 from ..core.arrays import as_integer
 from ..core.compression import is_compressed
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import is_pipe, open_input
+from ..core.streams import is_pipe, open_input, peek_start
 from ..model.labels import Targets
 from . import formats
 from .errors import EmptyFileError, PathLike, RowError
@@ -19,7 +19,6 @@ from .files import Paths, ReadableAgain, expand
 from .sparse import OnBadRow
 from .tables import Columns, Rows, Table, table_format
 
-_PEEK = 1 << 16
 _MAX_ROWS = 1 << 16  # of a batch
 
 
@@ -52,6 +51,8 @@ class TableStream:
     on_bad_row : callable, optional
         Called once with the `RowError` of every row that cannot be read, which is then skipped. By
         default the error is raised.
+    encoding : str, optional
+        That of text files; UTF-8 by default.
     limits : SizeLimits, optional
         How much a compressed file may hold.
 
@@ -88,15 +89,16 @@ class TableStream:
         format: str | None = None,  # noqa: A002
         chunk_size: int = 1 << 22,
         on_bad_row: OnBadRow | None = None,
+        encoding: str | None = None,
         limits: SizeLimits = DEFAULT_LIMITS,
     ) -> None:
         paths = expand(path)
         self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
         self.n_rows: int | None = None
-        self._limits, self._on_bad_row = limits, on_bad_row
+        self._limits, self._on_bad_row, self._encoding = limits, on_bad_row, encoding
         if format is None:
             with open_input(paths[0], limits) as stream:
-                sample = formats.Sample(paths[0], stream.peek(_PEEK), bool(text or label))
+                sample = formats.Sample(paths[0], peek_start(stream, encoding), bool(text or label))
             format = formats.detect(sample).name  # noqa: A001
         self.format = table_format(format)
         if self.format.kind == "text":  # without column names
@@ -121,7 +123,14 @@ class TableStream:
         for number, file in enumerate(self._files):
             on_bad_row = None if self._on_bad_row is None else partial(self._report, number)
             table = Table(
-                file.file, self.format.name, self.columns, True, on_bad_row, self._limits, file.path
+                file.file,
+                self.format.name,
+                self.columns,
+                True,
+                on_bad_row,
+                self._limits,
+                file.path,
+                self._encoding,
             )
             for rows in table.batches(_MAX_ROWS, self.chunk_size):
                 n_rows += len(rows)

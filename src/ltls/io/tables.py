@@ -74,6 +74,16 @@ class Rows:
     def __len__(self) -> int:
         return max(len(self.texts), len(self.features))
 
+    @classmethod
+    def concatenate(cls, parts: Iterable[Rows]) -> Rows:
+        """Return the rows of several batches as one."""
+        rows = cls()
+        for part in parts:
+            rows.texts += part.texts
+            rows.features += part.features
+            rows.labels += part.labels
+        return rows
+
     @property
     def X(self) -> list[str] | npt.NDArray[np.float32]:  # noqa: N802 - the name of the field
         """The input of a classifier."""
@@ -156,6 +166,8 @@ class Table:
         How much a compressed file may hold.
     name : path, optional
         What errors call the file, if `path` is a copy of it.
+    encoding : str, optional
+        That of a text file; UTF-8 by default.
 
     Examples
     --------
@@ -176,6 +188,7 @@ class Table:
     on_bad_row: OnBadRow | None = None
     limits: SizeLimits = DEFAULT_LIMITS
     name: PathLike | None = None
+    encoding: str | None = None
 
     def batches(self, size: int, n_values: float = math.inf) -> Iterator[Rows]:
         """Yield the rows in batches of `size`, or of fewer with about `n_values` values.
@@ -184,7 +197,7 @@ class Table:
         """
         rows, n_features, n_good, held = Rows(), 0, 0, 0
         n_bad, first_bad = 0, None
-        with open_input(self.path, self.limits) as stream:
+        with open_input(self.path, self.limits, self.encoding) as stream:
             name = self.path if self.name is None else self.name
             reader = table_format(self.format).open(stream, name, self.columns, self.labelled)
             self._check_columns(reader.names)
@@ -200,8 +213,11 @@ class Table:
                     setattr(error, reader.numbered_by, number)
                     if self.on_bad_row is None:
                         raise
+                    error.n_before = n_good + n_bad
                     self.on_bad_row(error)
                     n_bad, first_bad = n_bad + 1, first_bad or error
+                    if size == 1:  # whoever waits for single rows also waits for this one
+                        yield Rows()
                     continue
                 n_good += 1
                 if text is not None:
