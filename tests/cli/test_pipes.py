@@ -166,9 +166,7 @@ def test_wrong_encodings(folder, command):
 def test_a_model_goes_to_devices_and_pipes(folder, command):
     expected = (folder / "table.ltls").read_bytes()
     assert command("train", *ROWS, "-o", "/dev/null").out == ""
-    for output in ("/dev/stdout", "-"):
-        process = start("train", *ROWS, "-o", output, "-q")
-        assert process.communicate()[0] == expected
+    assert start("train", *ROWS, "-o", "-").communicate()[0] == expected  # /dev/stdout
     os.mkfifo("pipe")
     found = []
     reader = threading.Thread(target=lambda: found.append((folder / "pipe").read_bytes()))
