@@ -81,7 +81,7 @@ def test_a_stream_without_batches_is_an_error():
 def test_label_weights_learn_from_all_blocks(monkeypatch):
     """Every label has more rows than one block; a sample of the first ones would not do."""
     rng = np.random.default_rng(0)
-    n_labels, n_rows = 70, 3500
+    n_labels, n_rows = 70, 2100
     y = np.tile(np.arange(n_labels), n_rows // n_labels)
     late = np.arange(n_rows) >= n_rows // 2
     own = np.where(late, y + n_labels, y)  # features change in the middle
