@@ -1,8 +1,9 @@
-"""Readers and writers of files of sparse rows: svmlight, xmc and other registered formats."""
+"""Readers and writers of data files: sparse rows, and streams of tables and texts."""
 
 from .core.size_limits import FileTooLargeError, SizeLimits
 from .io.errors import ColumnError, DataError, FormatError, RowError
 from .io.readers import Dataset, Stream, read, write
+from .io.table_stream import TableStream
 
 __all__ = [
     "ColumnError",
@@ -13,6 +14,7 @@ __all__ = [
     "RowError",
     "SizeLimits",
     "Stream",
+    "TableStream",
     "read",
     "write",
 ]

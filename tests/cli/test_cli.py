@@ -423,7 +423,7 @@ FAILURES = [
     (["train", "single.txt", "-o", "OUT/m", "--format", "xmc"], "an xmc file starts with three"),
     (["train", "several.txt", "-o", "OUT/m", "--format", "svmlight"], "several.txt, line 1: '4'"),
     (["train", "single.txt"], "Missing option '--output' / '-o'; see ltls train --help"),
-    (["train"], "Missing argument 'TRAIN'; see ltls train --help"),
+    (["train"], "Missing argument 'TRAIN...'; see ltls train --help"),
     (["train", "single.txt", "-o", "folder"], "folder: not a regular file"),
     (
         ["train", "single.txt", "-o", "single.txt"],

@@ -31,10 +31,12 @@ def folder(tmp_path, monkeypatch):
     [
         ("predict", "model.ltls", "rows.txt", "-k", 1, "-q", "-o"),
         ("convert", "rows.txt", "--to", "xmc", "-q"),
+        ("convert", "model.ltls"),
+        ("train", "rows.txt", "-q", "--random-state", 0, "-o"),
     ],
-    ids=lambda words: words[0],
+    ids=["predict", "convert", "convert a model", "train"],
 )
-def test_predictions_and_data_go_to_a_pipe_that_stays_one(folder, command, words):
+def test_predictions_data_and_models_go_to_a_pipe_that_stays_one(folder, command, words):
     assert command(*words, "file").code == 0
     os.mkfifo("pipe")
     found = []
@@ -51,18 +53,9 @@ def test_predictions_and_data_go_to_a_pipe_that_stays_one(folder, command, words
 
 
 @posix
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("train", "rows.txt", "-q", "-o"),
-        ("convert", "model.ltls"),
-        ("evaluate", "model.ltls", "rows.txt", "--report"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_models_and_reports_are_regular_files(folder, command, words):
+def test_reports_are_regular_files(folder, command):
     os.mkfifo("pipe.html")
-    result = command(*words, "pipe.html")
+    result = command("evaluate", "model.ltls", "rows.txt", "--report", "pipe.html")
     assert result.code == 2
     assert "pipe.html: not a regular file" in result.err.lower()
     assert stat.S_ISFIFO(os.stat("pipe.html").st_mode)

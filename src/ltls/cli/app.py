@@ -16,7 +16,7 @@ COMMANDS = (
     LazyCommand(
         "train",
         ".train",
-        "Train a model on a file of labelled rows.",
+        "Train a model on files of labelled rows.",
         (
             "ltls train train.txt.gz -o model.ltls --width 8 --n-trellises 3",
             "ltls train tickets.csv --text text --label category -o tickets.ltls",

@@ -20,6 +20,7 @@ from ..storage.model_file import describe
 from .messages import note, set_verbosity
 from .options import (
     DTYPES,
+    Encoding,
     FormatOption,
     LabelColumn,
     NoProgress,
@@ -51,6 +52,7 @@ def convert(
     label: LabelColumn = None,
     separator: Separator = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     verbose: Verbose = False,
@@ -72,8 +74,9 @@ def convert(
         raise ValueError(f"--dtype is for model files, {display_name(file)} is a data file")
     target = _target(output, to)
     source = Source(
-        path=file,
+        paths=[file],
         format_name=file_format,
+        encoding=encoding,
         text=text,
         label=label,
         separator=separator,

@@ -19,6 +19,7 @@ from ..io.errors import EmptyFileError
 from .messages import set_verbosity
 from .options import (
     DataFile,
+    Encoding,
     FeatureColumns,
     FormatOption,
     Json,
@@ -34,7 +35,7 @@ from .options import (
     option,
 )
 from .output import check_output, errors_named
-from .rows import batches, takes_table
+from .rows import batches, takes_lines, takes_table
 from .source import Source
 from .terminal import bar, progress, show, show_facts
 
@@ -53,6 +54,7 @@ def evaluate(
     features: FeatureColumns = None,
     separator: Separator = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     as_json: Json = False,
@@ -75,8 +77,9 @@ def evaluate(
     check_output(report, model, file)
     estimator = load(model, verify=verify)
     source = Source(
-        path=file,
+        paths=[file],
         format_name=file_format,
+        encoding=encoding,
         text=text,
         label=label,
         features=features,
@@ -84,6 +87,7 @@ def evaluate(
         zero_based=zero_based,
         skip_bad_rows=skip_bad_rows,
         expects_table=takes_table(estimator),
+        expects_lines=takes_lines(estimator),
     )
     evaluation, seconds = _evaluation(estimator, source, cutoffs[-1], proba=report is not None)
     facts = {

@@ -68,12 +68,23 @@ class Command(TyperCommand):
     """A command whose ``--text`` may have no value: then every line is a text."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line; ``--text`` before another option becomes ``--text=``."""
+        """Parse a command line; ``--text`` before another option becomes ``--text=``.
+
+        So it does before the last file, which is not the name of a column then.
+        """
         words = [
             "--text=" if word == "--text" and after.startswith("-") else word
             for word, after in pairwise([*args, "-"])
         ]
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, list(words))
+        except Exception as error:  # of click, or of typer's copy of it
+            missing = getattr(getattr(error, "param", None), "name", None)
+            if missing != "file" or "--text" not in words:
+                raise
+            return super().parse_args(
+                ctx, ["--text=" if word == "--text" else word for word in words]
+            )
 
 
 def epilog(lines: tuple[str, ...]) -> str:

@@ -25,6 +25,12 @@ def note(message: str) -> None:
         print_line(message)
 
 
+def inform(message: str) -> None:
+    """Print a line unless --quiet is given."""
+    if _verbosity["progress"]:
+        print_line(message)
+
+
 def warn(message: str) -> None:
     """Print a warning."""
     print_line(f"warning: {message}")

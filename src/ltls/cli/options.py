@@ -44,6 +44,10 @@ def _columns(default: str, help: str, *names: str, metavar: str = "COLUMN") -> A
 
 
 DATA = "The data file, plain or compressed (.gz, .xz, .bz2, .zst); - is standard input."
+DATA_FILES = (
+    "The data files, plain or compressed (.gz, .xz, .bz2, .zst), or a quoted pattern; - is "
+    "standard input."
+)
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, written by ltls train.")
 ]
@@ -85,6 +89,9 @@ ZeroBased = Annotated[
 ]
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
+]
+Encoding = Annotated[
+    str | None, option("UTF-8", "Encoding of text files, as latin-1.", "--encoding")
 ]
 Verify = Annotated[
     bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")

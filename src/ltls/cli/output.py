@@ -21,6 +21,16 @@ def escaped(label: object) -> str:
     return str(label).translate(_ESCAPES)
 
 
+def is_standard_output(path: Path) -> bool:
+    """Return whether a path is standard output, a named pipe or a device: no summary fits there."""
+    return str(path) in ("-", "/dev/stdout") or is_special(path)
+
+
+def model_output(path: Path) -> Path:
+    """Return where to write a model: ``-`` is standard output."""
+    return Path("/dev/stdout") if str(path) == "-" else path
+
+
 def check_output(path: Path | None, *inputs: Path, special: bool = False) -> None:
     """Raise an error if a file could not be written, before the work is done.
 

@@ -6,17 +6,21 @@ import errno
 import json
 import os
 import sys
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
 from ..core.streams import is_pipe, open_input
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
+from ..io.errors import RowError
 from .messages import note, set_verbosity
 from .options import (
     DataFiles,
+    Encoding,
     FeatureColumns,
     FormatOption,
     ModelFile,
@@ -29,7 +33,7 @@ from .options import (
     option,
 )
 from .output import check_output, escaped, text_output
-from .rows import BATCH_SIZE, batches, takes_table
+from .rows import BATCH_SIZE, batches, takes_lines, takes_table
 from .source import Source
 from .terminal import progress
 
@@ -58,8 +62,12 @@ def predict(
     text: TextOption = None,
     features: FeatureColumns = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
+    row_numbers: Annotated[
+        bool, typer.Option("--row-numbers", help="Print the number of every row, from 1.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
     ray: Annotated[
         str | None,
@@ -77,7 +85,9 @@ def predict(
 
     Prints one line per row, best label first: label:score pairs separated by tabs, or with --json
     {"labels": [...], "scores": [...]}. Scores of softmax models are log-probabilities, summed over
-    the trellises. Rows are read and predicted in batches; input from a terminal line by line.
+    the trellises. Rows are read and predicted in batches; rows from a pipe or a terminal as soon as
+    they arrive. With --skip-bad-rows, a row that cannot be read has an empty line, or with --json
+    {"error": ...}.
 
     With --ray, several Parquet files can be given, and the folder OUTPUT gets Parquet files with
     the columns labels and scores, or with --proba probabilities too, instead of the features.
@@ -99,26 +109,63 @@ def predict(
         raise ValueError(f"{model}: --threshold is for multi-label models; use -k 1")
     allowed = None if among is None else _labels_in(among, estimator)
     source = Source(
-        path=file,
+        paths=[file],
         format_name=file_format,
+        encoding=encoding,
         text=text,
         features=features,
         zero_based=zero_based,
         skip_bad_rows=skip_bad_rows,
+        keeps_bad_rows=True,
         expects_table=takes_table(estimator),
+        expects_lines=takes_lines(estimator),
     )
-    typed = str(file) == "-" and sys.stdin.isatty()  # answer every line at once
-    size = 1 if typed else _PIPE_BATCH_SIZE if is_pipe(file) else BATCH_SIZE
+    size = _PIPE_BATCH_SIZE if is_pipe(file) else BATCH_SIZE
     # On a terminal the lines themselves show the progress.
     shown = output is not None or not sys.stdout.isatty()
     with text_output(output) as stream, progress("predicting", shown) as advance:
+        lines = _Lines(stream, source.bad_rows, as_json, row_numbers)
         for rows, _ in batches(source, estimator, labelled=False, size=size):
-            labels, scores = _best(estimator, rows, k, proba, threshold, allowed)
-            for line in map(_json_line if as_json else _line, labels, scores):
-                stream.write(f"{line}\n")
+            n_rows = len(rows) if isinstance(rows, list) else rows.shape[0]
+            if n_rows:
+                lines.write(*_best(estimator, rows, k, proba, threshold, allowed))
+            lines.write_bad()
             if is_pipe(file):
                 stream.flush()
-            advance(len(labels))
+            advance(n_rows)
+        lines.write_bad()
+
+
+@dataclass
+class _Lines:
+    """Writes a line per row, good or bad, in the order of the file."""
+
+    stream: IO[str]
+    bad_rows: deque[RowError]  # that are not written yet
+    as_json: bool
+    row_numbers: bool
+    n_written: int = 0
+
+    def write(self, labels: list[list[Any]], scores: list[list[float]]) -> None:
+        """Write the answers of some rows, and the bad rows before them."""
+        for answer in zip(labels, scores, strict=True):
+            self.write_bad()
+            self._write(_json_facts(*answer) if self.as_json else _line(*answer))
+
+    def write_bad(self) -> None:
+        """Write the bad rows that are next."""
+        while self.bad_rows and self.bad_rows[0].n_before == self.n_written:
+            error = self.bad_rows.popleft()
+            self._write({"error": str(error)} if self.as_json else "")
+
+    def _write(self, answer: dict[str, Any] | str) -> None:
+        self.n_written += 1
+        if isinstance(answer, dict):
+            numbered = {"row": self.n_written, **answer} if self.row_numbers else answer
+            line = json.dumps(numbered, ensure_ascii=False)
+        else:
+            line = f"{self.n_written}\t{answer}" if self.row_numbers else answer
+        self.stream.write(f"{line}\n")
 
 
 def _labels_in(path: Path, estimator: LTLSClassifier) -> list[Any]:
@@ -184,9 +231,9 @@ def _line(labels: list[Any], scores: list[float]) -> str:
     return "\t".join(f"{escaped(label)}:{score:.6g}" for label, score in pairs)
 
 
-def _json_line(labels: list[Any], scores: list[float]) -> str:
+def _json_facts(labels: list[Any], scores: list[float]) -> dict[str, Any]:
     plain_labels = [
         label if isinstance(label, (str, int, float)) else str(label) for label in labels
     ]
     rounded = [float(f"{score:.6g}") for score in scores]
-    return json.dumps({"labels": plain_labels, "scores": rounded}, ensure_ascii=False)
+    return {"labels": plain_labels, "scores": rounded}

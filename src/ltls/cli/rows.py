@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
+from rich.filesize import decimal
+
 from ..core import memory
+from ..core.prefetch import arriving
 from ..core.streams import is_pipe
 from ..estimators.classifier import LTLSClassifier
 from ..io.delimited import Delimited
 from ..io.errors import ColumnError, EmptyFileError, listed
 from ..io.readers import Dataset, Stream, read
+from ..io.table_stream import TableStream, targets_of
 from ..io.tables import Columns, Rows, Table, TableFormat, column_names
+from ..model.labels import Targets
+from .messages import inform, note
 from .source import Source, row_errors_explained
 from .terminal import console
 
 BATCH_SIZE = 1 << 14  # rows
 _CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
+# Memory for a byte of a file: the n-grams of texts are many.
+_MEMORY_PER_BYTE = {"sparse": 2.0, "numbers": 8.0, "text": 50.0}
 
 
 # Rows to train on
@@ -41,42 +50,71 @@ class TrainingRows:
 
 
 def training_rows(source: Source, stream: bool | None, n_jobs: int | None) -> TrainingRows:
-    """Return the labelled rows of a file; as a stream with --stream, or if they are too many."""
+    """Return the labelled rows of files; as a stream with --stream, or if they are too many."""
     if not source.sparse:
-        if stream:
-            raise ValueError(f"--stream is for sparse features, not for {source.format.name} files")
-        return _table_rows(source)
-    if not memory.fits_in_memory(source.path) if stream is None else stream:
+        _check_columns_given(source, source.columns())
+    if _is_streamed(source) if stream is None else stream:
         with console().status("reading"), row_errors_explained():
-            rows = Stream(
-                source.path,
-                source.format.name,
-                zero_based=source.base,
-                n_jobs=n_jobs,
-                on_bad_row=source.on_bad_row,
-            )
-        return TrainingRows(rows, None, rows.n_rows, rows.zero_based)
+            return _stream(source, n_jobs)
+    if not source.sparse:
+        return _table_rows(source)
     data = read_sparse(source)
     _check_labels(source, len(set(data.Y.indices.tolist())))
     return TrainingRows(data.X, data.targets, data.n_rows, data.zero_based)
 
 
-def read_sparse(source: Source) -> Dataset:
-    """Read all sparse rows of a file."""
-    with console().status("reading"), row_errors_explained():
-        data = read(
-            source.path,
+def _is_streamed(source: Source) -> bool:
+    """Decide by the sizes of files and the free memory, and say so."""
+    kind = "sparse" if source.sparse else "text" if source.columns().text else "numbers"
+    needed = memory.needed_memory(source.paths, _MEMORY_PER_BYTE[kind])
+    fits, available = memory.fits_in_memory(needed), memory.available_memory()
+    free = "unknown" if available is None else decimal(available)
+    facts = f"its rows take about {decimal(needed)} of memory, {free} is free"
+    if fits:
+        note(f"{source.name} is read into memory: {facts}")
+    else:
+        inform(f"{source.name} is streamed: {facts}; --no-stream reads it into memory")
+    return not fits
+
+
+def _stream(source: Source, n_jobs: int | None) -> TrainingRows:
+    if source.sparse:
+        rows = Stream(
+            source.paths,
             source.format.name,
             zero_based=source.base,
+            n_jobs=n_jobs,
             on_bad_row=source.on_bad_row,
         )
+        return TrainingRows(rows, None, rows.n_rows, rows.zero_based)
+    columns = source.columns()
+    table = TableStream(
+        source.paths,
+        columns.text,
+        columns.label,
+        columns.features,
+        separator=columns.separator,
+        format=source.format.name,
+        on_bad_row=source.on_bad_row,
+        encoding=source.encoding,
+    )
+    return TrainingRows(table, None, None, columns=_recorded(source, columns))
+
+
+def read_sparse(source: Source) -> Dataset:
+    """Read all sparse rows of a file."""
+    options: dict[str, Any] = {"zero_based": source.base, "on_bad_row": source.on_bad_row}
+    with console().status("reading"), row_errors_explained():
+        if len(source.paths) == 1:
+            data = read(source.path, source.format.name, **options)
+        else:
+            data = Stream(source.paths, source.format.name, **options).read()
     source.report_bad_rows()
     return data
 
 
 def _table_rows(source: Source) -> TrainingRows:
     columns = source.columns()
-    _check_columns_given(source, columns)
     rows = Rows()
     for batch in table_batches(source, columns, labelled=True):
         rows.texts += batch.texts
@@ -85,10 +123,23 @@ def _table_rows(source: Source) -> TrainingRows:
     if not rows.labels:
         raise EmptyFileError(path=source.path)
     _check_labels(source, len({label for labels in rows.labels for label in labels}))
-    single = all(len(labels) == 1 for labels in rows.labels)
-    y = [labels[0] for labels in rows.labels] if single else rows.labels
-    recorded = {**asdict(columns), "features": list(columns.features)}
-    return TrainingRows(rows.X, y, len(y), columns=recorded)
+    targets = targets_of(rows)
+    return TrainingRows(rows.X, targets, targets.n_rows, columns=_recorded(source, columns))
+
+
+def _recorded(source: Source, columns: Columns) -> dict[str, Any] | None:
+    """Return columns as a model file holds them; None if the format has no names of columns."""
+    if source.format.kind == "text":
+        return None
+    return {**asdict(columns), "features": list(columns.features)}
+
+
+def label_lists(targets: Targets) -> list[Any]:
+    """Return the labels of rows as a list, which can be split."""
+    labels = list(targets.labels)
+    if not targets.multilabel:
+        return labels
+    return [labels[first:last] for first, last in pairwise(targets.indptr.tolist())]
 
 
 def _check_labels(source: Source, n_labels: int) -> None:
@@ -124,9 +175,22 @@ def table_batches(
     source: Source, columns: Columns, labelled: bool, size: int = BATCH_SIZE
 ) -> Iterator[Rows]:
     """Yield the rows of a table in batches, and warn at the end of those that were skipped."""
-    table = Table(source.path, source.format.name, columns, labelled, source.on_bad_row)
     with row_errors_explained():
-        yield from table.batches(size)
+        for path in source.paths:
+            table = Table(
+                path,
+                source.format.name,
+                columns,
+                labelled,
+                source.on_bad_row,
+                encoding=source.encoding,
+            )
+            if is_pipe(path) and not labelled:
+                # Rows that have arrived are not kept waiting for others.
+                for parts in arriving(table.batches(1), size):
+                    yield Rows.concatenate(parts)
+            else:
+                yield from table.batches(size)
     source.report_bad_rows()
 
 
@@ -136,6 +200,11 @@ def table_batches(
 def takes_text(estimator: LTLSClassifier) -> bool:
     """Return whether the input of an estimator is texts."""
     return hasattr(estimator, "vectorizer_")
+
+
+def takes_lines(estimator: LTLSClassifier) -> bool:
+    """Return whether an estimator was trained on texts without column names."""
+    return takes_text(estimator) and estimator.model_.columns is None
 
 
 def takes_table(estimator: LTLSClassifier) -> bool:
@@ -159,7 +228,7 @@ def batches(
     _check_columns_known(source, columns, takes_text(estimator), labelled)
     try:
         for rows in table_batches(source, columns, labelled, size):
-            if columns.features and len(rows.features[0]) != estimator.n_features_in_:
+            if rows.features and len(rows.features[0]) != estimator.n_features_in_:
                 raise ValueError(
                     f"the model has {estimator.n_features_in_} features, "
                     f"{source.name} has {len(rows.features[0])}"

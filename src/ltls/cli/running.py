@@ -21,7 +21,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C
 _TERMINATED = 143  # after SIGTERM
 
 
-class _Terminated(BaseException):
+class Terminated(BaseException):
     """The process was asked to end by SIGTERM."""
 
 
@@ -39,7 +39,7 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     except Exception as error:
         code = 2
         print_line(_message(error))
-    except _Terminated:
+    except Terminated:
         code = _TERMINATED
     _drop_unwritten()
     return code
@@ -50,7 +50,7 @@ def _clean_termination() -> Iterator[None]:
     """Let SIGTERM end the command as an error does: unfinished files are removed."""
 
     def terminate(*_: object) -> NoReturn:
-        raise _Terminated
+        raise Terminated
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,35 +1,38 @@
-"""A data file and what the command line says about it: its format, its columns, its bad rows."""
+"""Data files and what the command line says of them: format, columns, bad rows."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.streams import display_name, open_input
+from ..core.streams import display_name, open_input, peek_start
 from ..io import formats
+from ..io.delimited import Delimited
 from ..io.errors import RowError, TooManyFeaturesError
+from ..io.files import expand
 from ..io.formats import Format, Sample
 from ..io.sparse import Base, OnBadRow
 from ..io.tables import Columns
 from .messages import note, warn
 
-_PEEK = 1 << 16
 _SKIP_HINT = "fix it, or skip such rows with --skip-bad-rows"
 
 
 @dataclass(kw_only=True)
 class Source:
-    """A data file with the options of the command line; None is an option that was not given.
+    """Data files with the options of the command line; None is an option that was not given.
 
-    `expects_table` says whether the model was trained on a table, which helps to detect the
-    format.
+    All files have the same format; a name with ``*`` stands for those that match. `expects_table`
+    says whether the model was trained on a table, and `expects_lines` whether on texts without
+    column names, which helps to detect the format. `keeps_bad_rows` keeps those that are skipped.
     """
 
-    path: Path
+    paths: Sequence[Path]
     format_name: str | None = None
     text: str | None = None
     label: str | None = None
@@ -38,8 +41,12 @@ class Source:
     zero_based: bool | None = None
     skip_bad_rows: bool = False
     expects_table: bool = False
+    expects_lines: bool = False
+    encoding: str | None = None
+    keeps_bad_rows: bool = False
     format: Format = field(init=False)
     n_bad_rows: int = field(default=0, init=False)
+    bad_rows: deque[RowError] = field(default_factory=deque, init=False)
     _first_bad: RowError | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -49,39 +56,59 @@ class Source:
             if self.format_name not in (None, "text"):
                 raise ValueError(f"--text needs a column name with --format {self.format_name}")
             self.format_name = "text"
-        with open_input(self.path) as stream:
-            start = stream.peek(_PEEK)
-        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise ValueError(
-                f"{self.name} is UTF-16 text, UTF-8 is needed; convert it with "
-                "iconv -f utf-16 -t utf-8"
-            )
-        self.format = self._detected(start) if self.format_name is None else self._given()
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise ValueError(
+                    f"--encoding must be an encoding such as latin-1, got {self.encoding!r}"
+                ) from None
+        self.paths = [Path(path) for path in expand(self.paths)]
+        for path in self.paths:
+            self._open(path)
         if self.sparse and self._columns_named:
             raise ValueError(
                 f"--text, --label and --features name columns, {self.format.name} files have none"
             )
 
-    def _given(self) -> Format:
-        assert self.format_name is not None
-        return formats.get(self.format_name)
-
-    def _detected(self, start: bytes) -> Format:
-        if self.path.is_file() and is_model_file(self.path):
-            raise ValueError(f"{self.name} is a model file, not a data file")
-        sample = Sample(self.path, start, self._columns_named, self.expects_table)
+    def _open(self, path: Path) -> None:
+        """Determine the format of a file: that of the others."""
+        with open_input(path) as stream:
+            start = peek_start(stream, self.encoding)
+        name = display_name(path)
+        if self.encoding is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(f"{name} is UTF-16 text: give --encoding utf-16")
+        if self.format_name is not None:
+            self.format = formats.get(self.format_name)
+            return
+        if path.is_file() and is_model_file(path):
+            raise ValueError(f"{name} is a model file, not a data file")
+        sample = Sample(path, start, self._columns_named, self.expects_table)
         file_format = formats.detect(sample)
-        note(f"{self.name}: format {file_format.name} detected")
-        return file_format
+        if self.expects_lines and not self._columns_named and _may_be_lines(file_format, sample):
+            file_format = formats.get("text")
+        note(f"{name}: format {file_format.name} detected")
+        if path != self.path and file_format is not self.format:
+            raise ValueError(
+                f"{self.path} is {self.format.name} and {name} is {file_format.name}: files must "
+                "have the same format; name it with --format"
+            )
+        self.format = file_format
 
     @property
     def _columns_named(self) -> bool:
         return bool(self.text or self.label or self.features)
 
     @property
+    def path(self) -> Path:
+        """The first file."""
+        return self.paths[0]
+
+    @property
     def name(self) -> str:
-        """The name of the file, for messages."""
-        return display_name(self.path)
+        """The name of the file, or of the first one and how many there are, for messages."""
+        more = len(self.paths) - 1
+        return display_name(self.path) + (f" and {more} more" if more else "")
 
     @property
     def sparse(self) -> bool:
@@ -121,12 +148,20 @@ class Source:
     def _skip(self, error: RowError) -> None:
         self.n_bad_rows += 1
         self._first_bad = self._first_bad or error
+        if self.keeps_bad_rows:
+            self.bad_rows.append(error)
 
     def report_bad_rows(self) -> None:
         """Warn of the rows that were skipped."""
         if self.n_bad_rows:
             rows = "1 bad row was" if self.n_bad_rows == 1 else f"{self.n_bad_rows:,} bad rows were"
             warn(f"{rows} skipped; the first is {self._first_bad}")
+
+
+def _may_be_lines(file_format: Format, sample: Sample) -> bool:
+    """Return whether a file may be lines of text, as most lines with a comma are."""
+    guessed = file_format.kind == "sparse" or isinstance(file_format, Delimited)
+    return guessed and sample.suffix not in file_format.suffixes
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from ..training.checkpoint import Checkpoint
 from ..training.interrupt import TrainingInterruptedWarning
 from .messages import note, noticed, set_verbosity, warn
 from .options import (
-    DATA,
+    DATA_FILES,
     DTYPES,
+    Encoding,
     FeatureColumns,
     FormatOption,
     Json,
@@ -36,9 +37,9 @@ from .options import (
     option,
     switch,
 )
-from .output import check_output, errors_named
+from .output import check_output, errors_named, is_standard_output, model_output
 from .rows import TrainingRows, training_rows
-from .running import INTERRUPTED
+from .running import INTERRUPTED, Terminated
 from .source import Source, row_errors_explained
 from .terminal import show_facts
 
@@ -51,13 +52,14 @@ _TEXT_RANGES = ("ngram_range", "char_ngram_range")
 
 def train(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=DATA)],
+    files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=DATA_FILES)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     text: TextColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
     separator: Separator = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     preset: Annotated[
@@ -123,7 +125,10 @@ def train(
         str | None, option("1,2", "Texts: word n-grams, or none.", metavar="N,M")
     ] = None,
     char_ngram_range: Annotated[
-        str | None, option("2,4", "Texts: character n-grams, or none.", metavar="N,M")
+        str | None,
+        option(
+            "auto", "Texts: character n-grams, none, or auto: 2,4 for short texts.", metavar="N,M"
+        ),
     ] = None,
     min_df: Annotated[
         int | None, option("1", "Texts: ignore n-grams in fewer texts.", min=1)
@@ -144,8 +149,8 @@ def train(
     stream: Annotated[
         bool | None,
         option(
-            "if the file takes over half of the memory",
-            "Read sparse features in chunks in every epoch; rows are shuffled within a chunk.",
+            "if the rows take more than the free memory",
+            "Read the files in chunks in every epoch; rows are shuffled within a chunk.",
             "--stream/--no-stream",
         ),
     ] = None,
@@ -158,31 +163,40 @@ def train(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on a file of labelled rows.
+    """Train a model on files of labelled rows.
 
     The data are sparse features (svmlight, xmc), tables (csv, tsv, jsonl, parquet) whose columns
     are given by --label and --text or --features, or fastText's __label__ lines. If every row has
-    exactly one label the model is multi-class, else multi-label.
+    exactly one label the model is multi-class, else multi-label. Several files, and a quoted
+    pattern such as 'part*.csv', are one data set.
 
     Options that are not given have the default shown, or that of the preset; auto depends on the
     size of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with
-    code 130. Resuming is bit-identical to a training that was never interrupted.
+    code 130. Resuming is bit-identical to a training that was never interrupted. SIGTERM ends the
+    training at once; what --checkpoint has written after the last epoch stays.
     """
     set_verbosity(verbose, quiet)
     if n_jobs == 0:
         raise ValueError("--n-jobs must not be 0; 1 is one thread, -1 all cores")
     if text == "":
         raise ValueError("--text needs the name of the text column")
-    check_output(output, file)
-    place = checkpoint or output.with_name(f"{output.name}.checkpoint")
+    output = model_output(output)
+    piped = is_standard_output(output)
+    place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
     if place == output:
         raise ValueError("--checkpoint and --output must be different files")
-    check_output(place, file)
-    state = Checkpoint(place, resume, 0.0 if checkpoint else _CHECKPOINT_SECONDS)
-    state.check()
+    if place is None and resume:
+        raise ValueError("--resume needs --checkpoint if the output is no regular file")
+    check_output(output, *files, special=True)
+    state = None
+    if place is not None:
+        check_output(place, *files)
+        state = Checkpoint(place, resume, 0.0 if checkpoint else _CHECKPOINT_SECONDS)
+        state.check()
     source = Source(
-        path=file,
+        paths=files,
         format_name=file_format,
+        encoding=encoding,
         text=text,
         label=label,
         features=features,
@@ -197,7 +211,12 @@ def train(
     note(f"{'all' if data.n_rows is None else f'{data.n_rows:,}'} rows; {estimator}")
     estimator.verbose = int(not quiet)
     start = time.perf_counter()
-    interrupted = _fit(estimator, data, state)
+    try:
+        interrupted = _fit(estimator, data, state)
+    except Terminated:
+        if place is not None and place.exists():
+            warn(f"training was terminated; --resume continues from {place}")
+        raise
     seconds = time.perf_counter() - start
     if data.y is None:
         source.report_bad_rows()  # of a stream, read only now
@@ -205,18 +224,23 @@ def train(
     with errors_named(output):
         estimator.save(output, dtype)
     if interrupted:
-        hint = "; --resume continues from the checkpoint" if place.exists() else ""
+        saved = place is not None and place.exists()
+        hint = "; --resume continues from the checkpoint" if saved else ""
         warn(f"training was interrupted; {output} has the weights learned so far{hint}")
-    else:
+    elif place is not None:
         place.unlink(missing_ok=True)
-    facts = _summary(estimator, seconds, output, source.n_bad_rows)
+    if not piped:
+        _report(_summary(estimator, seconds, output, source.n_bad_rows), as_json, quiet)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _report(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     if as_json:
         print(json.dumps(facts))
     elif not quiet:
         size = decimal(facts.pop("bytes"))
-        show_facts({**facts, "model": f"{output} ({size})"})
-    if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        show_facts({**facts, "model": f"{facts['model']} ({size})"})
 
 
 def _estimator(given: dict[str, Any], preset: str | None, texts: bool) -> LTLSClassifier:
@@ -249,9 +273,11 @@ def _strength(given: str) -> float | str:
         raise ValueError(f"--propensity must be a number or auto, got {given!r}") from None
 
 
-def _range(name: str, given: str) -> tuple[int, int] | None:
+def _range(name: str, given: str) -> tuple[int, int] | str | None:
     if given.lower() == "none":
         return None
+    if given.lower() == "auto" and name == "char_ngram_range":
+        return "auto"
     found = re.fullmatch(r"(\d{1,2}),(\d{1,2})", given)
     if not found:
         name = name.replace("_", "-")
@@ -259,7 +285,7 @@ def _range(name: str, given: str) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _fit(estimator: LTLSClassifier, data: TrainingRows, checkpoint: Checkpoint) -> bool:
+def _fit(estimator: LTLSClassifier, data: TrainingRows, checkpoint: Checkpoint | None) -> bool:
     """Train, and return whether that was interrupted."""
     with noticed(TrainingInterruptedWarning) as interruptions, row_errors_explained():
         if data.y is None:

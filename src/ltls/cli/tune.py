@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..estimators.tuning import tune as search
-from ..model.labels import as_targets
 from .messages import set_verbosity
 from .options import (
-    DATA,
+    DATA_FILES,
     DTYPES,
+    Encoding,
     FeatureColumns,
     FormatOption,
     Json,
@@ -22,13 +21,14 @@ from .options import (
     Quiet,
     Separator,
     SkipBadRows,
+    TextColumn,
     Verbose,
     ZeroBased,
     choice,
     option,
 )
-from .output import check_output, errors_named
-from .rows import training_rows
+from .output import check_output, errors_named, is_standard_output, model_output
+from .rows import label_lists, training_rows
 from .source import Source
 from .terminal import show, show_facts
 
@@ -36,13 +36,15 @@ _MAX_SHOWN = 10  # trials
 
 
 def tune(
-    file: Annotated[Path, typer.Argument(metavar="TRAIN", help=DATA)],
+    files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=DATA_FILES)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     seconds: Annotated[float, typer.Option(min=1, help="Time budget in seconds.")] = 60.0,
+    text: TextColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
     separator: Separator = None,
     file_format: FormatOption = None,
+    encoding: Encoding = None,
     zero_based: ZeroBased = None,
     skip_bad_rows: SkipBadRows = False,
     random_state: Annotated[
@@ -56,29 +58,36 @@ def tune(
     """Search for good hyperparameters in limited time.
 
     Saves the best model. Trials are compared on held-out rows; the result is never worse than the
-    defaults there. The data are sparse features or numeric columns of a table, not texts.
+    defaults there. The data are as for ltls train; texts become features once, with the default
+    n-grams.
     """
     set_verbosity(verbose, quiet)
-    check_output(output, file)
+    if text == "":
+        raise ValueError("--text needs the name of the text column")
     source = Source(
-        path=file,
+        paths=files,
         format_name=file_format,
+        encoding=encoding,
+        text=text,
         label=label,
         features=features,
         separator=separator,
         zero_based=zero_based,
         skip_bad_rows=skip_bad_rows,
     )
-    if source.format.kind == "text":
-        raise ValueError("ltls tune takes features; train on texts with ltls train")
+    output = model_output(output)
+    piped = is_standard_output(output)
+    check_output(output, *source.paths, special=True)
     data = training_rows(source, stream=False, n_jobs=None)
     estimator, trials = search(
-        data.X, _labels(data.y), seconds, random_state=random_state, verbose=int(not quiet)
+        data.X, label_lists(data.y), seconds, random_state=random_state, verbose=int(not quiet)
     )
     data.record_in(estimator)
     with errors_named(output):
         estimator.save(output, dtype)
     best = sorted(trials, key=lambda each: -each["score"] if each["score"] == each["score"] else 1)
+    if piped:
+        return
     if as_json:
         print(json.dumps({"model": str(output), "tried": [_without_nan(each) for each in trials]}))
     elif not quiet:
@@ -87,15 +96,6 @@ def tune(
         ]
         show(rows[:_MAX_SHOWN], "score", "rows", "hyperparameters")
         show_facts({"tried": len(trials), "model": output})
-
-
-def _labels(y: Any) -> list[Any]:
-    """Return the labels of rows as a list, which can be split."""
-    targets = as_targets(y)
-    labels = list(targets.labels)
-    if not targets.multilabel:
-        return labels
-    return [labels[first:last] for first, last in pairwise(targets.indptr.tolist())]
 
 
 def _without_nan(trial: dict[str, Any]) -> dict[str, Any]:

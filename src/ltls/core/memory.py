@@ -1,10 +1,11 @@
-"""How much memory this process may use, and whether a file fits into it."""
+"""How much memory this process may use, and whether the rows of files fit into it."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from .compression import is_compressed
@@ -46,10 +47,20 @@ def available_memory() -> int | None:
     return min(limits, default=None)
 
 
-def fits_in_memory(path: str | os.PathLike[str]) -> bool:
-    """Return whether the rows of a file take at most half of the memory, if the limit is known."""
-    limit = memory_limit()
-    if limit is None or not os.path.isfile(path):
-        return True
-    size = os.path.getsize(path) * (_COMPRESSION_RATIO if is_compressed(path) else 1)
-    return size <= limit // 2
+def needed_memory(paths: Iterable[str | os.PathLike[str]], per_byte: float = 2.0) -> int:
+    """Return about how many bytes the rows of files take in memory; 0 for what is no file.
+
+    `per_byte` is the memory for a byte of an uncompressed file.
+    """
+    needed = 0.0
+    for path in paths:
+        if os.path.isfile(path):
+            ratio = _COMPRESSION_RATIO if is_compressed(path) else 1
+            needed += os.path.getsize(path) * ratio * per_byte
+    return int(needed)
+
+
+def fits_in_memory(needed: int) -> bool:
+    """Return whether so many bytes are available, if that is known."""
+    available = available_memory()
+    return available is None or needed <= available

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import stat
@@ -53,11 +54,14 @@ def is_special(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def open_input(
-    path: str | os.PathLike[str], limits: SizeLimits = DEFAULT_LIMITS
+    path: str | os.PathLike[str],
+    limits: SizeLimits = DEFAULT_LIMITS,
+    encoding: str | None = None,
 ) -> Iterator[io.BufferedReader]:
     """Open a file to read its decompressed content; ``-`` is standard input.
 
-    A pipe that is opened again continues where reading stopped.
+    A pipe that is opened again continues where reading stopped. Text of another encoding is
+    converted to UTF-8.
 
     Raises
     ------
@@ -68,10 +72,48 @@ def open_input(
     """
     if is_pipe(path):
         with corruption_reported(display_name(path)):
-            yield _open_once(os.fspath(path), limits)
+            yield _recoded(_open_once(os.fspath(path), limits), path, encoding)
     else:
         with open_decompressed(os.fspath(path), limits) as stream:
-            yield _buffered(stream)
+            yield _recoded(_buffered(stream), path, encoding)
+
+
+def _recoded(
+    stream: io.BufferedReader, path: str | os.PathLike[str], encoding: str | None
+) -> io.BufferedReader:
+    """Return a stream of UTF-8, given one of another encoding."""
+    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+        return stream
+    return io.BufferedReader(_Recoded(stream, display_name(path), encoding), _PEEK)
+
+
+class _Recoded(io.RawIOBase):
+    """Text of some encoding as UTF-8; what arrives is passed on at once."""
+
+    def __init__(self, stream: io.BufferedReader, name: str, encoding: str) -> None:
+        self._stream, self._name, self._encoding = stream, name, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes; 0 at the end."""
+        while not self._rest:
+            raw = self._stream.read1(_PEEK)
+            try:
+                self._rest = self._decoder.decode(raw, final=not raw).encode()
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{self._name}: not {self._encoding}: {error.reason}; give another encoding"
+                ) from None
+            if not raw and not self._rest:
+                return 0
+        n = min(len(buffer), len(self._rest))
+        buffer[:n], self._rest = self._rest[:n], self._rest[n:]
+        return n
 
 
 _pipes: dict[str, tuple[Any, io.BufferedReader]] = {}  # open pipes, by name
@@ -80,14 +122,33 @@ _pipes: dict[str, tuple[Any, io.BufferedReader]] = {}  # open pipes, by name
 def _open_once(name: str, limits: SizeLimits) -> io.BufferedReader:
     source = sys.stdin if name == "-" else None
     if name not in _pipes or _pipes[name][0] is not source:
-        raw = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115
+        raw = _standard_input() if name == "-" else open(name, "rb")  # noqa: SIM115
         content = decompressed(_buffered(raw), display_name(name), limits)
         _pipes[name] = source, _buffered(content)
     return _pipes[name][1]
 
 
+def _standard_input() -> Any:
+    """Return standard input with a buffer of its own.
+
+    A background thread may wait in it when the process ends, which sys.stdin does not permit.
+    """
+    try:
+        return open(os.dup(sys.stdin.fileno()), "rb")
+    except (OSError, ValueError):  # replaced by something that is no file
+        return sys.stdin.buffer
+
+
 def _buffered(stream: Any) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream, _PEEK)
+
+
+def peek_start(stream: io.BufferedReader, encoding: str | None = None) -> bytes:
+    """Return the first bytes of a stream, as UTF-8, without reading."""
+    start = stream.peek(_PEEK)
+    if encoding is None:
+        return start
+    return codecs.getincrementaldecoder(encoding)("replace").decode(start).encode()
 
 
 def peek_first_line(stream: io.BufferedReader) -> bytes:

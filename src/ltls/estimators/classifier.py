@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
@@ -59,8 +60,8 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
         a path for every label, as in the paper.
     label_weights : bool or "auto", default="auto"
         Train a sparse linear classifier for every label, which reranks the trellises' candidates.
-        False is the pure log-space model. `partial_fit` trains them further; `fit_stream` trains
-        them on a sample of rows.
+        False is the pure log-space model. `partial_fit` and `fit_stream` train them batch by
+        batch.
     embedding_dim : int, default=0
         Dimension of an embedding that reranks the best candidates, before label weights do: a
         vector for every feature and every label. It needs a path for every label, and takes
@@ -70,7 +71,7 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
         Rank labels by score − propensity · log p, where p is how likely the label is to be
         recorded where it is true (Jain et al. 2016): above 0, rare labels rank higher.
         Probabilities stay the same. "auto" chooses it on held-out rows, by propensity-scored
-        precision, such that P@1 does not decrease; `fit_stream` takes it as 0.
+        precision, such that P@1 does not decrease.
     density : float or "auto", default="auto"
         Fraction of the weights that a fitted model predicts with; smaller ones are dropped, and
         the others are rounded to 8 bits. 1 keeps all weights as they are. "auto" is the smallest
@@ -391,13 +392,13 @@ default="random"
     ) -> Self:
         """Fit the model on batches that do not fit into memory together.
 
-        A first pass over all batches counts labels and rows; then `epochs` passes are made. Rows
-        are shuffled within their batch only, so a file that is sorted by label should be shuffled
-        beforehand.
+        A first pass over all batches counts labels and rows; then `epochs` passes are made, and
+        one for label weights. Rows are shuffled within their batch only, so a file that is sorted
+        by label should be shuffled beforehand.
 
         Parameters
         ----------
-        batches : iterable of (X, y), or `ltls.readers.Stream`
+        batches : iterable of (X, y), `ltls.readers.Stream` or `ltls.readers.TableStream`
             Iterated again in every epoch, which a generator does not support. X and y are as in
             `fit`.
         checkpoint : path-like or Checkpoint, optional
@@ -408,8 +409,8 @@ default="random"
         self
             As after `fit` on all rows at once, except for the order of rows, and for the codebooks
             of assignment="similarity" and "learned" and buckets, which use the first rows of every
-            label. Label weights are trained on up to 64 rows of every label. At most 50,000 rows
-            are held out by `validation_fraction`.
+            label. Label weights are trained on four batches at a time. At most
+            50,000 rows are held out by `validation_fraction`.
 
         Examples
         --------
@@ -427,15 +428,9 @@ default="random"
                     f"got a {type(batches).__name__}"
                 )
             saved = self._checkpoint(checkpoint)
-
-            def checked(first: bool) -> Iterator[tuple[Any, Targets]]:
-                for batch in batches:
-                    X, y = (batch.X, batch.targets) if isinstance(batch, Dataset) else batch
-                    yield self._pair(X, y, reset=first)
-                    first = False
-
+            self._begin_stream(batches)
             rng = check_random_state(self.random_state)
-            self.model_ = fit_stream(config, checked, rng, saved)
+            self.model_ = fit_stream(config, partial(self._stream_rows, batches), rng, saved)
             self._keep_budget()
         return self
 
@@ -524,6 +519,16 @@ default="random"
                 f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
             )
         return X, targets
+
+    def _begin_stream(self, batches: Iterable[Any]) -> None:
+        """Learn what rows are made of, before the first pass of `fit_stream`."""
+
+    def _stream_rows(self, batches: Iterable[Any], first: bool) -> Iterator[tuple[Any, Targets]]:
+        """Yield the features and targets of all batches, validated; the first pass is `first`."""
+        for batch in batches:
+            X, y = (batch.X, batch.targets) if isinstance(batch, Dataset) else batch
+            yield self._pair(X, y, reset=first)
+            first = False
 
     def _validated(
         self, X: Any, y: Any, sample_weight: Any, reset: bool

@@ -27,6 +27,7 @@ from ..training.auto import DatasetSize, Plan, plan_for
 from ..training.config import TrainConfig
 from ..training.interrupt import TimeLimitExceededError, time_limit
 from .classifier import LTLSClassifier
+from .text import TEXT_PARAMETERS, TextClassifier
 
 SEARCH_SPACE: dict[str, list[Any]] = {
     "width": [2, 4, 8, 16, 32],
@@ -101,11 +102,12 @@ def tune(
     Parameters
     ----------
     X, y
-        As in `LTLSClassifier.fit`.
+        As in `LTLSClassifier.fit`, or texts as in `TextClassifier.fit`. Texts become features once,
+        before the search.
     seconds : float, default=60.0
         Time limit, including the final refit. The refit is never cut short, so a data set on which
         a single fit takes longer takes longer.
-    estimator : LTLSClassifier, optional
+    estimator : LTLSClassifier or TextClassifier, optional
         The starting point, with the hyperparameters that are not in `space`.
     space : dict of lists or distributions, optional
         Hyperparameters and their values; `SEARCH_SPACE` by default.
@@ -154,7 +156,8 @@ def tune(
         )
     deadline = time.perf_counter() + seconds
     rng = check_random_state(random_state)
-    estimator = LTLSClassifier() if estimator is None else estimator
+    if estimator is None:
+        estimator = TextClassifier() if _are_texts(X) else LTLSClassifier()
     if not isinstance(estimator, LTLSClassifier):
         kind = type(estimator).__name__
         raise TypeError(f"estimator must be an LTLSClassifier, got {kind}")
@@ -164,6 +167,14 @@ def tune(
     space = SEARCH_SPACE if space is None else space
     if unknown := set(space) - set(estimator.get_params()):
         raise ValueError(f"space must name parameters of the estimator, got {sorted(unknown)}")
+    text = estimator if isinstance(estimator, TextClassifier) else None
+    if text is not None:
+        if own := set(space) & set(TEXT_PARAMETERS):
+            raise ValueError(
+                f"space must not have parameters of the texts' features, got {sorted(own)}: texts "
+                "become features once"
+            )
+        X, estimator = text.to_features(X)
     X = X if hasattr(X, "shape") else np.asarray(X)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
@@ -186,7 +197,12 @@ def tune(
     with _progress(seconds, verbose) as search.show:
         search.run()
     best = type(estimator)(**{**estimator.get_params(deep=False), **search.best})
-    return best.fit(X, y), search.results
+    best.fit(X, y)
+    return best if text is None else text.with_classifier(best), search.results
+
+
+def _are_texts(X: Any) -> bool:
+    return not hasattr(X, "tocsr") and np.ndim(X) == 1 and isinstance(next(iter(X), None), str)
 
 
 @dataclass

@@ -7,7 +7,7 @@ rows are scaled to unit length again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -18,10 +18,12 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
-_MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
+from .ngram_counts import HashedCounts, NgramCounts
+
 Features: TypeAlias = npt.NDArray[np.int32]
 _Ngrams: TypeAlias = Callable[[str], Features]
 
+_MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _MAX_WORDS, _LONG_WORD = 1 << 16, 32  # words whose features are kept, and their length
 _WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
 
@@ -64,6 +66,13 @@ class VectorizerSettings:
         return {kind: each for kind, each in both.items() if each is not None}
 
 
+def _nothing_left(kind: str, n_texts: int, reason: object) -> str:
+    return (
+        f"no {kind} are left of the {n_texts} texts: {reason}; is this the column of text, or "
+        "min_df too high?"
+    )
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -84,13 +93,38 @@ class Vectorizer:
             try:
                 counts = counter.fit_transform(texts)
             except ValueError as error:  # "empty vocabulary" says nothing to users
-                raise ValueError(
-                    f"no {kind} are left of the {len(texts)} texts: {error}; "
-                    "is this the column of text, or min_df too high?"
-                ) from None
+                raise ValueError(_nothing_left(kind, len(texts), error)) from None
             rows.append(weights.fit_transform(counts))
             self._parts.append((counter, weights))
         return self._joined(rows)
+
+    def fit(self, batches: Iterable[Sequence[str]]) -> None:
+        """Learn vocabulary and document frequencies from texts that do not fit into memory.
+
+        The result is that of `fit_transform` on all texts, unless there are several times more
+        n-grams than `max_features`: then rare ones are forgotten while they are counted.
+        """
+        counts = {kind: self._counts(kind) for kind in self.settings.kinds}
+        n_texts = 0
+        for texts in batches:
+            n_texts += len(texts)
+            for each in counts.values():
+                each.add(texts)
+        self._parts = []
+        for kind, each in counts.items():
+            ngrams, n_with = each.selected()
+            if not len(n_with):
+                raise ValueError(_nothing_left(kind, n_texts, "empty vocabulary"))
+            weights = self._weights()
+            # As `TfidfTransformer.fit` computes it.
+            weights.idf_ = np.log(np.float32(n_texts + 1) / (n_with.astype(np.float32) + 1)) + 1
+            self._parts.append((self._counter(kind, ngrams), weights))
+
+    def _counts(self, kind: str) -> NgramCounts | HashedCounts:
+        if self.settings.n_features is not None:
+            return HashedCounts(self._counter(kind), self.settings.n_features)
+        counter = self._counter(kind, limited=False)
+        return NgramCounts(counter, self.settings.min_df, self.settings.max_features)
 
     def transform(self, texts: Sequence[str]) -> csr_matrix:
         """Return the rows of texts; unknown n-grams are ignored."""
@@ -180,7 +214,7 @@ class Vectorizer:
             self._parts.append((self._counter(kind, ngrams), weights))
         return self
 
-    def _counter(self, kind: str, ngrams: list[str] | None = None) -> Any:
+    def _counter(self, kind: str, ngrams: list[str] | None = None, limited: bool = True) -> Any:
         common: dict[str, Any] = {
             "analyzer": "word" if kind == "words" else "char_wb",
             "ngram_range": self.settings.kinds[kind],
@@ -194,6 +228,8 @@ class Vectorizer:
             return HashingVectorizer(n_features=size, norm=None, alternate_sign=False, **common)
         if ngrams is not None:
             return CountVectorizer(vocabulary=ngrams, **common)
+        if not limited:
+            return CountVectorizer(**common)
         limits = {"min_df": self.settings.min_df, "max_features": self.settings.max_features}
         return CountVectorizer(**limits, **common)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,23 @@ class Dataset:
     Y: sp.csr_matrix
     classes: NDArray[np.int64] | None
     zero_based: bool
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Dataset]) -> Dataset:
+        """Return the rows of several files, whose features start at the same index."""
+        if len(parts) == 1:
+            return parts[0]
+        X = sp.vstack([part.X for part in parts], "csr")
+        labels = np.concatenate([part._flat_labels for part in parts])
+        per_row = np.concatenate([part.labels_per_row for part in parts])
+        indptr = np.concatenate([[0], np.cumsum(per_row)])
+        classes, n_labels = None, max(part.n_labels for part in parts)
+        if any(part.classes is not None for part in parts):
+            classes, labels = np.unique(labels, return_inverse=True)
+            n_labels = len(classes)
+        ones = np.ones(len(labels), np.float32)
+        Y = sp.csr_matrix((ones, labels, indptr), shape=(X.shape[0], n_labels))
+        return cls(X, Y, classes, parts[0].zero_based)
 
     @property
     def n_rows(self) -> int:

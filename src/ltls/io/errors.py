@@ -113,6 +113,8 @@ class RowError(DataError):
         The line of the row in a text file, from 1.
     row : int or None
         The number of the row in a binary file, from 1.
+    n_before : int or None
+        How many rows precede it, good or bad, if it was skipped.
     kind : str
         What is wrong: ``"label"``, ``"feature"`` (an index), ``"value"``, ``"pair"``,
         ``"duplicate"``, ``"fields"``, ``"syntax"``, ``"encoding"``, ``"missing"`` or ``"type"``.
@@ -136,6 +138,7 @@ class RowError(DataError):
     ) -> None:
         super().__init__(reason, path=path)
         self.kind, self.line, self.row = kind, line, row
+        self.n_before: int | None = None
 
     def __str__(self) -> str:
         place = [] if self.path is None else [display_name(self.path)]

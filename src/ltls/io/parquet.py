@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from ..core.streams import is_pipe
 from .errors import FormatError, PathLike
 from .formats import Sample, register
 from .tables import Columns, LabelledText, Record, TableFormat, TableReader
+
+_BATCH_SIZE = 1 << 12  # rows of a row group that become Python objects at a time
 
 
 class Parquet(TableFormat):
@@ -30,7 +31,7 @@ class Parquet(TableFormat):
         """Read the schema."""
         parquet = _pyarrow("parquet")
         # The schema is at the end of the file: a stream that cannot seek is read as a whole.
-        seekable = type(stream.raw) is io.FileIO and not is_pipe(path)
+        seekable = type(stream.raw) is io.FileIO and stream.seekable()
         source = stream if seekable else io.BytesIO(stream.read())
         with _damage_reported(path):
             file = parquet.ParquetFile(source)
@@ -52,8 +53,9 @@ class Parquet(TableFormat):
 
 def _records(file: Any, wanted: list[str], path: PathLike) -> Iterator[tuple[int, Record]]:
     number = 0
-    # Threads of pyarrow that run out of memory while a damaged file is read crash the process.
-    batches = file.iter_batches(columns=wanted, use_threads=False)
+    # Row groups are decoded one after the other: only one of them is in memory. Threads of pyarrow
+    # that run out of memory while a damaged file is read crash the process.
+    batches = file.iter_batches(batch_size=_BATCH_SIZE, columns=wanted, use_threads=False)
     while True:
         with _damage_reported(path):
             batch = next(batches, None)

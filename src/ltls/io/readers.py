@@ -7,11 +7,9 @@ are those of the registry (`ltls.io.formats`) whose kind is sparse.
 from __future__ import annotations
 
 import io
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -28,6 +26,7 @@ from ..model.indicators import label_matrix
 from . import formats
 from .dataset import Dataset
 from .errors import PathLike, RowError
+from .files import Paths, ReadableAgain, expand
 from .sparse import Base, OnBadRow, SparseFormat, SparseOptions, SparseReader
 
 __all__ = ["Dataset", "Stream", "read", "write"]
@@ -110,17 +109,20 @@ def read(
 
 
 class Stream:
-    r"""A file of rows that may be larger than memory, read in chunks, any number of times.
+    r"""Files of rows that may be larger than memory, read in chunks, any number of times.
 
-    Iterating yields the rows of the file in their order, one `Dataset` per chunk. The next chunk
-    is parsed in a background thread; no others are held in memory.
+    Iterating yields the rows of the files in their order, one `Dataset` per chunk. The next chunk
+    is parsed in a background thread; no others are held in memory. `ltls.readers.TableStream` does
+    the same for tables and texts.
 
     Parameters
     ----------
-    path, format, n_features, zero_based, n_jobs, on_bad_row, limits
-        As for `read`. A pipe, such as standard input, is copied to a temporary file first. An
-        svmlight file is read once beforehand unless `n_features` and `zero_based` are given.
-        `on_bad_row` is called once for every bad row, however often the file is read.
+    path : str or path-like, or a sequence of them
+        The file, or several; a name with ``*``, ``?`` or ``[`` stands for all files that match. A
+        pipe, such as standard input, is copied to a temporary file first.
+    format, n_features, zero_based, n_jobs, on_bad_row, limits
+        As for `read`. svmlight files are read once beforehand unless `n_features` and `zero_based`
+        are given. `on_bad_row` is called once for every bad row, however often a file is read.
     chunk_size : int, default=2**25
         Approximate number of (decompressed) bytes of a chunk.
 
@@ -151,7 +153,7 @@ class Stream:
 
     def __init__(
         self,
-        path: PathLike,
+        path: Paths,
         format: str | None = None,  # noqa: A002
         n_features: int | None = None,
         zero_based: Base = "auto",
@@ -163,31 +165,33 @@ class Stream:
         self._options = _options(format, n_features, zero_based, n_jobs, on_bad_row)
         self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
         self.n_rows: int | None = None
-        self._path, self._format = path, format
-        self._file: PathLike = path
-        self._limits = limits
-        self._reported = 0  # the last bad row
-        if os.fspath(path) == "-" or not os.path.isfile(path):
-            self._copy = _copied(path, limits)
-            self._file = self._copy.name
+        self._format, self._limits = format, limits
+        self._files = [ReadableAgain(each, limits) for each in expand(path)]
+        self._reported = [0] * len(self._files)  # the last bad row of each
         self.n_features, self.zero_based = self._counted()
 
     def _counted(self) -> tuple[int, bool]:
-        """Return the number of features and whether they start at 0; read the file if needed."""
+        """Return the number of features and whether they start at 0; read the files if needed."""
         options = self._options
         if options.on_bad_row is not None:
             # Rows that are too wide do not fail this pass; the next ones skip them.
             options = replace(options, n_features=None, on_bad_row=_ignore)
-        with open_input(self._file, self._limits) as stream:
-            reader = _reader(stream, self._path, self._format, options)
-            if reader.n_features is None or reader.zero_based == "auto":
-                for _ in reader.blocks(self.chunk_size):
-                    pass
-                reader.finish()
-                self.n_rows = reader.n_rows
-        n_features = self._options.n_features or reader.n_features
-        assert n_features is not None
-        return n_features, bool(reader.zero_based)
+        readers, counted = [], 0
+        for file in self._files:
+            with open_input(file.file, self._limits) as stream:
+                reader = _reader(stream, file.path, self._format, options)
+                if reader.n_features is None or reader.zero_based == "auto":
+                    for _ in reader.blocks(self.chunk_size):
+                        pass
+                    reader.finish()
+                    counted += 1
+                readers.append(reader)
+        if counted == len(readers):
+            self.n_rows = sum(reader.n_rows for reader in readers)
+        zero_based = any(map(_starts_at_0, readers))
+        if self._options.n_features:
+            return self._options.n_features, zero_based
+        return _most_features(readers, zero_based), zero_based
 
     def __iter__(self) -> Iterator[Dataset]:
         # The limits of OpenMP are those of this thread, not of the background thread.
@@ -195,34 +199,55 @@ class Stream:
 
     def read(self) -> Dataset:
         """Return all rows at once."""
-        with open_input(self._file, self._limits) as stream:
-            reader = self._reader(stream, self._options.n_jobs)
-            blocks = list(chain.from_iterable(reader.blocks(self.chunk_size)))
-        reader.finish()
-        self.n_rows = reader.n_rows
-        return reader.dataset(blocks)
+        parts = []
+        for number, file in enumerate(self._files):
+            with open_input(file.file, self._limits) as stream:
+                reader = self._reader(stream, number, self._options.n_jobs)
+                blocks = list(chain.from_iterable(reader.blocks(self.chunk_size)))
+            reader.finish()
+            parts.append(reader.dataset(blocks))
+        data = Dataset.concatenate(parts)
+        self.n_rows = data.n_rows
+        return data
 
     def _chunks(self, n_jobs: int) -> Iterator[Dataset]:
-        with open_input(self._file, self._limits) as stream:
-            reader = self._reader(stream, n_jobs)
-            for blocks in reader.blocks(self.chunk_size):
-                if any(len(block.feature_ends) for block in blocks):
-                    yield reader.dataset(blocks)
-        reader.finish()
-        self.n_rows = reader.n_rows
+        n_rows = 0
+        for number, file in enumerate(self._files):
+            with open_input(file.file, self._limits) as stream:
+                reader = self._reader(stream, number, n_jobs)
+                for blocks in reader.blocks(self.chunk_size):
+                    if any(len(block.feature_ends) for block in blocks):
+                        yield reader.dataset(blocks)
+            reader.finish()
+            n_rows += reader.n_rows
+        self.n_rows = n_rows
 
-    def _reader(self, stream: io.BufferedReader, n_jobs: int) -> SparseReader:
-        on_bad_row = None if self._options.on_bad_row is None else self._report
+    def _reader(self, stream: io.BufferedReader, number: int, n_jobs: int) -> SparseReader:
+        on_bad_row = None if self._options.on_bad_row is None else partial(self._report, number)
         options = SparseOptions(self.n_features, self.zero_based, n_jobs, on_bad_row)
-        return _reader(stream, self._path, self._format, options)
+        return _reader(stream, self._files[number].path, self._format, options)
 
-    def _report(self, error: RowError) -> None:
-        """Report a bad row once."""
-        number = error.line or error.row or 0
-        if number > self._reported:
-            self._reported = number
+    def _report(self, number: int, error: RowError) -> None:
+        """Report a bad row of a file once."""
+        row = error.line or error.row or 0
+        if row > self._reported[number]:
+            self._reported[number] = row
             assert self._options.on_bad_row is not None
             self._options.on_bad_row(error)
+
+
+def _starts_at_0(reader: SparseReader) -> bool:
+    return bool(reader.zero_based)
+
+
+def _most_features(readers: list[SparseReader], zero_based: bool) -> int:
+    """Return the number of features of several files, whose indices start at 0 or at 1."""
+    most = 0
+    for reader in readers:
+        assert reader.n_features is not None
+        # The last index is that of one feature more if another file has index 0.
+        most = max(most, reader.n_features + (zero_based and not reader.zero_based))
+    return most
 
 
 def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
@@ -305,12 +330,3 @@ def _reader(
 
 def _ignore(error: RowError) -> None:
     pass
-
-
-def _copied(path: PathLike, limits: SizeLimits) -> Any:
-    """Return a temporary file with the decompressed content of a pipe."""
-    copy = tempfile.NamedTemporaryFile(prefix="ltls-")  # noqa: SIM115
-    with open_input(path, limits) as source:
-        shutil.copyfileobj(source, copy)
-    copy.flush()
-    return copy

@@ -108,9 +108,11 @@ class LineReader(SparseReader):
             while (rows := self._parse(b"".join(some), 1)).error is not None:
                 error = self._error(rows.error)
                 self._first_bad = self._first_bad or error
-                on_bad_row(error)
                 bad = rows.error[0]
-                yield self._counted(self._parse(b"".join(some[:bad]), 1))
+                good = self._counted(self._parse(b"".join(some[:bad]), 1))
+                error.n_before = self.n_rows + self._n_bad
+                on_bad_row(error)
+                yield good
                 self._lines += 1
                 self._n_bad += 1
                 some = some[bad + 1 :]

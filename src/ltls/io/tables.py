@@ -74,6 +74,16 @@ class Rows:
     def __len__(self) -> int:
         return max(len(self.texts), len(self.features))
 
+    @classmethod
+    def concatenate(cls, parts: Iterable[Rows]) -> Rows:
+        """Return the rows of several batches as one."""
+        rows = cls()
+        for part in parts:
+            rows.texts += part.texts
+            rows.features += part.features
+            rows.labels += part.labels
+        return rows
+
     @property
     def X(self) -> list[str] | npt.NDArray[np.float32]:  # noqa: N802 - the name of the field
         """The input of a classifier."""
@@ -154,6 +164,10 @@ class Table:
         default the error is raised.
     limits : SizeLimits, optional
         How much a compressed file may hold.
+    name : path, optional
+        What errors call the file, if `path` is a copy of it.
+    encoding : str, optional
+        That of a text file; UTF-8 by default.
 
     Examples
     --------
@@ -173,13 +187,19 @@ class Table:
     labelled: bool = True
     on_bad_row: OnBadRow | None = None
     limits: SizeLimits = DEFAULT_LIMITS
+    name: PathLike | None = None
+    encoding: str | None = None
 
-    def batches(self, size: int) -> Iterator[Rows]:
-        """Yield the rows in batches of `size`."""
-        rows, n_features, n_good = Rows(), 0, 0
+    def batches(self, size: int, n_values: float = math.inf) -> Iterator[Rows]:
+        """Yield the rows in batches of `size`, or of fewer with about `n_values` values.
+
+        A value is a character of a text, or a number.
+        """
+        rows, n_features, n_good, held = Rows(), 0, 0, 0
         n_bad, first_bad = 0, None
-        with open_input(self.path, self.limits) as stream:
-            reader = table_format(self.format).open(stream, self.path, self.columns, self.labelled)
+        with open_input(self.path, self.limits, self.encoding) as stream:
+            name = self.path if self.name is None else self.name
+            reader = table_format(self.format).open(stream, name, self.columns, self.labelled)
             self._check_columns(reader.names)
             for number, record in reader.records:
                 try:
@@ -189,12 +209,15 @@ class Table:
                         reason = f"{len(features)} features, the rows before have {n_features}"
                         raise RowError("fields", reason)
                 except RowError as error:
-                    error.path = self.path
+                    error.path = name
                     setattr(error, reader.numbered_by, number)
                     if self.on_bad_row is None:
                         raise
+                    error.n_before = n_good + n_bad
                     self.on_bad_row(error)
                     n_bad, first_bad = n_bad + 1, first_bad or error
+                    if size == 1:  # whoever waits for single rows also waits for this one
+                        yield Rows()
                     continue
                 n_good += 1
                 if text is not None:
@@ -203,11 +226,12 @@ class Table:
                     rows.features.append(features)
                 if labels is not None:
                     rows.labels.append(labels)
-                if len(rows) >= size:
+                held += len(text or "") + len(features)
+                if len(rows) >= size or held >= n_values:
                     yield rows
-                    rows = Rows()
+                    rows, held = Rows(), 0
         if first_bad is not None and not n_good:
-            raise NoGoodRowsError(n_bad, first_bad, path=self.path)
+            raise NoGoodRowsError(n_bad, first_bad, path=name)
         if len(rows):
             yield rows
 
@@ -219,7 +243,7 @@ class Table:
                 continue
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ColumnError(name, names, hint, path=self.path)
+            raise ColumnError(name, names, hint, path=self.name or self.path)
 
     def _row(self, record: Record) -> tuple[str | None, list[float], list[str] | None]:
         """Return the text, the features and the labels of a record, which may lack columns."""

@@ -224,7 +224,7 @@ class ClusterTrainer(Trainer):
         batches: Iterable[Batch],
         losses: list[float],
         show: Callable[[EpochStats, int], None] = lambda _stats, _rows: None,
-    ) -> None:
+    ) -> EpochStats:
         """Train on all chunks, round by round; set the last loss."""
         if not self._state:
             self._state = self._initial_state()
@@ -247,6 +247,7 @@ class ClusterTrainer(Trainer):
         finally:
             losses[-1] = float(f"{stats.mean_loss:.8g}")
             self.trainable.epochs += 1
+        return stats
 
     def _chunks_between_averages(self, sync_rows: int | None, nnz: int) -> int:
         if sync_rows is not None:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from ..core.atomic import replacing
+from ..core.streams import is_special
 from ..core.version import __version__
 
 DTYPES: dict[str, npt.DTypeLike] = {
@@ -75,7 +76,10 @@ def write(
     tensors: dict[str, npt.NDArray[Any]],
     version: int | None = None,
 ) -> None:
-    """Write a file atomically; `version` is the oldest format version that can read it."""
+    """Write a file atomically; `version` is the oldest format version that can read it.
+
+    A named pipe or a device, such as /dev/stdout, is written to.
+    """
     metadata = {
         "format": kind.mark,
         "format_version": str(kind.version if version is None else version),
@@ -86,6 +90,10 @@ def write(
     }
     content = _sealed(save(tensors, metadata))
     _check_header_size(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
+    if is_special(path):
+        with open(path, "wb") as stream:
+            stream.write(content)
+        return
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -160,6 +160,24 @@ class Streamed:
     def evaluation_rows(self) -> Batch | None:
         """Return the validation rows, or else the sample."""
         return self.validation_rows() or _concatenated(self._sample)
+
+
+def blocks_of(batches: Iterable[Batch], n_values: int) -> Iterator[Examples]:
+    """Join the rows of batches to blocks of at most about `n_values` values."""
+    parts: list[Examples] = []
+    held = 0
+    for examples, rows in batches:
+        part = examples.take(rows)
+        values = int(getattr(part.X, "nnz", part.X.size))
+        if parts and held + values > n_values:
+            block, parts, held = Examples.concatenate(parts), [], 0
+            yield block
+            del block
+        parts.append(part)
+        held += values
+        del examples, part
+    if any(map(len, parts)):
+        yield Examples.concatenate(parts)
 
 
 def _concatenated(parts: list[Examples]) -> Batch | None:

@@ -7,6 +7,7 @@ has no learning rate and converges in a few passes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -108,6 +109,38 @@ def train_range(
     return _run(task, first, last, n_features, several, None, _PASSES, n_jobs)
 
 
+def train_in_blocks(
+    model: FittedModel, blocks: Iterable[Examples], n_rows: int, n_jobs: int | None
+) -> LabelWeights:
+    """Return label weights, trained on blocks of rows that do not fit into memory together.
+
+    Every block is trained to convergence from the weights of the blocks before: block coordinate
+    descent in the dual problem (Yu, Hsieh, Chang and Lin 2010), once over all blocks. A single
+    block gives the same weights as `train_label_weights`.
+
+    Parameters
+    ----------
+    model : FittedModel
+    blocks : iterable of Examples
+    n_rows : int
+        Rows of all blocks together.
+    n_jobs : int or None
+    """
+    n_labels, n_features = len(model.labels), model.weights.n_features
+    n = n_negatives(n_rows)
+    W, n_seen, n_labelled = csr_array((n_labels, n_features + 1), dtype=np.float32), 0, 0
+    several = False
+    for block in blocks:
+        n_seen, n_labelled = n_seen + len(block), n_labelled + len(block.labels)
+        several = has_several(n_seen, n_labelled)
+        task = _task(model, block, n, n_jobs)
+        # Weights grow from block to block: those that will be large are still small.
+        threshold = _THRESHOLD * min(n_seen / max(n_rows, 1), 1.0)
+        W = _run(task, 0, n_labels, n_features, several, W, _PASSES, n_jobs, threshold)
+        del block, task  # before the next block is read
+    return from_matrix(model, W, n, several)
+
+
 def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | None) -> None:
     """Make one pass over more rows, from the label weights that a model has."""
     old = model.label_weights
@@ -197,10 +230,11 @@ def _run(
     initial: csr_array | None,
     passes: int,
     n_jobs: int | None,
+    threshold: float = _THRESHOLD,
 ) -> csr_array:
     """Return the weights of some labels as a matrix of shape (last − first, n_features + 1)."""
     start = None
-    if initial is not None:
+    if initial is not None and initial.nnz:
         start = (
             initial.indptr.astype(np.int64),
             initial.indices.astype(np.int32),
@@ -217,7 +251,7 @@ def _run(
                 cost=_COST[several],
                 passes=passes,
                 tolerance=_TOLERANCE,
-                threshold=_THRESHOLD,
+                threshold=threshold,
                 initial=start,
                 n_jobs=threads(n_jobs),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+logger = logging.getLogger("ltls")
+logger.addHandler(logging.NullHandler())
 
 
 @dataclass
@@ -42,8 +46,11 @@ ShowProgress: TypeAlias = Callable[[int, EpochStats, int], None]
 
 @contextmanager
 def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterator[ShowProgress]:
-    """Show a bar over all epochs with loss, P@1 and time left; yield its update function."""
-    if not verbose:
+    """Show a bar over all epochs with loss, P@1 and time left; yield its update function.
+
+    Where standard error is no terminal, `log_epoch` prints lines instead.
+    """
+    if not verbose or not _shows_bars(Console(stderr=True)):
         yield lambda _epoch, _stats, _rows: None
         return
     columns = (
@@ -60,3 +67,27 @@ def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterat
             progress.update(task, advance=rows, description=text)
 
         yield show
+
+
+def log_epoch(
+    verbose: bool, epoch: int, epochs: int, stats: EpochStats, seconds: float, precision: float
+) -> None:
+    """Log an epoch, and print it if it is to be shown where no progress bar can be.
+
+    `precision` is that on validation rows, negative if there are none.
+    """
+    line = f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}"
+    if stats.hits:
+        line += f"  P@1 {stats.precision:.3f}"
+    if precision >= 0:
+        line += f"  validation P@1 {precision:.4f}"
+    line += f"  {stats.examples:,} rows  {seconds:.1f} s"
+    logger.info(line)
+    console = Console(stderr=True)
+    if verbose and not _shows_bars(console):
+        console.file.write(f"{line}\n")
+        console.file.flush()
+
+
+def _shows_bars(console: Console) -> bool:
+    return console.is_terminal or console.is_jupyter

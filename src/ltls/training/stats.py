@@ -17,7 +17,7 @@ from .build import label_vectors
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 ROWS_FOR_VECTORS = 16  # rows of a label from which its vector is computed
-ROWS_FOR_WEIGHTS = 64  # rows of a label that its weights are trained on
+ROWS_FOR_BUCKETS = 32  # the same where labels may share paths
 _SAMPLE_VALUES = 1 << 25  # non-zeros of all sampled rows together
 
 
@@ -28,11 +28,12 @@ class DatasetStats:
     ----------
     sample_per_label : int, default=0
         How many of the first rows of every label to keep: for codebook policies that need label
-        vectors, for buckets, and to train label weights.
+        vectors, and for buckets.
     """
 
     def __init__(self, sample_per_label: int = 0) -> None:
         self.n_rows = self.n_features = self.nnz = 0
+        self.largest = 0  # values of a batch
         self.multilabel = False
         self.target_format = "single"
         self.n_columns: int | None = None
@@ -54,7 +55,8 @@ class DatasetStats:
                 f"got {targets.n_columns} columns after {self.n_columns}"
             )
         self.n_rows += X.shape[0]
-        self.nnz += int(X.nnz if hasattr(X, "indptr") else X.size)
+        n_values = int(X.nnz if hasattr(X, "indptr") else X.size)
+        self.nnz, self.largest = self.nnz + n_values, max(self.largest, n_values)
         self.n_features, self.n_columns = X.shape[1], targets.n_columns
         self.sparse = hasattr(X, "indptr")
         used = used_features(X)

@@ -11,21 +11,23 @@ from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Targets
 from .auto import DatasetSize, Plan, plan_for
-from .batches import Streamed
+from .batches import Streamed, blocks_of
 from .build import new_model
 from .checkpoint import Checkpoint
 from .config import TrainConfig
-from .examples import balanced_weights, class_weights, make_examples
-from .label_weights import train_label_weights
-from .propensity import given_propensity
+from .examples import balanced_weights, make_examples
+from .label_weights import choose_weight, train_in_blocks
+from .propensity import choose_propensity, given_propensity
 from .pruning import choose_density, prune
 from .state import TrainerState
-from .stats import ROWS_FOR_VECTORS, ROWS_FOR_WEIGHTS, DatasetStats
+from .stats import ROWS_FOR_BUCKETS, ROWS_FOR_VECTORS, DatasetStats
 from .trainer import Trainer
 
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
 
+_N_BATCHES = 4  # that label weights are trained on at a time
+_MIN_VALUES, _MAX_VALUES = 1 << 16, 1 << 24  # of them
 MAX_HELD_OUT = 50_000  # rows: P@1 has a standard error of at most 0.0023
 
 
@@ -69,12 +71,16 @@ def fit_stream(
         density = choose_density(model, validation, plan.label_weights, config.n_jobs)
     if density is not None and density < 1:
         prune(model, density)
-    if plan.label_weights and stats.sample is not None:
-        sample = replace(stats.sample, X=model.compact(stats.sample.X))
-        if class_weight is not None:
-            sample.weights = class_weights(class_weight, labels, sample.labels, sample.indptr)
+    if plan.label_weights:
         with trainer.guard():
-            model.label_weights = train_label_weights(model, sample, config.n_jobs)
+            n_values = min(max(_N_BATCHES * stats.largest, _MIN_VALUES), _MAX_VALUES)
+            blocks = blocks_of(source.in_order(), n_values)
+            model.label_weights = train_in_blocks(model, blocks, source.n_rows, config.n_jobs)
+    if validation is not None and not trainer.guard.interrupted:
+        if plan.label_weights and (model.multilabel or plan.early_stopping):
+            choose_weight(model, validation, config.n_jobs)
+        if config.propensity == "auto":
+            choose_propensity(model, validation, config.n_jobs)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     state.completed = not trainer.guard.interrupted
@@ -111,6 +117,8 @@ def model_for(
     )
     counts = label_stats.counts
     assert counts is not None
+    stats.sample = None  # only needed for the codebooks, as are the vectors of labels
+    del label_stats
     model.propensity = given_propensity(config)
     model.typical_labels = max(1, stats.typical_labels())
     model.n_rows, model.counts = stats.n_rows, counts
@@ -124,6 +132,6 @@ def model_for(
 def _sample_per_label(config: TrainConfig) -> int:
     """Return how many rows of every label to keep in memory."""
     if config.label_weights:
-        return ROWS_FOR_WEIGHTS
+        return ROWS_FOR_BUCKETS
     policy = config.policy
     return ROWS_FOR_VECTORS if policy is not None and policy.needs_sample else 0

@@ -24,7 +24,7 @@ from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .interrupt import InterruptGuard, check_time
 from .label_scores import label_score_sums
-from .progress import EpochStats, progress_bar
+from .progress import EpochStats, log_epoch, progress_bar
 from .state import TrainerState
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -80,9 +80,11 @@ class Trainer:
                 if epoch > 0:
                     self._update_codebooks(source)
                 state.losses.append(0.0)
-                self.run_epoch(source.epoch(), state.losses, partial(show, epoch + 1))
-                if validate:
-                    self._compare_with_best(source, state)
+                start = time.perf_counter()
+                stats = self.run_epoch(source.epoch(), state.losses, partial(show, epoch + 1))
+                precision = self._compare_with_best(source, state) if validate else -1.0
+                seconds = time.perf_counter() - start
+                log_epoch(bool(config.verbose), epoch + 1, plan.epochs, stats, seconds, precision)
                 if checkpoint is not None:
                     checkpoint.save(model, state, source.held_out, source.rng)
         if state.best_paths is not None:
@@ -120,7 +122,7 @@ class Trainer:
         batches: Iterable[Batch],
         losses: list[float],
         show: Callable[[EpochStats, int], None] = lambda _stats, _rows: None,
-    ) -> None:
+    ) -> EpochStats:
         """Train on all rows in chunks of about a tenth of a second; set the last loss."""
         config, trainable, stats = self.config, self.trainable, EpochStats()
         size = config.batch_size * max(1, 64 // config.batch_size)  # whole mini-batches
@@ -142,6 +144,7 @@ class Trainer:
             losses[-1] = float(f"{stats.mean_loss:.8g}")
             trainable.epochs += 1
             self._assign_remaining_labels()
+        return stats
 
     def _task(self, examples: Examples) -> _engine.TrainTask:
         """Pass the examples and the paths of their labels to the engine, which validates them."""
@@ -177,10 +180,11 @@ class Trainer:
         trainable.step += len(rows)
         return result
 
-    def _compare_with_best(self, source: BatchSource, state: TrainerState) -> None:
+    def _compare_with_best(self, source: BatchSource, state: TrainerState) -> float:
+        """Keep the weights if P@1 on the validation rows is the best so far; return it."""
         batch = source.validation_rows()
         if batch is None:
-            return
+            return -1.0
         weights = self.trainable.for_prediction(self.config.l1)
         precision = self.model.precision(*batch, self.config.n_jobs, weights)
         if precision > state.best_precision:
@@ -192,6 +196,7 @@ class Trainer:
             state.best_paths = self._table_paths()
         else:
             state.n_no_change += 1
+        return float(precision)
 
     # Codebooks
 

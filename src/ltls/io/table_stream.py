@@ -1,0 +1,160 @@
+"""Tables and texts that may be larger than memory, for `fit_stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import as_integer
+from ..core.compression import is_compressed
+from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
+from ..core.streams import is_pipe, open_input, peek_start
+from ..model.labels import Targets
+from . import formats
+from .errors import EmptyFileError, PathLike, RowError
+from .files import Paths, ReadableAgain, expand
+from .sparse import OnBadRow
+from .tables import Columns, Rows, Table, table_format
+
+_MAX_ROWS = 1 << 16  # of a batch
+
+
+class TableStream:
+    r"""Tables or texts with labels that may be larger than memory, read again in every epoch.
+
+    Iterating yields batches ``(X, y)``: texts, or an array of numbers, and their labels. A batch
+    is about `chunk_size` long and nothing else is held in memory; of a Parquet file, the columns
+    of one row group are.
+
+    Parameters
+    ----------
+    path : str or path-like, or a sequence of them
+        The file, or several of the same format, plain or compressed; a name with ``*``, ``?`` or
+        ``[`` stands for all files that match. A pipe is copied to a temporary file first.
+    text : str, optional
+        The text column. fastText files have no column names, and need none.
+    label : str, optional
+        The label column.
+    features : sequence of str
+        The numeric columns, instead of a text column.
+    separator : str, optional
+        The separator between several labels in a cell; by default a cell is one label, and a list
+        of JSON or Parquet is several.
+    format : {"csv", "tsv", "jsonl", "parquet", "fasttext"} or another registered format, optional
+        By default it is detected by the content of the first file.
+    chunk_size : int, default=2**22
+        Approximate number of characters, or of numbers, in a batch. Their features take about 20
+        times as much memory.
+    on_bad_row : callable, optional
+        Called once with the `RowError` of every row that cannot be read, which is then skipped. By
+        default the error is raised.
+    encoding : str, optional
+        That of text files; UTF-8 by default.
+    limits : SizeLimits, optional
+        How much a compressed file may hold.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        The number of rows, once all were read.
+    columns : Columns
+        The columns that are read.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from ltls import TextClassifier
+    >>> from ltls.readers import TableStream
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for number in range(3):
+    ...         path = pathlib.Path(folder, f"part{number}.csv")
+    ...         _ = path.write_text("text,kind\nmy card is lost,card\nwhat fee is this,fee\n" * 9)
+    ...     rows = TableStream(f"{folder}/part*.csv", text="text", label="kind")
+    ...     model = TextClassifier(random_state=0).fit_stream(rows)
+    >>> model.predict(["lost cards", "a fee"]).tolist()
+    ['card', 'fee']
+    """
+
+    def __init__(
+        self,
+        path: Paths,
+        text: str | None = None,
+        label: str | None = None,
+        features: Sequence[str] = (),
+        *,
+        separator: str | None = None,
+        format: str | None = None,  # noqa: A002
+        chunk_size: int = 1 << 22,
+        on_bad_row: OnBadRow | None = None,
+        encoding: str | None = None,
+        limits: SizeLimits = DEFAULT_LIMITS,
+    ) -> None:
+        paths = expand(path)
+        self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
+        self.n_rows: int | None = None
+        self._limits, self._on_bad_row, self._encoding = limits, on_bad_row, encoding
+        if format is None:
+            with open_input(paths[0], limits) as stream:
+                sample = formats.Sample(paths[0], peek_start(stream, encoding), bool(text or label))
+            format = formats.detect(sample).name  # noqa: A001
+        self.format = table_format(format)
+        if self.format.kind == "text":  # without column names
+            text, label, features = text or "text", label or "label", ()
+        if not label or not (text or features) or not self.format.has_labels:
+            raise ValueError(
+                f"a {self.format.name} stream needs a label column and a text column or features, "
+                f"got text={text!r}, label={label!r}, features={list(features)!r}"
+            )
+        if text and features:
+            raise ValueError("text and features must not both be given: use one of them")
+        self.columns = Columns(text, label, tuple(features), separator)
+        # Parquet files are read from their end: a compressed one would be held in memory.
+        seeks = self.format.name == "parquet"
+        self._files = [
+            ReadableAgain(each, limits, copy=seeks and _is_compressed(each)) for each in paths
+        ]
+        self._reported = [0] * len(self._files)  # the last bad row of each
+
+    def __iter__(self) -> Iterator[tuple[Any, Targets]]:
+        n_rows = 0
+        for number, file in enumerate(self._files):
+            on_bad_row = None if self._on_bad_row is None else partial(self._report, number)
+            table = Table(
+                file.file,
+                self.format.name,
+                self.columns,
+                True,
+                on_bad_row,
+                self._limits,
+                file.path,
+                self._encoding,
+            )
+            for rows in table.batches(_MAX_ROWS, self.chunk_size):
+                n_rows += len(rows)
+                yield rows.X, targets_of(rows)
+        if not n_rows:
+            raise EmptyFileError(path=self._files[0].path)
+        self.n_rows = n_rows
+
+    def _report(self, number: int, error: RowError) -> None:
+        """Report a bad row of a file once."""
+        row = error.line or error.row or 0
+        if row > self._reported[number] and self._on_bad_row is not None:
+            self._reported[number] = row
+            self._on_bad_row(error)
+
+
+def _is_compressed(path: PathLike) -> bool:
+    return not is_pipe(path) and is_compressed(path)
+
+
+def targets_of(rows: Rows) -> Targets:
+    """Return the labels of rows; they are multi-label unless every row has exactly one label."""
+    counts = [len(labels) for labels in rows.labels]
+    single = all(count == 1 for count in counts)
+    indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    labels = [label for row in rows.labels for label in row]
+    return Targets(indptr, labels, not single, "single" if single else "lists")

@@ -1,0 +1,98 @@
+"""ltls train and ltls tune on tables that are streamed, on several files and on patterns."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from tickets import TICKETS
+
+import ltls
+from ltls import TextClassifier
+from ltls.core import memory
+
+ROWS = ("--text", "text", "--label", "category", "--random-state", 0)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(TICKETS)
+    header, *lines = TICKETS.splitlines(keepends=True)
+    for number in range(3):
+        (tmp_path / f"part{number}.csv").write_text(header + "".join(lines[number::3]))
+    return tmp_path
+
+
+def same_predictions(*paths):
+    texts = ["lost my card", "what fee"]
+    found = [ltls.load(path).predict_topk(texts, 2) for path in paths]
+    for labels, scores in found[1:]:
+        assert labels.tolist() == found[0][0].tolist()
+        np.testing.assert_allclose(scores, found[0][1], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("hashed", [(), ("--n-features", 64)], ids=["vocabulary", "hashed"])
+def test_a_streamed_table_gives_the_model_of_the_table(folder, command, hashed):
+    words = ("rows.csv", *ROWS, *hashed, "--no-shuffle", "-q", "-o")
+    assert command("train", *words, "whole.ltls").code == 0
+    result = command("train", *words, "streamed.ltls", "--stream")
+    assert (result.code, result.out, result.err) == (0, "", "")
+    same_predictions("whole.ltls", "streamed.ltls")
+    assert ltls.load("streamed.ltls").model_.columns["text"] == "text"
+
+
+def test_numbers_and_fasttext_lines_stream(folder, command):
+    lines = "".join(f"{i % 3},{i % 2},{'abc'[i % 3]}\n" for i in range(60))
+    (folder / "numbers.csv").write_text("x,y,kind\n" + lines)
+    columns = ("--features", "x,y", "--label", "kind", "--epochs", 20, "--random-state", 0)
+    assert command("train", "numbers.csv", *columns, "-o", "n.ltls", "--stream", "-q").code == 0
+    report = json.loads(command("evaluate", "n.ltls", "numbers.csv", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+    lines = [line.rsplit(",", 1) for line in TICKETS.splitlines()[1:]]
+    (folder / "rows.ft").write_text("".join(f"__label__{kind} {text}\n" for text, kind in lines))
+    words = ("rows.ft", "-o", "ft.ltls", "--stream", "-q", "--random-state", 0)
+    assert command("train", *words).code == 0
+    report = json.loads(command("evaluate", "ft.ltls", "rows.ft", "--json").out)
+    assert report["metrics"][0]["precision"] == 1
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_several_files_and_patterns_are_one_data_set(folder, command, way):
+    for files in (["part0.csv", "part1.csv", "part2.csv"], ["part*.csv"]):
+        result = command("train", *files, *ROWS, "-o", "m.ltls", "--json", way)
+        assert json.loads(result.out)["rows"] == 30
+    result = command("train", "party*.csv", *ROWS, "-o", "m.ltls")
+    assert (result.code, result.err) == (2, "ltls: party*.csv: no file matches this pattern\n")
+    (folder / "rows.jsonl").write_text('{"text": "a", "category": "b"}\n')
+    result = command("train", "rows.csv", "rows.jsonl", *ROWS, "-o", "m.ltls")
+    assert result.code == 2
+    assert "rows.csv is csv and rows.jsonl is jsonl: files must have the same format" in result.err
+
+
+def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1000)
+    monkeypatch.setattr("ltls.training.build.available_memory", lambda: None)
+    result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "--json")
+    assert result.code == 0
+    expected = (
+        r"ltls: rows.csv is streamed: its rows take about [\d.]+ kB of memory, 1.0 kB is free; "
+        r"--no-stream reads it into memory\n"
+    )
+    assert re.match(expected, result.err)
+    result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "--json", "--no-stream", "-q")
+    assert (result.code, result.err) == (0, "")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "-v")
+    assert "rows.csv is read into memory: its rows take about" in result.err
+
+
+def test_tune_takes_texts(folder, command):
+    words = ("rows.csv", *ROWS, "--seconds", 2, "--json", "-q")
+    result = command("tune", *words, "-o", "m.ltls")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["tried"][0]["note"] == "defaults"
+    model = ltls.load("m.ltls")
+    assert type(model) is TextClassifier
+    assert model.predict(["my card", "fee"]).tolist() == ["card", "fee"]

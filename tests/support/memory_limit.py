@@ -1,0 +1,53 @@
+"""Training on a table under a memory limit; run as a program by tests."""
+
+import resource
+import sys
+from pathlib import Path
+
+from ltls import TextClassifier
+from ltls.readers import TableStream
+
+SETTINGS = {
+    "n_features": 1 << 12,
+    "ngram_range": (1, 1),
+    "char_ngram_range": None,
+    "width": 4,
+    "n_trellises": 1,
+    "label_weights": True,
+    "epochs": 1,
+    "random_state": 0,
+}
+
+
+def status(name):
+    """A size of this process in bytes; getrusage would include the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def fit(path, streamed, chunk_size):
+    rows = TableStream(path, "text", "label", chunk_size=chunk_size)
+    model = TextClassifier(**SETTINGS)
+    if streamed:
+        return model.fit_stream(rows)
+    texts, labels = [], []
+    for some, targets in rows:
+        texts += some
+        labels += targets.labels
+    return model.fit(texts, labels)
+
+
+if __name__ == "__main__":
+    path, small, way, chunk_size, room = sys.argv[1:]
+    streamed = way == "stream"
+    fit(small, streamed, int(chunk_size))  # import and allocate what the first fit needs
+    before = status("VmHWM")
+    if room != "none":
+        limit = status("VmSize") + int(room)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    try:
+        model = fit(path, streamed, int(chunk_size))
+    except MemoryError:
+        print("MemoryError")
+    else:
+        print(status("VmHWM") - before, model.model_.n_rows, model.model_.label_weights is not None)
