@@ -7,17 +7,26 @@ rows are scaled to unit length again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
-_WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
+from .ngrams import WORD, ngram_places
+
+Features: TypeAlias = npt.NDArray[np.int32]
+_Ngrams: TypeAlias = Callable[[str], Features]
+
+_MAX_WORDS, _LONG_WORD = 1 << 16, 32  # words whose features are kept, and their length
+_PREFIXES = {"words": "", "characters": "chars:"}  # of the names of features
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class VectorizerSettings:
     n_features: int | None
     sublinear_tf: bool
     lowercase: bool
+    stop_words: tuple[str, ...] | None = None
+    tokenizer: str | Callable[[str], list[str]] | None = None
 
     def check(self) -> None:
         """Raise an error for settings of wrong types, as a damaged file may have them."""
@@ -48,6 +59,15 @@ class VectorizerSettings:
         for name, n in (("n_features", self.n_features), ("max_features", self.max_features)):
             if n is not None and not (_is_count(n) and n <= 2**30):
                 raise ValueError(f"{name} must be an integer from 1 to 2**30, got {n!r}")
+        words = self.stop_words
+        if words is not None and not (
+            isinstance(words, tuple) and all(isinstance(word, str) for word in words)
+        ):
+            raise ValueError("stop_words must be texts")
+        if isinstance(self.tokenizer, str):
+            re.compile(self.tokenizer)
+        elif self.tokenizer is not None and not callable(self.tokenizer):
+            raise ValueError("tokenizer must be a regular expression")
         if not self.kinds:
             raise ValueError("there are neither words nor characters")
 
@@ -72,6 +92,7 @@ class Vectorizer:
     def fit_transform(self, texts: Sequence[str]) -> csr_matrix:
         """Learn vocabulary and document frequencies; return the rows of the texts."""
         self._parts, rows = [], []
+        self.__dict__.pop("_lookups", None)
         for kind in self.settings.kinds:
             counter, weights = self._counter(kind), self._weights()
             try:
@@ -92,10 +113,86 @@ class Vectorizer:
             [weights.transform(counter.transform(texts)) for counter, weights in parts]
         )
 
+    def row(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return the features of one text and their values, as `transform` does, but faster.
+
+        scikit-learn's vectorizers take more time for their checks than for a short text.
+        """
+        if self.settings.n_features is not None:  # hashed
+            X = self.transform([text])
+            X.sort_indices()
+            return X.indices, X.data
+        parts, idf, ends = self._lookups
+        features, weights = _counted(np.concatenate([ngrams(text) for ngrams in parts]))
+        if self.settings.sublinear_tf:
+            weights = np.log(weights) + np.float32(1)
+        weights *= idf[features]
+        first = 0
+        for end in np.searchsorted(features, ends).tolist():
+            _scale_to_unit_length(weights[first:end])
+            first = end
+        _scale_to_unit_length(weights)
+        return features, weights
+
+    @cached_property
+    def _lookups(self) -> tuple[list[_Ngrams], npt.NDArray[np.float32], Features]:
+        """Functions from a text to its n-grams, one per part, all weights, and where parts end."""
+        for counter, _ in self._parts:
+            counter._validate_vocabulary()
+        sizes = [len(weights.idf_) for _, weights in self._parts]
+        ends = np.cumsum(sizes).astype(np.int32)
+        kinds = {"words": _word_ngrams, "characters": _character_ngrams}
+        parts = [
+            kinds[kind](counter, int(end) - size)
+            for kind, (counter, _), size, end in zip(
+                self.settings.kinds, self._parts, sizes, ends, strict=True
+            )
+        ]
+        idf = np.concatenate([weights.idf_ for _, weights in self._parts])
+        return parts, idf.astype(np.float32), ends
+
     @property
     def n_features(self) -> int:
         """The number of features."""
         return sum(len(weights.idf_) for _, weights in self._parts)
+
+    def feature_names(self) -> list[str]:
+        """Return the n-grams, or the numbers of hashed ones; those of characters have a prefix."""
+        names: list[str] = []
+        for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
+            prefix = _PREFIXES[kind]
+            if self.settings.n_features is None:
+                names += [prefix + ngram for ngram in counter.get_feature_names_out()]
+            else:
+                names += [f"{prefix}hash {number}" for number in range(len(weights.idf_))]
+        return names
+
+    def found_in(self, text: str) -> dict[int, tuple[str, list[tuple[int, int]]]]:
+        """Return the features of a text: their n-grams, and where these are in the text.
+
+        Several n-grams may share a hashed feature.
+        """
+        found: dict[int, tuple[str, list[tuple[int, int]]]] = {}
+        first = 0
+        for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
+            places = ngram_places(text, kind, self.settings)
+            for ngram, spans in places.items():
+                at = self._place_of(counter, ngram)
+                if at is None:
+                    continue
+                name, known = found.get(first + at, ("", []))
+                name = f"{name} / {ngram}" if name else _PREFIXES[kind] + ngram
+                found[first + at] = (name, known + spans)
+            first += len(weights.idf_)
+        return found
+
+    def _place_of(self, counter: Any, ngram: str) -> int | None:
+        """Return the column of an n-gram, None if it is not known."""
+        if self.settings.n_features is None:
+            place: int | None = counter.vocabulary_.get(ngram)
+            return place
+        hasher = FeatureHasher(self.settings.n_features, input_type="string", alternate_sign=False)
+        return int(hasher.transform([[ngram]]).indices[0])
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return a JSON description and tensors, for `from_state`."""
@@ -114,7 +211,9 @@ class Vectorizer:
         cls, description: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]
     ) -> Vectorizer:
         """Restore a vectorizer from its `state`."""
-        known = {name: description[name] for name in VectorizerSettings.__dataclass_fields__}
+        names = VectorizerSettings.__dataclass_fields__
+        # Older files lack the latest settings.
+        known = {name: description[name] for name in names if name in description}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
         self = cls(VectorizerSettings(**known))
         self.settings.check()
@@ -141,7 +240,10 @@ class Vectorizer:
             "dtype": np.float32,
         }
         if kind == "words":
-            common["token_pattern"] = _WORD
+            words, tokenizer = self.settings.stop_words, self.settings.tokenizer
+            common["stop_words"] = None if words is None else list(words)
+            common["tokenizer"] = tokenizer if callable(tokenizer) else None
+            common["token_pattern"] = None if callable(tokenizer) else tokenizer or WORD
         if self.settings.n_features is not None:
             size = self.settings.n_features
             return HashingVectorizer(n_features=size, norm=None, alternate_sign=False, **common)
@@ -156,3 +258,47 @@ class Vectorizer:
     @staticmethod
     def _joined(rows: list[Any]) -> csr_matrix:
         return normalize(csr_matrix(hstack(rows)), copy=False)
+
+
+def _word_ngrams(counter: Any, first: int) -> _Ngrams:
+    """Return a function from a text to the features of its word n-grams, numbered from `first`."""
+    analyze, vocabulary = counter.build_analyzer(), counter.vocabulary_
+
+    def features(text: str) -> Features:
+        found = [first + vocabulary[ngram] for ngram in analyze(text) if ngram in vocabulary]
+        return np.array(found, np.int32)
+
+    return features
+
+
+def _character_ngrams(counter: Any, first: int) -> _Ngrams:
+    """Return a function from a text to the features of its character n-grams.
+
+    They lie within words, and words occur again and again: those of short words are kept.
+    """
+    of_word, preprocess = _word_ngrams(counter, first), counter.build_preprocessor()
+    known = lru_cache(_MAX_WORDS)(of_word)
+
+    def features(text: str) -> Features:
+        words = preprocess(text).split()
+        parts = [known(word) if len(word) <= _LONG_WORD else of_word(word) for word in words]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+    return features
+
+
+def _counted(features: Features) -> tuple[Features, npt.NDArray[np.float32]]:
+    """Return the distinct features, sorted, and how often each occurs."""
+    if not len(features):
+        return features, np.empty(0, np.float32)
+    features = np.sort(features)
+    starts = np.flatnonzero(features[1:] != features[:-1]) + 1
+    starts = np.concatenate([[0], starts, [len(features)]])
+    return features[starts[:-1]], (starts[1:] - starts[:-1]).astype(np.float32)
+
+
+def _scale_to_unit_length(values: npt.NDArray[np.float32]) -> None:
+    """Scale a row in place; a row of zeros stays as it is."""
+    squared = values @ values
+    if squared:
+        values /= np.sqrt(squared)

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from ..features.mapping import FeatureMap, used_features
 from ..features.rows import engine_features
+from ..features.scaling import Standardizer
 from ..linear.trainable import TrainableWeights
 from ..linear.weights import AnyWeights
 from ..structure.codebook import BucketCodebook, Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
+from .calibration import Calibration
 from .decoder import Decoder
 from .embedding import Embedding
 from .examples import Examples
@@ -65,6 +67,8 @@ class FittedModel:
     propensity : float
         Labels are ranked by score − propensity · log of their propensities. Probabilities are not
         changed.
+    calibration : Calibration or None
+        Turns scores into probabilities.
     threshold : float or None
         Multi-label only: the score from which a label is predicted.
     loss_curve : list of float
@@ -82,6 +86,8 @@ class FittedModel:
     feature_map : FeatureMap or None
         The features that occur in training, if they are few of all. Rows are passed to the model
         as `compact` returns them.
+    standardizer : Standardizer or None
+        Of dense features; also applied by `compact`.
     """
 
     labels: Labels
@@ -97,6 +103,7 @@ class FittedModel:
     embedding: Embedding | None = None
     label_weights: LabelWeights | None = None
     propensity: float = 0.0
+    calibration: Calibration | None = None
     threshold: float | None = None
     loss_curve: list[float] = field(default_factory=list)
     n_epochs: int = 0
@@ -105,6 +112,7 @@ class FittedModel:
     zero_based: bool | None = None
     columns: dict[str, Any] | None = None
     feature_map: FeatureMap | None = None
+    standardizer: Standardizer | None = None
 
     def __post_init__(self) -> None:
         if self.trellis.n_classes < len(self.labels) and not self.shares_paths:
@@ -129,10 +137,16 @@ class FittedModel:
     @property
     def rerankers(self) -> list[Reranker]:
         """The parts that rerank the trellises' candidates, in this order."""
+        bonus = self.bonus
+        return self._scorers if bonus is None else [*self._scorers, PropensityReranker(bonus)]
+
+    @property
+    def bonus(self) -> Floats | None:
+        """What propensities add to the score of every label; None if nothing."""
         if not self.propensity or self.counts is None:
-            return self._scorers
+            return None
         counts = np.pad(self.counts, (0, len(self.labels) - len(self.counts)))
-        return [*self._scorers, PropensityReranker.of(self.propensity, counts, self.n_rows)]
+        return PropensityReranker.of(self.propensity, counts, self.n_rows).bonus
 
     @property
     def _scorers(self) -> list[Reranker]:
@@ -145,7 +159,9 @@ class FittedModel:
         return self.weights.n_features if self.feature_map is None else self.feature_map.n_features
 
     def compact(self, X: Any) -> Any:
-        """Return rows with the features that the model has weights for."""
+        """Return rows with the features that the model has weights for, standardized if need be."""
+        if self.standardizer is not None:
+            return self.standardizer(X)
         return X if self.feature_map is None else self.feature_map.compact(X)
 
     def expand(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -274,7 +290,7 @@ class FittedModel:
         books = [copy(book) for book in self.codebooks]
         decoder = replace(self.decoder(), codebooks=books)
         topk = TopK(weights, decoder, self.rerankers, k)
-        return Predictor(self.labels.array, topk, self.feature_map)
+        return Predictor(self.labels.array, topk, self.feature_map or self.standardizer)
 
     def precision(
         self, examples: Examples, rows: Ints, n_jobs: int | None, weights: AnyWeights
@@ -317,29 +333,34 @@ class FittedModel:
             np.put_along_axis(scores, candidates, theirs, axis=1)
         return scores
 
+    def best_scores(self, X: Any, k: int, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the k best labels of every row and the scores that probabilities depend on."""
+        return self._search(k, n_jobs, self._scorers)(X, n_jobs)
+
+    def calibrated_scores(self, X: Any, n_jobs: int | None) -> Floats:
+        """Return the scores of all labels that probabilities depend on: without propensities."""
+        return self._all_scores(X, n_jobs, self._scorers)
+
+    def to_proba(self, scores: Floats) -> Floats:
+        """Return the probabilities of labels with these scores, a row of them for every row.
+
+        Without a calibration, scores are log-probabilities: means over the trellises and the
+        embedding if there are no label weights. Those of one label per row are up to a constant.
+        """
+        calibration = self.calibration
+        if calibration is not None:
+            return calibration(scores)
+        usual = 1.0
+        if self.label_weights is None:
+            usual /= len(self.codebooks) + (0 if self.embedding is None else self.embedding.weight)
+        if self.loss.independent_edges and self.multilabel:
+            proba: Floats = np.exp(np.minimum(np.float32(usual) * scores, 0))
+            return proba
+        return Calibration(False, usual)(scores)
+
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
-        n_trellises, parts = len(self.codebooks), self._scorers
-        if self.loss.independent_edges and self.multilabel:
-            if self.label_weights is not None:
-                return np.exp(np.minimum(self._all_scores(X, n_jobs, parts), 0))
-            scores = self._all_scores(X, n_jobs, [])
-            return np.exp(np.minimum(scores / n_trellises, 0))
-        if self.label_weights is not None:
-            scores = self._all_scores(X, n_jobs, parts)
-        elif self.embedding is not None:  # all parts are log-probabilities up to a constant
-            scores = self._all_scores(X, n_jobs, parts)
-            scores /= n_trellises + self.embedding.weight
-        elif self.loss.normalized:
-            decoder = self.decoder(n_jobs)
-            scores = np.empty((X.shape[0], len(self.labels)), np.float32)
-            for rows, h in self.edge_scores(X, n_jobs):
-                scores[rows] = decoder.all_log_proba(h)
-        else:
-            scores = self._all_scores(X, n_jobs, parts)
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: Floats = scores / scores.sum(axis=1, keepdims=True)
-        return probabilities
+        return self.to_proba(self.calibrated_scores(X, n_jobs))
 
     def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
         """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row.
@@ -377,13 +398,8 @@ class FittedModel:
 
     def _proba_of_candidates(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
         assert self.label_weights is not None
-        search = self._search(self.label_weights.n_candidates, n_jobs, self._scorers)
-        found, scores = search(X, n_jobs)
-        if self.loss.independent_edges and self.multilabel:
-            scores = np.exp(np.minimum(scores, 0))
-        else:
-            scores = np.exp(scores - scores[:, :1])
-            scores /= scores.sum(axis=1, keepdims=True)
+        found, scores = self.best_scores(X, self.label_weights.n_candidates, n_jobs)
+        scores = self.to_proba(scores)
         order = np.argsort(found, axis=1)
         probabilities = np.zeros(ids.shape, np.float32)
         for row, wanted in enumerate(ids):

@@ -33,7 +33,8 @@ _COST = {False: 1.0, True: 0.5}  # True if rows have several labels
 _TRELLIS_WEIGHT = {False: 0.5, True: 1.0}  # of the trellises' mean score
 _OTHER_WEIGHTS = (0.5, 2.0, 4.0)  # times that
 _TOP = 5
-_PASSES, _TOLERANCE, _THRESHOLD = 10, 0.1, 0.1
+PASSES, _TOLERANCE, _THRESHOLD = 10, 0.1, 0.1
+FEW_PASSES, FEW_NEGATIVES = 5, 50  # enough to calibrate scores
 _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negative row for
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
 _CANDIDATES = {False: 20, True: 100}  # to rerank in prediction; True if labels share paths
@@ -51,6 +52,8 @@ def train_label_weights(
     n_jobs: int | None,
     weight: float | None = None,
     left_out: Ints | None = None,
+    negatives: npt.NDArray[np.int32] | None = None,
+    passes: int = PASSES,
 ) -> LabelWeights:
     """Return label weights for a model whose trellises are trained.
 
@@ -63,15 +66,20 @@ def train_label_weights(
         Of the trellises' scores; by default one that is good nearly everywhere.
     left_out : array, optional
         Rows that are not used.
+    negatives : array of shape (n_rows, n_negatives), optional
+        Labels that every row is a negative row for, from `find_negatives`.
+    passes : int, default=10
+        Over all rows, at most.
     """
     if left_out is not None:
         given = examples.weights
         weights = np.ones(len(examples), np.float32) if given is None else given.copy()
         weights[left_out] = 0
         examples = replace(examples, weights=weights)
-    n_negatives = min(max(_MAX_PAIRS // max(len(examples), 1), _MIN_NEGATIVES), _NEGATIVES)
-    task = _task(model, examples, n_negatives, n_jobs)
-    W = _run(task, len(model.labels), model.weights.n_features, examples, None, _PASSES, n_jobs)
+    if negatives is None:
+        negatives = find_negatives(model, examples, n_jobs)
+    task = _task(model, examples, negatives)
+    W = _run(task, len(model.labels), model.weights.n_features, examples, None, passes, n_jobs)
     if weight is None:
         n_scores = len(model.codebooks) + (model.embedding.weight if model.embedding else 0)
         weight = _TRELLIS_WEIGHT[_has_several(examples)] / n_scores
@@ -79,7 +87,7 @@ def train_label_weights(
         W,
         unit_length=model.weights.unit_length,
         weight=weight,
-        n_candidates=min(n_candidates(model), n_negatives),
+        n_candidates=min(n_candidates(model), negatives.shape[1]),
     )
 
 
@@ -87,7 +95,7 @@ def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | N
     """Make one pass over more rows, from the label weights that a model has."""
     old = model.label_weights
     assert old is not None
-    task = _task(model, examples, _NEGATIVES, n_jobs)
+    task = _task(model, examples, _candidates(model, examples, _NEGATIVES, n_jobs))
     W = _run(task, len(model.labels), model.weights.n_features, examples, old.matrix(), 1, n_jobs)
     model.label_weights = LabelWeights.of_matrix(
         W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
@@ -128,17 +136,31 @@ def _has_several(examples: Examples) -> bool:
     return len(examples.labels) > _SEVERAL * len(examples)
 
 
-def _task(
-    model: FittedModel, examples: Examples, n_negatives: int, n_jobs: int | None
-) -> _engine.LabelTask:
-    """Pass rows, labels and candidates to the engine."""
-    n_negatives = min(n_negatives, len(model.labels))
-    candidates = np.empty((len(examples), n_negatives), np.int32)
-    search = model.searcher(n_negatives, n_jobs)
+def find_negatives(
+    model: FittedModel, examples: Examples, n_jobs: int | None
+) -> npt.NDArray[np.int32]:
+    """Return the candidates of every row: it is a negative row for those that are not true."""
+    n_negatives = min(max(_MAX_PAIRS // max(len(examples), 1), _MIN_NEGATIVES), _NEGATIVES)
+    return _candidates(model, examples, n_negatives, n_jobs)
+
+
+def _candidates(
+    model: FittedModel, examples: Examples, n: int, n_jobs: int | None
+) -> npt.NDArray[np.int32]:
+    n = min(n, len(model.labels))
+    candidates = np.empty((len(examples), n), np.int32)
+    search = model.searcher(n, n_jobs)
     for first in range(0, len(examples), ROWS_PER_CALL):
         check_time()
         some = slice(first, first + ROWS_PER_CALL)
         candidates[some] = search(examples.X[some], n_jobs)[0]
+    return candidates
+
+
+def _task(
+    model: FittedModel, examples: Examples, candidates: npt.NDArray[np.int32]
+) -> _engine.LabelTask:
+    """Pass rows, labels and candidates to the engine."""
     return _engine.LabelTask(
         engine_features(examples.X, True, model.weights.unit_length),
         examples.indptr,

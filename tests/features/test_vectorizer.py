@@ -1,0 +1,59 @@
+"""The text vectorizer."""
+
+import numpy as np
+import pytest
+
+from ltls.features.vectorizer import Vectorizer, VectorizerSettings
+
+TEXTS = [
+    "the card is lost, the card!",
+    "What FEE\tis that",
+    "été à la plage",
+    "İstanbul ǅ",
+    "a b a b a",
+    "x" * 80,
+]
+SETTINGS = {
+    "ngram_range": (1, 2),
+    "char_ngram_range": (2, 4),
+    "min_df": 1,
+    "max_features": None,
+    "n_features": None,
+    "sublinear_tf": True,
+    "lowercase": True,
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"ngram_range": None},
+        {"char_ngram_range": None},
+        {"sublinear_tf": False},
+        {"lowercase": False},
+        {"max_features": 9},
+        {"n_features": 64},
+    ],
+    ids=str,
+)
+def test_one_text_gives_the_same_row(changed):
+    vectorizer = Vectorizer(VectorizerSettings(**{**SETTINGS, **changed}))
+    vectorizer.fit_transform(TEXTS)
+    restored = Vectorizer.from_state(*vectorizer.state())
+    for text in [*TEXTS, "", " \n", "unknown", "lost lost\u2028card", "card " * 30]:
+        expected = vectorizer.transform([text])
+        expected.sort_indices()
+        for each in (vectorizer, restored):
+            for _ in range(2):  # words are remembered
+                indices, values = each.row(text)
+                np.testing.assert_array_equal(indices, expected.indices)
+                np.testing.assert_allclose(values, expected.data, rtol=1e-5)
+
+
+def test_a_row_follows_the_vocabulary():
+    vectorizer = Vectorizer(VectorizerSettings(**SETTINGS))
+    vectorizer.fit_transform(["first text"])
+    before = len(vectorizer.row("second one")[0])
+    vectorizer.fit_transform(["second one"])
+    assert len(vectorizer.row("second one")[0]) > before
