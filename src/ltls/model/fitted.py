@@ -32,6 +32,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time, when only a few labels are needed
+_FEW_CANDIDATES = 100  # of models without label weights, whose probabilities sum to 1
 _MANY_LABELS = 10_000  # above it, the probabilities of a few labels are computed one by one
 
 
@@ -360,7 +361,20 @@ class FittedModel:
 
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
-        return self.to_proba(self.calibrated_scores(X, n_jobs))
+        if not self._in_log_time:
+            return self.to_proba(self.calibrated_scores(X, n_jobs))
+        decoder = self.decoder(n_jobs)
+        scores = [decoder.all_log_proba(h) for _, h in self.edge_scores(X, n_jobs)]
+        return Calibration(False)(np.concatenate(scores))
+
+    @property
+    def _in_log_time(self) -> bool:
+        """Whether probabilities are means over the trellises, which take O(log C) for a label.
+
+        That is so if labels are many, and there is nothing but trellises.
+        """
+        many = len(self.labels) > _MANY_LABELS
+        return many and self.loss.normalized and self.calibration is None and not self._scorers
 
     def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
         """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row.
@@ -385,10 +399,11 @@ class FittedModel:
         If labels are many, those that are no candidates have probability 0.
         """
         n_labels = len(self.labels)
-        if self.label_weights is not None and n_labels > _MANY_LABELS:
-            return self._proba_of_candidates(X, ids, n_jobs)
-        if not self._scorers and self.loss.normalized and n_labels > _MANY_LABELS:
+        if self._in_log_time:
             return np.exp(self.log_proba(X, ids, n_jobs))
+        calibrated = self.label_weights is not None or self.calibration is not None
+        if calibrated and n_labels > _MANY_LABELS:
+            return self._proba_of_candidates(X, ids, n_jobs)
         found = np.empty(ids.shape, np.float32)
         step = max(1, _MAX_CELLS // n_labels)
         for first in range(0, len(ids), step):
@@ -397,8 +412,8 @@ class FittedModel:
         return found
 
     def _proba_of_candidates(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
-        assert self.label_weights is not None
-        found, scores = self.best_scores(X, self.label_weights.n_candidates, n_jobs)
+        n = _FEW_CANDIDATES if self.label_weights is None else self.label_weights.n_candidates
+        found, scores = self.best_scores(X, max(n, ids.shape[1]), n_jobs)
         scores = self.to_proba(scores)
         order = np.argsort(found, axis=1)
         probabilities = np.zeros(ids.shape, np.float32)

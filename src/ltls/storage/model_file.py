@@ -127,7 +127,7 @@ def _encode(
     weights = weights.astype(dtype)
     new = isinstance(weights, PrunedWeights) or model.feature_map is not None
     new = new or model.label_weights is not None or model.shares_paths or model.propensity > 0
-    new = new or model.calibration is not None or model.standardizer is not None
+    new = new or model.standardizer is not None
     codebooks, tensors = encode_codebooks(model.codebooks, small=new)
     if isinstance(weights, PrunedWeights):
         tensors["weights.counts"] = _smallest(np.diff(weights.row_ptr))
@@ -162,7 +162,7 @@ def _encode(
         "feature_names": saved.feature_names,
         "parameters": encode_parameters(saved.parameters),
     }
-    if new:
+    if new or model.calibration is not None:  # which any version can skip
         description["sections"] = {}
     if model.propensity:
         section = {"version": 1, "required": True, "strength": model.propensity}

@@ -5,11 +5,9 @@
 | `label_weights` | 1,000 rows and 64 labels or more | True; else False |
 | `bucket_size` | with label weights, 1,000 labels or more | 16; else 1 |
 | `width` | up to 10,000 paths / more | 8 / 16 |
-| | dense features, fewer than 64 labels | the number of labels |
 | `epochs` | up to 100,000 rows / more | 5 / 3 |
 | `n_trellises` | as many as train in 2.5 · 10⁹ multiplications | 3 to 12; with width 16, 2 to 12 |
 | | with label weights: in 1.5 · 10⁹ multiplications | 3 to 6 |
-| | dense features, fewer than 64 labels | 3 |
 | `density` | 1,000 rows and 2¹⁸ weights or more | chosen on held-out rows; else 1 |
 | `calibrate` | 1,000 rows or more | on up to 1,000 held-out rows; else not |
 | `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
@@ -51,14 +49,12 @@ class DatasetSize:
     n_features: int
     nnz: int
     n_labels: int
-    dense: bool = False
 
     @classmethod
     def of(cls, X: Any, n_labels: int) -> DatasetSize:
         """Return the size of a feature matrix with `n_labels` labels."""
-        dense = not hasattr(X, "indptr")
-        nnz = X.size if dense else X.nnz
-        return cls(X.shape[0], X.shape[1], int(nnz), n_labels, dense)
+        nnz = X.nnz if hasattr(X, "indptr") else X.size
+        return cls(X.shape[0], X.shape[1], int(nnz), n_labels)
 
     @property
     def epochs(self) -> int:
@@ -80,23 +76,14 @@ class DatasetSize:
         return replace(self, n_labels=-(-self.n_labels // bucket_size))
 
     @property
-    def is_small(self) -> bool:
-        """Whether features are dense and labels few: a state per label is best, and fast."""
-        return self.dense and self.n_labels < _MIN_LABELS
-
-    @property
     def width(self) -> int:
         """States per slice."""
-        if self.is_small:
-            return max(self.n_labels, 2)
         return _WIDTH if self.n_labels <= _MANY_PATHS else _WIDE
 
     def n_trellises(self, width: int, epochs: int, label_weights: bool) -> int:
         """Return how many trellises of a width train within the limit."""
         n_edges = Trellis(self.n_labels, width).n_edges
         each = epochs * (self.nnz + self.n_rows) * max(n_edges, 1)
-        if self.is_small and width >= self.n_labels:
-            return _MIN_TRELLISES
         fewest = _MIN_TRELLISES if width < _WIDE else _MIN_TRELLISES - 1
         most = _MULTIPLICATIONS[label_weights] // max(each, 1)
         return int(min(max(most, fewest), _MAX_TRELLISES[label_weights]))
