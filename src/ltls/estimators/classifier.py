@@ -110,7 +110,7 @@ default="random"
         Scale every row to unit length, in training and prediction. "auto" does so for sparse rows.
     standardize : bool or "auto", default="auto"
         Scale dense features to mean 0 and standard deviation 1, in training and prediction.
-        "auto" does so in `fit` if they are unscaled: if a mean is beyond 3 standard deviations, or
+        "auto" does so in `fit` if they are unscaled: if a mean is beyond 4 standard deviations, or
         a standard deviation beyond 10 times the median of all. `partial_fit` keeps what `fit` did;
         on its own, it takes features as they are, and so does `fit_stream`.
     fit_intercept : bool, default=True

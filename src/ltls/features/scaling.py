@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 Doubles: TypeAlias = npt.NDArray[np.float64]
 
 # Features are unscaled if a mean is far from 0, or a standard deviation far from the usual one.
-_FAR_MEAN, _FAR_SCALE = 3.0, 10.0
+_FAR_MEAN, _FAR_SCALE = 4.0, 10.0
 
 
 @dataclass(frozen=True, eq=False)
