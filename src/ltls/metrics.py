@@ -1,6 +1,7 @@
-"""Ranking metrics at k: precision, recall, nDCG, PSP, macro-F1 and coverage."""
+"""Metrics: precision, recall, nDCG, PSP, macro-F1 and coverage at k; calibration error."""
 
 from .evaluation.metrics import (
+    calibration_error,
     coverage_at_k,
     label_matrix,
     macro_f1_at_k,
@@ -13,6 +14,7 @@ from .evaluation.metrics import (
 )
 
 __all__ = [
+    "calibration_error",
     "coverage_at_k",
     "label_matrix",
     "macro_f1_at_k",

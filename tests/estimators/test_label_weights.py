@@ -610,7 +610,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(case, monkeypatch, at_call)
         stop_training(monkeypatch, Stop(), 2)
 
 
-@pytest.mark.parametrize("at_call", [1, 2, 10, 17, 18, 19, 34])
+@pytest.mark.parametrize("at_call", [1, 2, 10, 17, 18, 19, 33])
 @pytest.mark.parametrize("density", [0.5, 1.0])
 def test_ctrl_c_during_the_training_of_label_weights(case, monkeypatch, at_call, density):
     X, y, model = case

@@ -102,8 +102,17 @@ def test_log_proba_of_several_columns_is_that_of_each():
     assert found.shape == ids.shape
     for column in range(3):
         np.testing.assert_array_equal(found[:, column], model.log_proba(X, ids[:, column], 1))
-    expected = np.log(np.take_along_axis(model.proba(X, 1), ids, axis=1))
+    decoder = model.decoder()
+    [(_, h)] = model.edge_scores(X, 1)
+    expected = np.take_along_axis(decoder.all_log_proba(h), ids, axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_most_probable_label_is_the_best_one():
+    model, X = make_model(50), rows(200)
+    best, _ = model.topk(X, 1, 1)
+    np.testing.assert_array_equal(model.proba(X, 1).argmax(axis=1), best[:, 0])
+    np.testing.assert_allclose(model.proba(X, 1).sum(axis=1), 1, rtol=1e-5)
 
 
 def test_log_proba_of_more_rows_than_a_block(monkeypatch):

@@ -125,7 +125,8 @@ def test_labels_keep_trailing_null_characters(digits, path):
 
 def test_a_model_may_hold_a_checksum_of_zeros(digits, path):
     X, y = digits
-    model = LTLSClassifier(epochs=1, class_weight={"0" * 64: 1.0}).fit(X, y)
+    model = LTLSClassifier(epochs=1, class_weight={"0" * 64: 1.0})
+    model.fit(X, ["0" * 64 if label == 0 else str(label) for label in y])
     model.save(path)
     assert ltls.load(path, verify=True).class_weight == {"0" * 64: 1.0}
 
@@ -166,7 +167,8 @@ def test_labels_that_cannot_be_stored_are_rejected_before_writing(digits, path):
 
 def test_parameters_of_every_type_are_stored(digits, path):
     X, y = digits
-    model = LTLSClassifier(class_weight={3: 2.5, "x": 1.0}, l1=0.1, random_state=3).fit(X, y)
+    model = LTLSClassifier(class_weight={3: 2.5, "x": 1.0}, l1=0.1, random_state=3)
+    model.fit(X, ["x" if label == 0 else int(label) for label in y])
     model.save(path)
     assert ltls.load(path).get_params() == model.get_params()
     model = LTLSClassifier(assignment=TableCodebook(11, np.arange(10))).fit(X, y)

@@ -1,4 +1,4 @@
-"""The ``ltls`` command: train, tune, predict, evaluate, convert, serve, info and demo."""
+"""The ``ltls`` command: train, tune, predict, evaluate, explain, convert, serve, info and demo."""
 
 from __future__ import annotations
 
@@ -58,6 +58,16 @@ COMMANDS = (
             "ltls convert model.ltls small.ltls --dtype int8",
             "ltls convert train.txt train.svm.gz",
             "ltls convert tickets.csv tickets.jsonl --text text --label category",
+        ),
+    ),
+    LazyCommand(
+        "explain",
+        ".explain",
+        "Explain the best labels of a text or a row.",
+        (
+            "ltls explain tickets.ltls 'my card is lost'",
+            "ltls explain tickets.ltls 'my card is lost' --html card.html",
+            "ltls explain model.ltls '3:0.5 17:1' -k 1 --json",
         ),
     ),
     LazyCommand(

@@ -29,6 +29,7 @@ from ..training.checkpoint import Checkpoint, as_checkpoint
 from ..training.config import TrainConfig
 from ..training.fit import fit, partial_fit
 from ..training.stream import fit_stream
+from .explain import ExplainMixin
 from .predict import PredictMixin
 from .validation import (
     check_class_weight,
@@ -41,7 +42,7 @@ from .validation import (
 Self = TypeVar("Self", bound="LTLSClassifier")
 
 
-class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Linear classifier with training and prediction time logarithmic in the number of classes.
 
     Every class is a path through a trellis, and a linear model scores the O(log C) edges.
@@ -72,6 +73,9 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
         recorded where it is true (Jain et al. 2016): above 0, rare labels rank higher.
         Probabilities stay the same. "auto" chooses it on held-out rows, by propensity-scored
         precision, such that P@1 does not decrease.
+    calibrate : bool, default=True
+        Calibrate probabilities on held-out rows, from 1,000 rows on. `partial_fit` keeps the
+        calibration of `fit`; `fit_stream` calibrates if there are validation rows.
     density : float or "auto", default="auto"
         Fraction of the weights that a fitted model predicts with; smaller ones are dropped, and
         the others are rounded to 8 bits. 1 keeps all weights as they are. "auto" is the smallest
@@ -104,6 +108,11 @@ default="random"
         Shuffle the rows before every epoch.
     normalize : bool or "auto", default="auto"
         Scale every row to unit length, in training and prediction. "auto" does so for sparse rows.
+    standardize : bool or "auto", default="auto"
+        Scale dense features to mean 0 and standard deviation 1, in training and prediction.
+        "auto" does so in `fit` if they are unscaled: if a mean is beyond 4 standard deviations, or
+        a standard deviation beyond 10 times the median of all. `partial_fit` keeps what `fit` did;
+        on its own, it takes features as they are, and so does `fit_stream`.
     fit_intercept : bool, default=True
         Add an intercept to every edge.
     l1 : float, default=0.0
@@ -188,6 +197,7 @@ default="random"
         "label_weights": ["boolean", StrOptions({"auto"})],
         "embedding_dim": [Interval(Integral, 0, 2**16, closed="both")],
         "propensity": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "calibrate": ["boolean"],
         "density": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "size_budget": [str, Integral, None],
         "loss": [StrOptions({"auto", *LOSSES})],
@@ -198,6 +208,7 @@ default="random"
         "average": ["boolean"],
         "shuffle": ["boolean"],
         "normalize": ["boolean", StrOptions({"auto"})],
+        "standardize": ["boolean", StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
         "l1": [Interval(Real, 0, None, closed="left")],
         "ranking_multiplier": [Interval(Integral, 1, 2**16, closed="both")],
@@ -223,6 +234,7 @@ default="random"
         label_weights: bool | str = "auto",
         embedding_dim: int = 0,
         propensity: float | str = 0.0,
+        calibrate: bool = True,
         density: float | str = "auto",
         size_budget: str | int | None = None,
         loss: str = "auto",
@@ -233,6 +245,7 @@ default="random"
         average: bool = False,
         shuffle: bool = True,
         normalize: bool | str = "auto",
+        standardize: bool | str = "auto",
         fit_intercept: bool = True,
         l1: float = 0.0,
         ranking_multiplier: int = 1,
@@ -251,6 +264,7 @@ default="random"
         self.label_weights = label_weights
         self.embedding_dim = embedding_dim
         self.propensity = propensity
+        self.calibrate = calibrate
         self.density = density
         self.size_budget = size_budget
         self.loss = loss
@@ -261,6 +275,7 @@ default="random"
         self.average = average
         self.shuffle = shuffle
         self.normalize = normalize
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.l1 = l1
         self.ranking_multiplier = ranking_multiplier

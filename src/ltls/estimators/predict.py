@@ -94,6 +94,8 @@ class PredictMixin:
         """
         model = self._fitted()
         coef = model.weights.dense()[: model.weights.n_features].T
+        if model.standardizer is not None:
+            return model.standardizer.fold(coef, 0)[0].astype(np.float32)
         if model.feature_map is None:
             return coef
         return self._of_all_features(model.feature_map, coef)
@@ -101,9 +103,12 @@ class PredictMixin:
     @property
     def intercept_(self) -> npt.NDArray[np.float32]:
         """The intercept of every edge."""
-        weights = self._fitted().weights
-        rows = weights.dense()
-        intercept: npt.NDArray[np.float32] = rows[-1] if weights.intercept else 0 * rows[0]
+        model = self._fitted()
+        rows = model.weights.dense()
+        intercept: npt.NDArray[np.float32] = rows[-1] if model.weights.intercept else 0 * rows[0]
+        if model.standardizer is not None:
+            coef = rows[: model.weights.n_features].T
+            intercept = model.standardizer.fold(coef, intercept)[1].astype(np.float32)
         return intercept
 
     @property
@@ -113,13 +118,22 @@ class PredictMixin:
         if model.label_weights is None:
             return None
         W = model.label_weights.matrix()[:, :-1]
+        if model.standardizer is not None:
+            return csr_array(model.standardizer.fold(W.toarray(), 0)[0].astype(np.float32))
         return W if model.feature_map is None else self._of_all_features(model.feature_map, W)
 
     @property
     def label_intercept_(self) -> npt.NDArray[np.float32] | None:
         """The intercepts of the label weights, shape (n_classes,); None if there are none."""
-        weights = self._fitted().label_weights
-        return None if weights is None else weights.matrix()[:, [-1]].toarray()[:, 0]
+        model = self._fitted()
+        if model.label_weights is None:
+            return None
+        W = model.label_weights.matrix()
+        intercept: npt.NDArray[np.float32] = W[:, [-1]].toarray()[:, 0]
+        if model.standardizer is not None:
+            coef = W[:, :-1].toarray()
+            intercept = model.standardizer.fold(coef, intercept)[1].astype(np.float32)
+        return intercept
 
     @staticmethod
     def _of_all_features(feature_map: FeatureMap, coef: Any) -> csr_array:
@@ -276,12 +290,21 @@ class PredictMixin:
         check_is_fitted(self)
         return self.model_.predictor(as_integer("k", k, at_least=1))
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, output: str = "auto") -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
 
-        The matrix is dense if y was, else CSR, and has a column for each of `classes_`; it is 1
-        where the score of a label reaches `threshold_`. The labels of row i of a CSR result are
-        ``classes_[result[[i]].indices]``.
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+        output : {"auto", "lists"}, default="auto"
+            "lists" returns a list of the labels of every row, the best first, as `fit` takes them.
+
+        Returns
+        -------
+        array, matrix or list of lists
+            The matrix is dense if y was, else CSR, and has a column for each of `classes_`; it is 1
+            where the score of a label reaches `threshold_`. The labels of row i of a CSR result
+            are ``classes_[result[[i]].indices]``.
 
         Examples
         --------
@@ -296,12 +319,28 @@ class PredictMixin:
         >>> tagger.predict(X[:2])
         array([[1, 0, 0],
                [1, 1, 0]])
+        >>> tagger.predict(X[:1], output="lists")
+        [[0]]
         """
+        if output not in ("auto", "lists"):
+            raise ValueError(f"output must be 'auto' or 'lists', got {output!r}")
         X, model = self._checked(X)
+        if output == "lists":
+            return self._predict_lists(X, model)
         if not model.multilabel:
             return model.labels.array[model.topk(X, 1, self.n_jobs)[0][:, 0]]
         matrix = self._predict_rows(X, model)
         return matrix.toarray() if model.target_format == "dense" else matrix
+
+    def _predict_lists(self, X: Any, model: FittedModel) -> list[list[Any]]:
+        """Return the labels of every row, best first."""
+        labels = model.labels.values
+        if not model.multilabel:
+            return [[labels[best]] for best in model.topk(X, 1, self.n_jobs)[0][:, 0].tolist()]
+        assert model.threshold is not None
+        counts, ids = model.above(X, model.threshold, self.n_jobs)
+        rows = np.split(ids, np.cumsum(counts)[:-1])
+        return [[labels[each] for each in row.tolist()] for row in rows]
 
     def _predict_rows(self, X: Any, model: FittedModel) -> Any:
         """Return the predictions of a multi-label model as a CSR indicator matrix."""
@@ -375,13 +414,13 @@ class PredictMixin:
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        They sum to 1 over `classes_` if loss="softmax" or rows have one label. Several trellises
-        are averaged. With "logistic" and several labels per row, a label has the
-        product of its edges' probabilities, and the geometric mean over the trellises. With an
-        embedding, one label per row has the geometric mean over trellises and embedding; several
-        labels per row have the trellises' probabilities. With label weights, the scores of
-        `decision_function` are taken as log-probabilities up to a constant, or for several labels
-        per row as log-probabilities.
+        They are calibrated on held-out rows, see `calibrate`. Those of one label per row sum to 1
+        over `classes_`, and the most probable label is the one that `predict` returns (if
+        propensity=0). Those of several labels per row are independent of each other.
+
+        Without a calibration, probabilities are the exponentials of `decision_function`, where
+        there are no label weights of its mean over trellises and embedding; for one label per
+        row normalized to sum to 1.
 
         Examples
         --------

@@ -32,6 +32,7 @@ def paper(**changes: Any) -> LTLSClassifier:
         "n_trellises": 1,
         "bucket_size": 1,
         "label_weights": False,
+        "calibrate": False,
         "density": 1.0,
         "epochs": 5,
         "loss": "separation",
@@ -41,6 +42,7 @@ def paper(**changes: Any) -> LTLSClassifier:
         "average": True,
         "shuffle": False,
         "normalize": False,
+        "standardize": False,
         "fit_intercept": False,
         "validation_fraction": 0.0,
     }

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import Parameter, Signature, signature
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..core.prefetch import prefetch
 from ..features.vectorizer import Vectorizer, VectorizerSettings
 from ..model.fitted import FittedModel
 from ..model.labels import Targets
+from ..model.predictor import Predictor
 from ..storage.model_file import SavedModel
 from .classifier import LTLSClassifier
 
 TEXT_PARAMETERS = tuple(VectorizerSettings.__dataclass_fields__)
 
 _SHORT_TEXT = 200  # characters: character n-grams of longer ones cost much and add nothing
+
+
+class TextPredictor:
+    """The k best labels of single texts, with little overhead; see `TextClassifier.predictor`.
+
+    Call it with a text, or with a list of texts. Any number of threads may call it.
+
+    Returns
+    -------
+    labels, scores : arrays of shape (k,), or (n_texts, k) for a list
+        The best labels and their scores, best first.
+    """
+
+    def __init__(self, vectorizer: Vectorizer, predictor: Predictor) -> None:
+        self.k = predictor.k
+        self._vectorizer, self._predictor = vectorizer, predictor
+
+    def __repr__(self) -> str:
+        return f"<TextPredictor of the {self.k} best labels>"
+
+    def __call__(self, text: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Return the best labels and their scores."""
+        if isinstance(text, str):
+            return self._predictor(*self._vectorizer.row(text))
+        return self._predictor(self._vectorizer.transform(as_texts(text)))
 
 
 class TextClassifier(LTLSClassifier):
@@ -43,6 +73,12 @@ class TextClassifier(LTLSClassifier):
         Replace a term frequency tf by 1 + log(tf).
     lowercase : bool, default=True
         Convert texts to lower case.
+    stop_words : "english", list of str or None, default=None
+        Words to ignore; "english" is scikit-learn's list.
+    tokenizer : str, callable or None, default=None
+        How texts are split into words: a regular expression that matches a word, or a function
+        from a text to a list of words. None matches letters and digits. A function is not part of
+        a model file: such a model cannot be saved.
     **classifier
         Parameters of `LTLSClassifier`.
 
@@ -56,7 +92,8 @@ class TextClassifier(LTLSClassifier):
     Notes
     -----
     `fit`, `partial_fit`, `predict`, `predict_topk`, `predict_proba`, `score` and the others take
-    a list, array or Series of strings where `LTLSClassifier` takes a matrix. `save` stores the
+    a list, array or Series of strings (or an array or DataFrame with several texts per row, which
+    are joined by line breaks) where `LTLSClassifier` takes a matrix. `save` stores the
     vocabulary in the model file, and `ltls.load` returns a `TextClassifier`.
     `partial_fit` learns vocabulary and TF-IDF weights from the first batch. `fit_stream` makes a
     pass over all batches for them, before its other passes.
@@ -79,6 +116,8 @@ class TextClassifier(LTLSClassifier):
         "n_features": [Interval(Integral, 1, 2**30, closed="both"), None],
         "sublinear_tf": ["boolean"],
         "lowercase": ["boolean"],
+        "stop_words": [StrOptions({"english"}), list, tuple, None],
+        "tokenizer": [str, callable, None],
     }
 
     def __init__(
@@ -90,8 +129,13 @@ class TextClassifier(LTLSClassifier):
         n_features: int | None = None,
         sublinear_tf: bool = True,
         lowercase: bool = True,
+        stop_words: str | Sequence[str] | None = None,
+        tokenizer: str | Callable[[str], list[str]] | None = None,
         **classifier: Any,
     ) -> None:
+        for name in classifier:
+            if name not in LTLSClassifier._get_param_names():
+                raise TypeError(f"TextClassifier has no parameter {name!r}")
         super().__init__(**classifier)
         self.ngram_range = ngram_range
         self.char_ngram_range = char_ngram_range
@@ -100,6 +144,8 @@ class TextClassifier(LTLSClassifier):
         self.n_features = n_features
         self.sublinear_tf = sublinear_tf
         self.lowercase = lowercase
+        self.stop_words = stop_words
+        self.tokenizer = tokenizer
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
@@ -150,9 +196,54 @@ class TextClassifier(LTLSClassifier):
         self._fitted()
         return super()._checked(self.vectorizer_.transform(as_texts(X)))
 
+    def predictor(self, k: int = 5) -> TextPredictor:  # type: ignore[override]
+        """Return a thread-safe callable with low latency: the k best labels of a text.
+
+        It takes a text, or a list of texts. It is a snapshot: later training does not change it.
+
+        Returns
+        -------
+        predictor : TextPredictor
+
+        Examples
+        --------
+        >>> from ltls import TextClassifier
+        >>> texts = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
+        >>> model = TextClassifier(random_state=0).fit(texts, ["card", "card", "fee", "fee"])
+        >>> labels, scores = model.predictor(k=1)("where is my card")
+        >>> labels.tolist()
+        ['card']
+        """
+        return TextPredictor(self.vectorizer_, super().predictor(k))
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """Return the names of the features: n-grams, those of characters with the prefix "chars:".
+
+        Parameters
+        ----------
+        input_features : ignored
+            For compatibility with scikit-learn.
+        """
+        self._fitted()
+        return np.array(self.vectorizer_.feature_names(), object)
+
+    def _rows_to_explain(self, X: Any) -> Iterable[tuple[Any, Any]]:
+        for text in as_texts(X):
+            yield self._checked([text])[0], self.vectorizer_.found_in(text)
+
+    def _feature_names(self) -> Any:
+        return {at: (name, ()) for at, name in enumerate(self.vectorizer_.feature_names())}
+
     def _saved_model(self) -> SavedModel:
         saved = super()._saved_model()
+        if callable(self.vectorizer_.settings.tokenizer):
+            raise ValueError(
+                "a model whose tokenizer is a function cannot be saved: a file holds no code; "
+                "use a regular expression, or split texts into words beforehand"
+            )
         saved.text = self.vectorizer_.state()
+        if isinstance(self.stop_words, list):
+            saved.parameters["stop_words"] = tuple(self.stop_words)
         return saved
 
     def _settings(self, texts: Sequence[str]) -> VectorizerSettings:
@@ -165,6 +256,16 @@ class TextClassifier(LTLSClassifier):
             given[name] = _checked_range(name, given[name])
         if given["ngram_range"] is None and given["char_ngram_range"] is None:
             raise ValueError("ngram_range and char_ngram_range must not both be None")
+        if given["stop_words"] is not None:
+            given["stop_words"] = _checked_stop_words(given["stop_words"], self.lowercase)
+        if isinstance(given["tokenizer"], str):
+            try:
+                re.compile(given["tokenizer"])
+            except re.error as error:
+                raise ValueError(
+                    f"tokenizer must be a regular expression that matches a word, got "
+                    f"{given['tokenizer']!r}: {error}"
+                ) from None
         return VectorizerSettings(**given)
 
     def __sklearn_tags__(self) -> Any:
@@ -174,14 +275,29 @@ class TextClassifier(LTLSClassifier):
         return tags
 
 
+def _signature() -> Signature:
+    """Return the parameters of `TextClassifier` with those of `LTLSClassifier` by name."""
+    own = signature(TextClassifier.__init__)
+    others = list(signature(LTLSClassifier).parameters.values())
+    parameters = [each for each in own.parameters.values() if each.kind != each.VAR_KEYWORD]
+    parameters += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in others]
+    return own.replace(parameters=parameters)
+
+
+# scikit-learn prints the parameters that differ from their defaults.
+TextClassifier.__init__.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
 def as_texts(X: Any) -> Sequence[str]:
-    """Return texts as a list of strings, or raise an error."""
+    """Return texts as a list of strings, or raise an error; several columns are joined."""
     if isinstance(X, str) or not (hasattr(X, "__iter__") or hasattr(X, "__array__")):
         raise ValueError(f"texts must be a list of strings, got {type(X).__name__}: use [text]")
+    if not hasattr(X, "tocsr") and np.ndim(X) == 2:  # several columns of text
+        X = ["\n".join(_strings(row, number)) for number, row in enumerate(np.asarray(X, object))]
     if hasattr(X, "tocsr") or np.ndim(X) != 1:
         raise ValueError(
-            f"texts must be a list of strings, one per row, got {type(X).__name__} of more "
-            "dimensions; LTLSClassifier takes features"
+            f"texts must be a list of strings, one per row, or have a column for each of several "
+            f"texts of a row, got {type(X).__name__}; LTLSClassifier takes features"
         )
     texts = list(X)
     for number, text in enumerate(texts):
@@ -190,6 +306,24 @@ def as_texts(X: Any) -> Sequence[str]:
     if not texts:
         raise ValueError("texts must have at least one row, got none")
     return texts
+
+
+def _strings(row: Any, number: int) -> list[str]:
+    """Return the texts of a row with several."""
+    for text in row:
+        if not isinstance(text, str):
+            raise ValueError(
+                f"texts must be strings, row {number} has {text!r}; LTLSClassifier takes features"
+            )
+    return list(row)
+
+
+def _checked_stop_words(given: str | Sequence[str], lowercase: bool) -> tuple[str, ...]:
+    """Return stop words sorted, as texts have them."""
+    words = ENGLISH_STOP_WORDS if isinstance(given, str) else given
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError(f"stop_words must be 'english' or a list of strings, got {given!r}")
+    return tuple(sorted({word.lower() if lowercase else word for word in words}))
 
 
 def _checked_range(name: str, given: Any) -> tuple[int, int] | None:

@@ -1,7 +1,8 @@
 """Ranking metrics at k: averages over rows (precision, recall, nDCG, PSP) and over labels.
 
 Every metric takes the true labels and an array with the k best labels of every row, best first,
-as ``predict_topk`` returns them. Nothing of size rows x labels is ever built.
+as ``predict_topk`` returns them. Nothing of size rows x labels is ever built. `calibration_error`
+is of probabilities instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..model import propensity as propensity_model
 from ..model.indicators import label_matrix
 
 __all__ = [
+    "calibration_error",
     "coverage_at_k",
     "label_matrix",
     "macro_f1_at_k",
@@ -26,6 +28,47 @@ __all__ = [
     "psp_at_k",
     "recall_at_k",
 ]
+
+
+def calibration_error(hits: ArrayLike, proba: ArrayLike, n_bins: int = 15) -> float:
+    """Return the expected calibration error of probabilities.
+
+    Predictions are put into bins of equal width by their probabilities. The error is the mean over
+    all predictions of the difference between the fraction of hits in its bin and the bin's mean
+    probability.
+
+    Parameters
+    ----------
+    hits : array-like of bool
+        Whether each prediction is right.
+    proba : array-like of the same shape
+        The probabilities of the predictions.
+    n_bins : int, default=15
+
+    Returns
+    -------
+    float
+        Between 0, probabilities are as often right as they say, and 1.
+
+    Examples
+    --------
+    >>> from ltls.metrics import calibration_error
+    >>> calibration_error([True, True, False, False], [1.0, 0.75, 0.5, 0.25])
+    0.25
+    """
+    right, given = np.ravel(np.asarray(hits, bool)), np.ravel(np.asarray(proba, np.float64))
+    if right.shape != given.shape or not len(given):
+        raise ValueError(
+            f"hits and proba must have the same shape and at least one element, got "
+            f"{np.shape(hits)} and {np.shape(proba)}"
+        )
+    if not ((given >= 0) & (given <= 1 + 1e-6)).all():
+        raise ValueError(f"proba must be between 0 and 1, got {given.min()} to {given.max()}")
+    if n_bins < 1:
+        raise ValueError(f"n_bins must be at least 1, got {n_bins}")
+    number = np.minimum((given * n_bins).astype(int), n_bins - 1)
+    gaps = np.bincount(number, right - given, n_bins)
+    return float(np.abs(gaps).sum() / len(given))
 
 
 def precision_at_k(

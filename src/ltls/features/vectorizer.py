@@ -7,6 +7,7 @@ rows are scaled to unit length again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
@@ -15,17 +16,19 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
 from .ngram_counts import HashedCounts, NgramCounts
+from .ngrams import WORD, ngram_places
 
 Features: TypeAlias = npt.NDArray[np.int32]
 _Ngrams: TypeAlias = Callable[[str], Features]
 
 _MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _MAX_WORDS, _LONG_WORD = 1 << 16, 32  # words whose features are kept, and their length
-_WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
+_PREFIXES = {"words": "", "characters": "chars:"}  # of the names of features
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class VectorizerSettings:
     n_features: int | None
     sublinear_tf: bool
     lowercase: bool
+    stop_words: tuple[str, ...] | None = None
+    tokenizer: str | Callable[[str], list[str]] | None = None
 
     def check(self) -> None:
         """Raise an error for settings of wrong types, as a damaged file may have them."""
@@ -56,6 +61,15 @@ class VectorizerSettings:
         for name, n in (("n_features", self.n_features), ("max_features", self.max_features)):
             if n is not None and not (_is_count(n) and n <= 2**30):
                 raise ValueError(f"{name} must be an integer from 1 to 2**30, got {n!r}")
+        words = self.stop_words
+        if words is not None and not (
+            isinstance(words, tuple) and all(isinstance(word, str) for word in words)
+        ):
+            raise ValueError("stop_words must be texts")
+        if isinstance(self.tokenizer, str):
+            re.compile(self.tokenizer)
+        elif self.tokenizer is not None and not callable(self.tokenizer):
+            raise ValueError("tokenizer must be a regular expression")
         if not self.kinds:
             raise ValueError("there are neither words nor characters")
 
@@ -176,6 +190,44 @@ class Vectorizer:
         """The number of features."""
         return sum(len(weights.idf_) for _, weights in self._parts)
 
+    def feature_names(self) -> list[str]:
+        """Return the n-grams, or the numbers of hashed ones; those of characters have a prefix."""
+        names: list[str] = []
+        for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
+            prefix = _PREFIXES[kind]
+            if self.settings.n_features is None:
+                names += [prefix + ngram for ngram in counter.get_feature_names_out()]
+            else:
+                names += [f"{prefix}hash {number}" for number in range(len(weights.idf_))]
+        return names
+
+    def found_in(self, text: str) -> dict[int, tuple[str, list[tuple[int, int]]]]:
+        """Return the features of a text: their n-grams, and where these are in the text.
+
+        Several n-grams may share a hashed feature.
+        """
+        found: dict[int, tuple[str, list[tuple[int, int]]]] = {}
+        first = 0
+        for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
+            places = ngram_places(text, kind, self.settings)
+            for ngram, spans in places.items():
+                at = self._place_of(counter, ngram)
+                if at is None:
+                    continue
+                name, known = found.get(first + at, ("", []))
+                name = f"{name} / {ngram}" if name else _PREFIXES[kind] + ngram
+                found[first + at] = (name, known + spans)
+            first += len(weights.idf_)
+        return found
+
+    def _place_of(self, counter: Any, ngram: str) -> int | None:
+        """Return the column of an n-gram, None if it is not known."""
+        if self.settings.n_features is None:
+            place: int | None = counter.vocabulary_.get(ngram)
+            return place
+        hasher = FeatureHasher(self.settings.n_features, input_type="string", alternate_sign=False)
+        return int(hasher.transform([[ngram]]).indices[0])
+
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return a JSON description and tensors, for `from_state`."""
         tensors: dict[str, npt.NDArray[Any]] = {}
@@ -193,7 +245,9 @@ class Vectorizer:
         cls, description: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]
     ) -> Vectorizer:
         """Restore a vectorizer from its `state`."""
-        known = {name: description[name] for name in VectorizerSettings.__dataclass_fields__}
+        names = VectorizerSettings.__dataclass_fields__
+        # Older files lack the latest settings.
+        known = {name: description[name] for name in names if name in description}
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
         self = cls(VectorizerSettings(**known))
         self.settings.check()
@@ -222,7 +276,10 @@ class Vectorizer:
             "dtype": np.float32,
         }
         if kind == "words":
-            common["token_pattern"] = _WORD
+            words, tokenizer = self.settings.stop_words, self.settings.tokenizer
+            common["stop_words"] = None if words is None else list(words)
+            common["tokenizer"] = tokenizer if callable(tokenizer) else None
+            common["token_pattern"] = None if callable(tokenizer) else tokenizer or WORD
         if self.settings.n_features is not None:
             size = self.settings.n_features
             return HashingVectorizer(n_features=size, norm=None, alternate_sign=False, **common)

@@ -87,6 +87,10 @@ class _Weights:
         """Return W as float32, padded."""
         raise NotImplementedError
 
+    def rows(self, features: npt.NDArray[np.int64]) -> Floats:
+        """Return some rows of W as float32, padded."""
+        raise NotImplementedError
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "engine"}
 
@@ -137,6 +141,11 @@ class Weights(_Weights):
         """Return W as float32, padded; not a copy if it is that already."""
         values: Floats = self.values.astype(np.float32, copy=False)
         return values if self.scales is None else values * self.scales[:, None]
+
+    def rows(self, features: npt.NDArray[np.int64]) -> Floats:
+        """Return some rows of W as float32, padded."""
+        scales = None if self.scales is None else self.scales[features]
+        return replace(self, values=self.values[features], scales=scales).to_float32()
 
     def astype(self, dtype: str) -> Weights:
         """Return the weights rounded to float32, float16 or int8."""
@@ -248,6 +257,16 @@ class PrunedWeights(_Weights):
         """Return W as float32, padded, with zeros for the weights that were dropped."""
         W = self._expanded(np.float32)
         W *= self.scales[:, None]
+        return W
+
+    def rows(self, features: npt.NDArray[np.int64]) -> Floats:
+        """Return some rows of W as float32, padded, with zeros for dropped weights."""
+        begin = self.row_ptr[features]
+        counts = self.row_ptr[features + 1] - begin
+        row = np.repeat(np.arange(len(features)), counts)
+        at = np.arange(len(row)) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
+        W = np.zeros((len(features), self.stride), np.float32)
+        W[row, self.columns[at]] = self.values[at] * self.scales[features][row]
         return W
 
     def _expanded(self, dtype: type[Any]) -> npt.NDArray[Any]:

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from ..features.mapping import FeatureMap, used_features
 from ..features.rows import engine_features
+from ..features.scaling import Standardizer
 from ..linear.trainable import TrainableWeights
 from ..linear.weights import AnyWeights
 from ..structure.codebook import BucketCodebook, Codebook
 from ..structure.losses import Loss
 from ..structure.trellis import Trellis
+from .calibration import Calibration
 from .decoder import Decoder
 from .embedding import Embedding
 from .examples import Examples
@@ -31,6 +33,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time, when only a few labels are needed
+_FEW_CANDIDATES = 100  # of models without label weights, whose probabilities sum to 1
 _MANY_LABELS = 10_000  # above it, the probabilities of a few labels are computed one by one
 
 
@@ -66,6 +69,8 @@ class FittedModel:
     propensity : float
         Labels are ranked by score − propensity · log of their propensities. Probabilities are not
         changed.
+    calibration : Calibration or None
+        Turns scores into probabilities.
     threshold : float or None
         Multi-label only: the score from which a label is predicted.
     loss_curve : list of float
@@ -83,6 +88,8 @@ class FittedModel:
     feature_map : FeatureMap or None
         The features that occur in training, if they are few of all. Rows are passed to the model
         as `compact` returns them.
+    standardizer : Standardizer or None
+        Of dense features; also applied by `compact`.
     """
 
     labels: Labels
@@ -98,6 +105,7 @@ class FittedModel:
     embedding: Embedding | None = None
     label_weights: LabelWeights | None = None
     propensity: float = 0.0
+    calibration: Calibration | None = None
     threshold: float | None = None
     loss_curve: list[float] = field(default_factory=list)
     n_epochs: int = 0
@@ -106,6 +114,7 @@ class FittedModel:
     zero_based: bool | None = None
     columns: dict[str, Any] | None = None
     feature_map: FeatureMap | None = None
+    standardizer: Standardizer | None = None
 
     def __post_init__(self) -> None:
         if self.trellis.n_classes < len(self.labels) and not self.shares_paths:
@@ -130,10 +139,16 @@ class FittedModel:
     @property
     def rerankers(self) -> list[Reranker]:
         """The parts that rerank the trellises' candidates, in this order."""
+        bonus = self.bonus
+        return self._scorers if bonus is None else [*self._scorers, PropensityReranker(bonus)]
+
+    @property
+    def bonus(self) -> Floats | None:
+        """What propensities add to the score of every label; None if nothing."""
         if not self.propensity or self.counts is None:
-            return self._scorers
+            return None
         counts = np.pad(self.counts, (0, len(self.labels) - len(self.counts)))
-        return [*self._scorers, PropensityReranker.of(self.propensity, counts, self.n_rows)]
+        return PropensityReranker.of(self.propensity, counts, self.n_rows).bonus
 
     @property
     def _scorers(self) -> list[Reranker]:
@@ -146,7 +161,9 @@ class FittedModel:
         return self.weights.n_features if self.feature_map is None else self.feature_map.n_features
 
     def compact(self, X: Any) -> Any:
-        """Return rows with the features that the model has weights for."""
+        """Return rows with the features that the model has weights for, standardized if need be."""
+        if self.standardizer is not None:
+            return self.standardizer(X)
         return X if self.feature_map is None else self.feature_map.compact(X)
 
     def expand(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -290,7 +307,7 @@ class FittedModel:
         books = [copy(book) for book in self.codebooks]
         decoder = replace(self.decoder(), codebooks=books)
         topk = TopK(weights, decoder, self.rerankers, k)
-        return Predictor(self.labels.array, topk, self.feature_map)
+        return Predictor(self.labels.array, topk, self.feature_map or self.standardizer)
 
     def precision(
         self, examples: Examples, rows: Ints, n_jobs: int | None, weights: AnyWeights
@@ -334,41 +351,47 @@ class FittedModel:
             np.put_along_axis(scores, candidates, theirs, axis=1)
         return scores
 
+    def best_scores(self, X: Any, k: int, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the k best labels of every row and the scores that probabilities depend on."""
+        return self._search(k, n_jobs, self._scorers)(X, n_jobs)
+
+    def calibrated_scores(self, X: Any, n_jobs: int | None) -> Floats:
+        """Return the scores of all labels that probabilities depend on: without propensities."""
+        return self._all_scores(X, n_jobs, self._scorers)
+
+    def to_proba(self, scores: Floats) -> Floats:
+        """Return the probabilities of labels with these scores, a row of them for every row.
+
+        Without a calibration, scores are log-probabilities: means over the trellises and the
+        embedding if there are no label weights. Those of one label per row are up to a constant.
+        """
+        calibration = self.calibration
+        if calibration is not None:
+            return calibration(scores)
+        usual = 1.0
+        if self.label_weights is None:
+            usual /= len(self.codebooks) + (0 if self.embedding is None else self.embedding.weight)
+        if self.loss.independent_edges and self.multilabel:
+            proba: Floats = np.exp(np.minimum(np.float32(usual) * scores, 0))
+            return proba
+        return Calibration(False, usual)(scores)
+
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
-        if not self._averages_trellises:
-            return self._probabilities(self._all_scores(X, n_jobs, self._proba_parts))
+        if not self._in_log_time:
+            return self.to_proba(self.calibrated_scores(X, n_jobs))
         decoder = self.decoder(n_jobs)
-        scores = np.empty((X.shape[0], len(self.labels)), np.float32)
-        for rows, h in self.edge_scores(X, n_jobs):
-            scores[rows] = decoder.all_log_proba(h)
-        return self._probabilities(scores)
+        scores = [decoder.all_log_proba(h) for _, h in self.edge_scores(X, n_jobs)]
+        return Calibration(False)(np.concatenate(scores))
 
     @property
-    def _proba_parts(self) -> list[Reranker]:
-        """The rerankers that probabilities depend on."""
-        independent = self.loss.independent_edges and self.multilabel
-        return [] if independent and self.label_weights is None else self._scorers
+    def _in_log_time(self) -> bool:
+        """Whether probabilities are means over the trellises, which take O(log C) for a label.
 
-    @property
-    def _averages_trellises(self) -> bool:
-        """Whether a probability is the mean of the trellises'."""
-        return not self._proba_parts and self.loss.normalized
-
-    def _probabilities(self, scores: Floats) -> Floats:
-        """Return the probabilities of labels with these scores, of which −inf means none."""
-        n_trellises = len(self.codebooks)
-        if self.loss.independent_edges and self.multilabel:
-            divisor = n_trellises if self.label_weights is None else 1
-            independent: Floats = np.exp(np.minimum(scores / np.float32(divisor), 0))
-            return independent
-        if self.label_weights is None and self.embedding is not None:
-            # All parts are log-probabilities up to a constant.
-            scores = scores / np.float32(n_trellises + self.embedding.weight)
-        highest = scores.max(axis=1, keepdims=True, initial=-np.inf)
-        scores = np.exp(scores - np.where(highest > -np.inf, highest, 0))
-        probabilities: Floats = scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-30)
-        return probabilities
+        That is so if labels are many, and there is nothing but trellises.
+        """
+        many = len(self.labels) > _MANY_LABELS
+        return many and self.loss.normalized and self.calibration is None and not self._scorers
 
     def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
         """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row.
@@ -393,10 +416,11 @@ class FittedModel:
         If labels are many, those that are no candidates have probability 0.
         """
         n_labels = len(self.labels)
-        if self.label_weights is not None and n_labels > _MANY_LABELS:
-            return self._proba_of_candidates(X, ids, n_jobs)
-        if not self._scorers and self.loss.normalized and n_labels > _MANY_LABELS:
+        if self._in_log_time:
             return np.exp(self.log_proba(X, ids, n_jobs))
+        calibrated = self.label_weights is not None or self.calibration is not None
+        if calibrated and n_labels > _MANY_LABELS:
+            return self._proba_of_candidates(X, ids, n_jobs)
         found = np.empty(ids.shape, np.float32)
         step = max(1, _MAX_CELLS // n_labels)
         for first in range(0, len(ids), step):
@@ -407,30 +431,27 @@ class FittedModel:
     def proba_among(self, X: Any, ids: Ints, allowed: AllowedLabels, n_jobs: int | None) -> Floats:
         """Return the probabilities of `ids`, given that the label is one of those allowed."""
         found = np.zeros(ids.shape, np.float32)
-        scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._proba_parts)
+        scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._scorers)
         for rows, some in allowed.blocks(X.shape[0]):
-            if self._averages_trellises:
+            if self._in_log_time:
                 h = next(self.edge_scores(X[rows], n_jobs))[1]
                 scores = scorer.decoder.log_proba_of(h, some)
             else:
                 some, scores = scorer(X[rows], some, n_jobs)
+            scores = np.where((some < 0).all(axis=1, keepdims=True), 0, scores)
+            to_proba = Calibration(False) if self._in_log_time else self.to_proba
             row = len(self.labels) * np.arange(len(some))[:, None]
             keys = np.where(some < 0, -1, some + row).reshape(-1)
             order = np.argsort(keys)
             place = order[np.searchsorted(keys, ids[rows] + row, sorter=order) % len(order)]
-            chosen = self._probabilities(scores).reshape(-1)[place]
+            chosen = to_proba(scores).reshape(-1)[place]
             found[rows] = np.where(ids[rows] < 0, 0, chosen)
         return found
 
     def _proba_of_candidates(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
-        assert self.label_weights is not None
-        search = self._search(self.label_weights.n_candidates, n_jobs, self._scorers)
-        found, scores = search(X, n_jobs)
-        if self.loss.independent_edges and self.multilabel:
-            scores = np.exp(np.minimum(scores, 0))
-        else:
-            scores = np.exp(scores - scores[:, :1])
-            scores /= scores.sum(axis=1, keepdims=True)
+        n = _FEW_CANDIDATES if self.label_weights is None else self.label_weights.n_candidates
+        found, scores = self.best_scores(X, max(n, ids.shape[1]), n_jobs)
+        scores = self.to_proba(scores)
         order = np.argsort(found, axis=1)
         probabilities = np.zeros(ids.shape, np.float32)
         for row, wanted in enumerate(ids):

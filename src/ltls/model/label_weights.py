@@ -89,6 +89,16 @@ class LabelWeights:
         by_feature = csr_array((values, self.labels.astype(np.int64), self.row_ptr), shape=shape)
         return by_feature.T.tocsr()
 
+    def of_label(self, label: int, features: Ints) -> Floats:
+        """Return the weights of a label for some features, 0 where it has none."""
+        found = np.zeros(len(features), np.float32)
+        for place, feature in enumerate(features.tolist()):
+            begin, end = self.row_ptr[feature], self.row_ptr[feature + 1]
+            at = begin + np.searchsorted(self.labels[begin:end], self.labels.dtype.type(label))
+            if at < end and self.labels[at] == label:
+                found[place] = self.values[at] * self.scales[feature]
+        return found
+
     @cached_property
     def engine(self) -> _engine.LabelWeights:
         """The weights as the engine takes them, validated once."""

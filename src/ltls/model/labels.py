@@ -19,6 +19,7 @@ from ..features.rows import check_sparse
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _BYTES_PER_LABEL = 150  # as a Python object with an id
+_LONG, _TIMES_USUAL = 64, 4  # characters, and times the median length, of a very long label
 _SMALL_RANGE = 1 << 16  # of integer labels, for which a table of all values is small
 
 
@@ -88,6 +89,10 @@ def as_targets(y: Any) -> Targets:
     array = _plain_array(y)
     if array.ndim == 2:
         return _indicator_rows(array)
+    if array.dtype.kind in "mM":  # as NumPy's own scalars: Python's have other units
+        if np.isnat(array).any():
+            raise ValueError("y must not hold missing labels, got NaT")
+        return _single(list(array.ravel()))
     if array.ndim != 1:
         raise ValueError(f"y must have one or two dimensions, got shape {array.shape}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -226,7 +231,10 @@ class Labels:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The labels as an array, of dtype object unless all are numbers or all are strings."""
+        """The labels as an array.
+
+        Of dtype object unless all are numbers, dates or strings, of which none is very long.
+        """
         if self._array is None or len(self._array) != self._n:
             self._array = _as_array(self.values)
         return self._array
@@ -335,7 +343,13 @@ def _factorize(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
 
 def _as_array(values: list[Any]) -> npt.NDArray[Any]:
     kinds = {type(value) for value in values}
-    if len(kinds) == 1 and kinds <= {int, float, bool, str}:
+    plain = len(kinds) == 1 and kinds <= {int, float, bool, str, np.datetime64, np.timedelta64}
+    if kinds == {str}:  # in an array of strings, every label takes the space of the longest
+        lengths = [len(value) for value in values]
+        plain = max(lengths) <= max(_LONG, _TIMES_USUAL * np.median(lengths))
+    if plain and kinds <= {np.datetime64, np.timedelta64}:
+        return np.array(values)
+    if plain:
         array = np.array(values)
         if array.tolist() == values:
             return array

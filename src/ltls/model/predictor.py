@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import as_int64
 from ..features.mapping import FeatureMap
 from ..features.rows import SparseRows, check_sparse
+from ..features.scaling import Standardizer
 from .topk import TopK
 
 
@@ -42,13 +43,17 @@ class Predictor:
     """
 
     def __init__(
-        self, labels: npt.NDArray[Any], topk: TopK, feature_map: FeatureMap | None = None
+        self,
+        labels: npt.NDArray[Any],
+        topk: TopK,
+        mapping: FeatureMap | Standardizer | None = None,
     ) -> None:
         self.k = topk.k
         self._labels = labels
         self._topk = topk
-        self._map = feature_map
-        self._n_features = (feature_map or topk.weights).n_features
+        self._map = mapping
+        own = mapping if isinstance(mapping, FeatureMap) else topk.weights
+        self._n_features = own.n_features
 
     def __repr__(self) -> str:
         return f"<Predictor of the {self.k} best of {len(self._labels)} labels>"
@@ -80,9 +85,9 @@ class Predictor:
         return self._labels[ids], scores
 
     def _predict_mapped(
-        self, feature_map: FeatureMap, row: tuple[Any, ...]
+        self, mapping: FeatureMap | Standardizer, row: tuple[Any, ...]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Predict with a model that has weights for some of the features only."""
+        """Predict with weights for some of the features only, or with standardized features."""
         one_row = len(row) == 2
         given = (None, *row) if one_row else row if len(row) == 3 else self._arrays_of(*row)
         indptr, indices, values = self._as_arrays(*given)
@@ -91,7 +96,8 @@ class Predictor:
         X = csr_array((values, indices, ends), shape=shape, copy=True)
         check_sparse(X, "X")
         X.sum_duplicates()
-        ids, scores = self._topk(feature_map.compact(X), None)
+        rows = mapping.compact(X) if isinstance(mapping, FeatureMap) else mapping(X)
+        ids, scores = self._topk(rows, None)
         return (self._labels[ids[0]], scores[0]) if one_row else (self._labels[ids], scores)
 
     def _arrays_of(self, *row: Any) -> tuple[Any, Any, Any]:

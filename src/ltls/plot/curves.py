@@ -10,7 +10,7 @@ import numpy as np
 from ..core.arrays import as_integer
 from ..structure.codebook import Codebook
 from ..structure.trellis import Trellis
-from .trellis import plot_trellis, require_matplotlib
+from .trellis import path_texts, plot_trellis, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,10 +71,10 @@ def plot_prediction(
     labels = best[0].tolist()
     graph = classifier.trellis_
     ids = [classifier.model_.labels.id(label) for label in labels]
-    paths = classifier.codebooks_[trellis].path_of(ids).tolist()
+    # Labels may share a path.
+    paths = list(dict.fromkeys(classifier.codebooks_[trellis].path_of(ids).tolist()))
     h = scores[0].reshape(n_trellises, graph.n_edges)[trellis]
-    used = {int(edge) for path in paths for edge in graph.path_edges(path)}
-    texts = [f"{h[e]:.2g}".replace("-", "−") if e in used else "" for e in range(graph.n_edges)]
+    texts = path_texts(graph, paths, h)
     if title is None:
         title = ", ".join(f"{a} ({s:.3g})" for a, s in zip(labels, totals[0], strict=True))
     title = title.replace("{label}", ", ".join(map(str, labels)))

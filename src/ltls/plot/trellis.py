@@ -142,6 +142,35 @@ def plot_trellis(
     return ax
 
 
+def path_picture(trellis: Trellis, paths: Sequence[int], h: npt.NDArray[Any]) -> str:
+    """Return an SVG of the trellis with paths, best first, and the scores of their edges."""
+    require_matplotlib()
+    from io import StringIO
+
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    extent = np.ptp(_Layout.of(trellis).vertices, axis=0) + 2 * (RADIUS + MARGIN)
+    figure = Figure(figsize=tuple(extent * min(INCHES_PER_CM, MAX_INCHES / extent.max())))
+    FigureCanvasSVG(figure)
+    plot_trellis(
+        trellis,
+        paths,
+        edge_labels=path_texts(trellis, paths, h),
+        vertex_labels=False,
+        ax=figure.add_axes((0, 0, 1, 1)),
+    )
+    output = StringIO()
+    figure.savefig(output, format="svg", metadata={"Date": None})
+    return "<svg" + output.getvalue().partition("<svg")[2]
+
+
+def path_texts(trellis: Trellis, paths: Iterable[int], h: npt.NDArray[Any]) -> list[str]:
+    """Return the scores of the edges that paths use, and nothing for the others."""
+    used = {int(edge) for path in paths for edge in trellis.path_edges(path)}
+    return [f"{h[e]:.2g}".replace("-", "−") if e in used else "" for e in range(trellis.n_edges)]
+
+
 def figure1() -> Axes:
     """Draw the paper's figure 1: the trellis of 22 classes.
 

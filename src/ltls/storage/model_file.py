@@ -10,10 +10,12 @@ Beside a JSON description of the model, a file (see `ltls.storage.tensor_file`) 
     embedding.…  a reranker: vectors of features, their scales, and vectors of labels
     label_weights.…  a reranker: counts (features,), how many labels have a weight for a feature,
                  these labels (uint16 or uint32), values (int8) and scales (features,)
+    calibration.…  scores and probabilities (knots,) float32: the curve from scores to probabilities
     labels       numbers, or for other labels their UTF-8 text as JSON
     counts       (labels,), training rows per label
     features     (features − 1,) int64, the features that have weights, if few of all have; the
                  last row of the weights, before that of the intercept, is for all others
+    standardize.…  mean and scale (features,) float64 of dense features, if they are standardized
     text.…       of a model that takes strings: its vectorizer, see `ltls.features.vectorizer`
 
 Integers that are not described otherwise have the smallest type that holds them all. Parts that
@@ -38,7 +40,9 @@ import numpy.typing as npt
 
 from ..core.arrays import as_integer
 from ..features.mapping import FeatureMap
+from ..features.scaling import Standardizer
 from ..linear.weights import AnyWeights, PrunedWeights, Weights, padded
+from ..model.calibration import Calibration, ScoreCurve
 from ..model.embedding import Embedding
 from ..model.fitted import FittedModel
 from ..model.label_weights import LabelWeights
@@ -57,7 +61,7 @@ from .values import decode_labels, decode_parameters, encode_labels, encode_para
 MODEL = Kind("model file", "ltls", version=4)
 _DENSE_VERSION = 2
 # The sections that this version reads, each with the highest version of it.
-_SECTIONS = {"label_weights": 1, "propensity": 1}
+_SECTIONS = {"calibration": 1, "label_weights": 1, "propensity": 1, "standardize": 1}
 # Verified only on request.
 _MAPPED = (
     "weights",
@@ -123,6 +127,7 @@ def _encode(
     weights = weights.astype(dtype)
     new = isinstance(weights, PrunedWeights) or model.feature_map is not None
     new = new or model.label_weights is not None or model.shares_paths or model.propensity > 0
+    new = new or model.standardizer is not None
     codebooks, tensors = encode_codebooks(model.codebooks, small=new)
     if isinstance(weights, PrunedWeights):
         tensors["weights.counts"] = _smallest(np.diff(weights.row_ptr))
@@ -157,11 +162,21 @@ def _encode(
         "feature_names": saved.feature_names,
         "parameters": encode_parameters(saved.parameters),
     }
-    if new:
+    if new or model.calibration is not None:  # which any version can skip
         description["sections"] = {}
     if model.propensity:
         section = {"version": 1, "required": True, "strength": model.propensity}
         description["sections"]["propensity"] = section
+    if model.calibration is not None:
+        section = {"version": 1, "required": False, "scale": model.calibration.scale}
+        description["sections"]["calibration"] = section
+        if (curve := model.calibration.curve) is not None:
+            tensors["calibration.scores"] = curve.scores
+            tensors["calibration.probabilities"] = curve.probabilities
+    if model.standardizer is not None:
+        description["sections"]["standardize"] = {"version": 1, "required": True}
+        tensors["standardize.mean"] = model.standardizer.mean
+        tensors["standardize.scale"] = model.standardizer.scale
     if model.label_weights is not None:
         part = model.label_weights
         section = {"version": 1, "required": True, "weight": part.weight}
@@ -345,6 +360,16 @@ def _decode_model(
         model.counts = file.tensor("counts").astype(np.int64)
     if "propensity" in sections:
         model.propensity = float(sections["propensity"]["strength"])
+    if "standardize" in sections:
+        parts = (file.tensor(f"standardize.{name}") for name in ("mean", "scale"))
+        model.standardizer = Standardizer(*map(np.array, parts))
+        shapes = model.standardizer.mean.shape, model.standardizer.scale.shape
+        if shapes != 2 * ((weights.n_features,),) or (model.standardizer.scale <= 0).any():
+            raise ModelFileError(f"{weights.n_features} features have means and scales {shapes}")
+        if model.feature_map is not None:
+            raise ModelFileError("only dense features are standardized")
+    if "calibration" in sections:
+        model.calibration = _decode_calibration(sections["calibration"], file, model.multilabel)
     if "label_weights" in sections:
         model.label_weights = _decode_label_weights(sections["label_weights"], file, mmap, model)
     return model
@@ -380,6 +405,21 @@ def _decode_weights(
         )
     weights.engine  # noqa: B018 - checks the arrays against each other
     return weights
+
+
+def _decode_calibration(section: dict[str, Any], file: TensorFile, multilabel: bool) -> Calibration:
+    curve = None
+    if "calibration.scores" in file.tensors:
+        names = ("calibration.scores", "calibration.probabilities")
+        curve = ScoreCurve(*(np.array(file.tensor(name)) for name in names))
+        p = curve.probabilities
+        if not len(p) or len(p) != len(curve.scores) or (np.diff(curve.scores) <= 0).any():
+            raise ModelFileError("the scores of a calibration must increase, one per probability")
+        if p.min() <= 0 or p.max() >= 1 or (np.diff(p) < 0).any():
+            raise ModelFileError("the probabilities of a calibration must be in (0, 1) and sorted")
+    if section["scale"] <= 0 or (multilabel and curve is None):
+        raise ModelFileError("a calibration must have a scale above 0, or a curve")
+    return Calibration(multilabel, float(section["scale"]), curve)
 
 
 def _decode_label_weights(

@@ -94,6 +94,9 @@ _RULES: dict[str, Rule] = {
     "feature_names": _list_of(_TEXT),
     "parameters": _OBJECT,
     "sections": _OBJECT,
+    "sections.calibration": _OBJECT,
+    "sections.calibration.version": _integer(1, _LARGEST),
+    "sections.calibration.scale": _FINITE,
     "sections.label_weights": _OBJECT,
     "sections.label_weights.version": _integer(1, _LARGEST),
     "sections.label_weights.weight": _FINITE,
@@ -101,6 +104,8 @@ _RULES: dict[str, Rule] = {
     "sections.propensity": _OBJECT,
     "sections.propensity.version": _integer(1, _LARGEST),
     "sections.propensity.strength": _FINITE,
+    "sections.standardize": _OBJECT,
+    "sections.standardize.version": _integer(1, _LARGEST),
     "text": _OBJECT,
 }
 _REQUIRED = (
@@ -124,6 +129,10 @@ _TENSORS: dict[str, tuple[tuple[str, ...], int]] = {
     "label_weights.labels": (("U32", "U16"), 1),
     "label_weights.values": (("I8",), 1),
     "label_weights.scales": (("F32",), 1),
+    "standardize.mean": (("F64",), 1),
+    "standardize.scale": (("F64",), 1),
+    "calibration.scores": (("F32",), 1),
+    "calibration.probabilities": (("F32",), 1),
     "counts": (_INTEGERS, 1),
     "features": (_INTEGERS, 1),
 }

@@ -65,10 +65,14 @@ def _encode(value: Any) -> Any:
         return value
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        kind, unit = type(value).__name__, np.datetime_data(value.dtype)
+        return {kind: [int(value.astype(np.int64)), unit[0], unit[1]]}
     if isinstance(value, tuple):
         return {"tuple": [_encode(part) for part in value]}
     raise TypeError(
-        f"a model file holds labels that are str, int, float, bool, bytes or tuples of these, "
+        "a model file holds labels that are str, int, float, bool, bytes, numpy.datetime64, "
+        "numpy.timedelta64 or tuples of these, "
         f"got {value!r} of type {type(value).__name__}"
     )
 
@@ -81,6 +85,10 @@ def _decode(value: Any) -> Any:
     ((kind, content),) = value.items()
     if kind == "bytes":
         return base64.b64decode(content)
+    if kind in ("datetime64", "timedelta64"):
+        number, unit, step = content
+        moment = np.datetime64 if kind == "datetime64" else np.timedelta64
+        return moment(number, (unit, step))
     if kind == "tuple":
         return tuple(_decode(part) for part in content)
     raise ValueError(f"a label or parameter has the unknown type {kind!r}")

@@ -9,6 +9,7 @@
 | `n_trellises` | as many as train in 2.5 · 10⁹ multiplications | 3 to 12; with width 16, 2 to 12 |
 | | with label weights: in 1.5 · 10⁹ multiplications and 2²³ weights | 3 to 6 |
 | `density` | 1,000 rows and 2¹⁸ weights or more | chosen on held-out rows; else 1 |
+| `calibrate` | 1,000 rows or more | on up to 1,000 held-out rows; else not |
 | `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
 
 With `size_budget`, the largest weights of the model are kept, as many as fit.
@@ -108,7 +109,8 @@ class Plan:
     """What will be trained: every "auto" as a number.
 
     `n_held_out` rows are held out: for early stopping if `early_stopping` is set, otherwise only
-    to choose the density and the weights of rerankers. A density of None is to be chosen.
+    to choose the density and the weights of rerankers, and for the calibration. A density of None
+    is to be chosen.
     """
 
     width: int
@@ -120,6 +122,7 @@ class Plan:
     density: float | None = 1.0
     n_held_out: int = 0
     early_stopping: bool = False
+    calibrate: bool = False
 
 
 def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> Plan:
@@ -150,7 +153,8 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
         and (in_memory or early_stopping)  # a stream has no other rows to choose on
     ):
         density = 1.0
-    chooses = dim or label_weights or density is None or config.propensity == "auto"
+    calibrates = config.calibrate and automatic and size.n_rows >= _MIN_ROWS
+    chooses = dim or label_weights or density is None or config.propensity == "auto" or calibrates
     if chooses and not early_stopping:
         n_held_out = min(max(size.n_rows // 10, 1), _MAX_CALIBRATION_ROWS)
     if n_held_out >= size.n_rows:
@@ -168,6 +172,7 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
         density,
         n_held_out,
         early_stopping,
+        calibrates,
     )
 
 

@@ -29,6 +29,7 @@ class TrainConfig:
     label_weights: bool | str = "auto"
     embedding_dim: int = 0
     propensity: float | str = 0.0
+    calibrate: bool = True
     density: float | str = "auto"
     size_budget: str | int | None = None
     loss: str = "auto"
@@ -39,6 +40,7 @@ class TrainConfig:
     average: bool = False
     shuffle: bool = True
     normalize: bool | str = "auto"
+    standardize: bool | str = "auto"
     fit_intercept: bool = True
     l1: float = 0.0
     ranking_multiplier: int = 1

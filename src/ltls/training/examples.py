@@ -32,6 +32,13 @@ def make_examples(
     return Examples(X, targets.indptr, ids, weights, targets.multilabel)
 
 
+def check_class_weight_labels(class_weight: dict[Any, float] | str | None, labels: Labels) -> None:
+    """Raise an error if class_weight has a label that does not occur."""
+    for label in class_weight if isinstance(class_weight, dict) else ():
+        if label not in labels:
+            raise ValueError(f"class_weight must have labels that occur in y, got {label!r}")
+
+
 def class_weights(
     class_weight: dict[Any, float] | str, labels: Labels, ids: Ints, indptr: Ints
 ) -> npt.NDArray[np.float32]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.mapping import FeatureMap, used_features
+from ..features.scaling import Standardizer
 from ..linear.trainable import TrainableWeights
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
@@ -25,11 +26,16 @@ from .build import (
     paths_of_new_labels,
     warm_started,
 )
+from .calibration import calibrate
 from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .embedding import EmbeddingTrainer
-from .examples import make_examples
-from .label_weights import choose_weight, train_label_weights, update_label_weights
+from .examples import check_class_weight_labels, make_examples
+from .label_weights import (
+    choose_weight,
+    train_label_weights,
+    update_label_weights,
+)
 from .propensity import choose_propensity, given_propensity
 from .pruning import choose_density, prune
 from .state import TrainerState
@@ -53,14 +59,18 @@ def fit(
 ) -> FittedModel:
     """Train a model on all rows; with `previous`, continue from that model's weights."""
     labels = Labels.sorted(targets)
+    check_class_weight_labels(config.class_weight, labels)
     feature_map = None
     if previous is None and (used := used_features(X)) is not None:
         feature_map = FeatureMap.of(X.shape[1], used)
+    standardizer = _standardizer(config, X) if previous is None else None
+    if standardizer is not None:
+        X = standardizer(X)
     compact = X if feature_map is None else feature_map.compact(X)
     plan = plan_for(config, DatasetSize.of(compact, len(labels)))
     if previous is not None:
         model = warm_started(previous, config, labels, targets, X.shape[1])
-        model.label_weights = model.threshold = None
+        model.label_weights = model.threshold = model.calibration = None
         model.add_features(X)
         compact = model.compact(X)
     elif len(labels) < 2:
@@ -70,6 +80,7 @@ def fit(
         )
     else:
         model = _new_model(config, plan, labels, compact, targets, rng, feature_map)
+        model.standardizer = standardizer
     examples = _examples(model, config, compact, targets, sample_weight)
     model.propensity = given_propensity(config)
     state = TrainerState()
@@ -91,6 +102,22 @@ def fit(
     return model
 
 
+def _standardizer(config: TrainConfig, X: Any) -> Standardizer | None:
+    """Return how dense features are standardized, None if they are not."""
+    if hasattr(X, "indptr"):
+        if config.standardize is True:
+            raise ValueError(
+                "standardize=True would make sparse features dense: use 'auto' or False, or "
+                "scale them with sklearn.preprocessing.MaxAbsScaler"
+            )
+        return None
+    if config.standardize is False:
+        return None
+    standardizer = Standardizer.of(X)
+    needed = config.standardize is True or standardizer.is_needed
+    return standardizer if needed else None
+
+
 def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
     """Choose on the held-out rows what is not trained, then train the trellises on them too.
 
@@ -106,12 +133,17 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
                 embedding.fit(source)
             if density is None:
                 density = choose_density(model, batch, plan.label_weights, config.n_jobs)
-            chooses = model.multilabel or config.propensity == "auto"
-            if plan.label_weights and chooses and not plan.early_stopping:
+            if plan.label_weights and _chooses(trainer, plan) and not plan.early_stopping:
                 with _pruned(model, density):
                     _train_label_weights(trainer, source, plan)
-            elif config.propensity == "auto" and not plan.label_weights:
-                choose_propensity(model, batch, config.n_jobs)
+            elif not plan.label_weights:
+                if config.propensity == "auto":
+                    choose_propensity(model, batch, config.n_jobs)
+                if plan.calibrate:
+                    with _pruned(model, density):
+                        calibrate(model, batch, config.n_jobs)
+                        if model.multilabel:
+                            model.threshold = trainer.choose_threshold(batch)
             if not plan.early_stopping:
                 for _ in range(plan.epochs):
                     order = source.rng.permutation(source.held_out)
@@ -123,9 +155,9 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
 
 
 @contextmanager
-def _pruned(model: FittedModel, density: float) -> Iterator[None]:
+def _pruned(model: FittedModel, density: float | None) -> Iterator[None]:
     """Prune a model for a while."""
-    if density < 1:
+    if density is not None and density < 1:
         prune(model, density)
     try:
         yield
@@ -133,28 +165,40 @@ def _pruned(model: FittedModel, density: float) -> Iterator[None]:
         model.frozen = None
 
 
+def _chooses(trainer: Trainer, plan: Plan) -> bool:
+    """Return whether label weights are needed that have not seen the held-out rows."""
+    return trainer.model.multilabel or plan.calibrate or trainer.config.propensity == "auto"
+
+
 def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None:
-    """Train label weights, and choose threshold and weight of the trellises' scores.
+    """Train label weights; choose calibration, threshold and weight of the trellises' scores.
 
     On rows that it was trained on, a model is too sure of itself, so that is done on held-out rows.
     If these are for early stopping, they stay held out. Otherwise label weights are trained once
-    more on all rows; for one label per row only so, with the usual weight.
+    more on all rows.
     """
-    model, n_jobs = trainer.model, trainer.config.n_jobs
+    model, examples, n_jobs = trainer.model, source.examples, trainer.config.n_jobs
     known = model.label_weights
-    chooses = model.multilabel or plan.early_stopping or trainer.config.propensity == "auto"
-    if known is not None or not chooses:
+    if known is not None or not (plan.early_stopping or _chooses(trainer, plan)):
         weight = None if known is None else known.weight
-        model.label_weights = train_label_weights(model, source.examples, n_jobs, weight)
+        model.label_weights = train_label_weights(model, examples, n_jobs, weight)
         return
-    batch = source.examples, source.held_out
+    chooses_weight = model.multilabel or plan.early_stopping or trainer.config.propensity == "auto"
     model.label_weights = train_label_weights(
-        model, source.examples, n_jobs, left_out=source.held_out
+        model,
+        examples,
+        n_jobs,
+        left_out=source.held_out,
+        thorough=chooses_weight,
     )
+    batch = examples, source.held_out
     if len(source.held_out):
-        choose_weight(model, batch, n_jobs)
+        if chooses_weight:
+            choose_weight(model, batch, n_jobs)
         if trainer.config.propensity == "auto":
             choose_propensity(model, batch, n_jobs)
+        if plan.calibrate:
+            calibrate(model, batch, n_jobs)
         if model.multilabel:
             model.threshold = trainer.choose_threshold(batch)
 

@@ -35,6 +35,7 @@ _TRELLIS_WEIGHT = {False: 0.5, True: 1.0}  # of the trellises' mean score
 _OTHER_WEIGHTS = (0.5, 2.0, 4.0)  # times that
 _TOP = 5
 _PASSES, _TOLERANCE, _THRESHOLD = 10, 0.1, 0.1
+_FEW_PASSES, _FEW_NEGATIVES = 5, 50  # enough to calibrate scores
 _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negative row for
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
 _CANDIDATES = {False: 20, True: 100}  # to rerank in prediction; True if labels share paths
@@ -52,6 +53,7 @@ def train_label_weights(
     n_jobs: int | None,
     weight: float | None = None,
     left_out: Ints | None = None,
+    thorough: bool = True,
 ) -> LabelWeights:
     """Return label weights for a model whose trellises are trained.
 
@@ -64,6 +66,8 @@ def train_label_weights(
         Of the trellises' scores; by default one that is good nearly everywhere.
     left_out : array, optional
         Rows that are not used.
+    thorough : bool, default=True
+        False for fewer passes and negative rows, which are enough to calibrate scores.
     """
     if left_out is not None:
         given = examples.weights
@@ -71,9 +75,12 @@ def train_label_weights(
         weights[left_out] = 0
         examples = replace(examples, weights=weights)
     n = n_negatives(len(examples))
+    negatives = candidates_of(model, examples.X, n if thorough else min(n, _FEW_NEGATIVES), n_jobs)
+    passes = _PASSES if thorough else _FEW_PASSES
     several = has_several(len(examples), len(examples.labels))
-    task = _task(model, examples, n, n_jobs)
-    W = train_range(task, 0, len(model.labels), model.weights.n_features, several, n_jobs)
+    n_labels, n_features = len(model.labels), model.weights.n_features
+    task = label_task(examples, negatives, n_labels, model.weights.unit_length)
+    W = _run(task, 0, n_labels, n_features, several, None, passes, n_jobs)
     return from_matrix(model, W, n, several, weight)
 
 

@@ -13,9 +13,10 @@ from ..model.labels import Targets
 from .auto import DatasetSize, Plan, plan_for
 from .batches import Streamed, blocks_of
 from .build import new_model
+from .calibration import calibrate
 from .checkpoint import Checkpoint
 from .config import TrainConfig
-from .examples import balanced_weights, make_examples
+from .examples import balanced_weights, check_class_weight_labels, make_examples
 from .label_weights import choose_weight, train_in_blocks
 from .propensity import choose_propensity, given_propensity
 from .pruning import choose_density, prune
@@ -26,6 +27,7 @@ from .trainer import Trainer
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
 
+_MAX_CALIBRATED = 5000  # rows
 _N_BATCHES = 4  # that label weights are trained on at a time
 _MIN_VALUES, _MAX_VALUES = 1 << 16, 1 << 24  # of them
 MAX_HELD_OUT = 50_000  # rows: P@1 has a standard error of at most 0.0023
@@ -81,6 +83,10 @@ def fit_stream(
             choose_weight(model, validation, config.n_jobs)
         if config.propensity == "auto":
             choose_propensity(model, validation, config.n_jobs)
+        if plan.calibrate:
+            held_out, rows = validation
+            some = rows[:: -(-len(rows) // _MAX_CALIBRATED)]
+            calibrate(model, (held_out, some), config.n_jobs)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     state.completed = not trainer.guard.interrupted
@@ -97,6 +103,7 @@ def model_for(
     if stats.n_labels < 2:
         raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
     labels, label_stats = stats.labels()
+    check_class_weight_labels(config.class_weight, labels)
     feature_map = None
     if stats.used is not None:
         feature_map = FeatureMap.of(stats.n_features, stats.used)

@@ -1,0 +1,290 @@
+"""Explanations in the user's words: labels, and names of features with their places in a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..core.arrays import as_integer
+from ..model.explanation import (
+    Edge,
+    LabelExplanation,
+    PartExplanation,
+    explain_label,
+    explain_row,
+)
+from ..model.fitted import FittedModel
+
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a feature adds to the linear score of a label.
+
+    `spans` are the places in the text, (start, end), that a feature of a text was found at.
+    """
+
+    feature: str
+    value: float
+    spans: tuple[Span, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        known: dict[str, Any] = {"feature": self.feature, "value": self.value}
+        return known | ({"spans": [list(span) for span in self.spans]} if self.spans else {})
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part of a model says: a trellis, label weights or the embedding.
+
+    `contributions` and `intercept` add up to `linear_score`, and `formula` gives `score` from it
+    and from the numbers in `terms`. All of them are multiplied by `weight`, the weight of the part
+    in the score of the label. A trellis has the label's `path` and its `edges`.
+    """
+
+    part: str
+    weight: float
+    score: float
+    linear_score: float
+    intercept: float
+    contributions: list[Contribution]
+    formula: str
+    terms: dict[str, float] = field(default_factory=dict)
+    path: int | None = None
+    edges: list[Edge] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        names = ("part", "weight", "score", "linear_score", "intercept", "formula", "terms")
+        known = {name: getattr(self, name) for name in names}
+        known["contributions"] = [each.to_dict() for each in self.contributions]
+        if self.path is not None:
+            known |= {"path": self.path, "edges": [dict(vars(edge)) for edge in self.edges]}
+        return known
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a label has its score for a row.
+
+    Parameters
+    ----------
+    label : object
+    score : float
+        The score of the label, as from `LTLSClassifier.predict_topk`.
+    probability : float or None
+        None if the loss has no probabilities.
+    linear_score : float
+        The sum of `contributions` and `intercept`, over all parts.
+    intercept : float
+    contributions : list of Contribution
+        Those that are not 0, the largest first.
+    parts : list of Part
+    formula : str
+        How `score` follows from the scores of the parts.
+    """
+
+    label: Any
+    score: float
+    probability: float | None
+    linear_score: float
+    intercept: float
+    contributions: list[Contribution]
+    parts: list[Part]
+    formula: str
+
+    def words(self, text: str) -> list[tuple[int, int, float]]:
+        """Return the words of a text and what each adds to the linear score: (start, end, value).
+
+        The contribution of an n-gram is shared out evenly among the characters of its spans.
+        """
+        values = np.zeros(len(text))
+        for each in self.contributions:
+            length = sum(end - start for start, end in each.spans)
+            for start, end in each.spans:
+                values[start:end] += each.value / length
+        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        return [(start, end, float(values[start:end].sum())) for start, end in spans]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it.
+
+        Labels that JSON has no type for become strings.
+        """
+        label = self.label if isinstance(self.label, (str, int, float)) else str(self.label)
+        return {
+            "label": label,
+            "score": self.score,
+            "probability": self.probability,
+            "linear_score": self.linear_score,
+            "intercept": self.intercept,
+            "contributions": [each.to_dict() for each in self.contributions],
+            "parts": [part.to_dict() for part in self.parts],
+            "formula": self.formula,
+        }
+
+
+class ExplainMixin:
+    """The explaining half of `LTLSClassifier`."""
+
+    model_: FittedModel
+    n_jobs: int | None
+
+    def explain(
+        self, X: Any, labels: Sequence[Any] | None = None, k: int = 5
+    ) -> list[list[Explanation]]:
+        """Explain which features speak for and against labels, exactly.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+            For a `TextClassifier`, texts.
+        labels : sequence of labels, optional
+            The labels to explain, for every row; by default its k best ones.
+        k : int, default=5
+
+        Returns
+        -------
+        list of list of Explanation
+            One list per row, with an explanation for each label, best first. It takes time
+            proportional to the features of a row times log C, for every label.
+
+        Examples
+        --------
+        >>> from ltls import TextClassifier
+        >>> texts = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
+        >>> model = TextClassifier(char_ngram_range=None, random_state=0)
+        >>> model = model.fit(texts, ["card", "card", "fee", "fee"])
+        >>> [[best]] = model.explain(["my lost card"], k=1)
+        >>> best.label
+        'card'
+        >>> sorted(each.feature for each in best.contributions if each.value > 0)[:2]
+        ['card', 'lost']
+        """
+        check_is_fitted(self)
+        k = as_integer("k", k, at_least=1)
+        model = self.model_
+        ids = None if labels is None else _ids_of(model, labels)
+        found = []
+        for row, names in self._rows_to_explain(X):
+            if ids is None:
+                wanted = model.topk(row, min(k, len(model.labels)), self.n_jobs)[0][0]
+            else:
+                wanted = ids
+            explained = explain_row(model, row, wanted, self.n_jobs)
+            if ids is not None:
+                explained.sort(key=lambda each: -each.score)
+            found.append([_named(model, each, names) for each in explained])
+        return found
+
+    def global_explanation(self, label: Any, k: int = 20) -> Explanation:
+        """Return the features that count most for a label, over all its paths.
+
+        Parameters
+        ----------
+        label : label of `classes_`
+        k : int, default=20
+            How many features to return: those with the largest weights, positive or negative.
+
+        Returns
+        -------
+        Explanation
+            The value of a feature is what a feature of value 1 adds to the linear score. `score`
+            is that of a row without features; it has no probability.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model.global_explanation("cat", k=1).contributions[0].feature
+        'x2'
+        """
+        check_is_fitted(self)
+        k = as_integer("k", k, at_least=1)
+        model = self.model_
+        explained = explain_label(model, int(_ids_of(model, [label])[0]))
+        return _named(model, explained, self._feature_names(), k)
+
+    def _rows_to_explain(self, X: Any) -> Iterable[tuple[Any, Any]]:
+        """Yield every row as the model takes it, and what its features are called."""
+        rows, _ = self._checked(X)  # type: ignore[attr-defined]
+        names = self._feature_names()
+        for number in range(rows.shape[0]):
+            yield rows[[number]], names
+
+    def _feature_names(self) -> Any:
+        """Return the name of every feature, by its number."""
+        given = getattr(self, "feature_names_in_", None)
+        if given is None:
+            return _NumberedNames()
+        return {number: (str(name), ()) for number, name in enumerate(given)}
+
+
+class _NumberedNames(dict[int, tuple[str, tuple[Span, ...]]]):
+    """The names of features that have none."""
+
+    def __missing__(self, feature: int) -> tuple[str, tuple[Span, ...]]:
+        return f"x{feature}", ()
+
+
+def _ids_of(model: FittedModel, labels: Sequence[Any]) -> Any:
+    if isinstance(labels, (str, bytes)):
+        raise ValueError(f"labels must be a list of labels, got {labels!r}: use [{labels!r}]")
+    ids = []
+    for label in labels:
+        plain = label.item() if isinstance(label, np.generic) else label
+        if plain not in model.labels:
+            raise ValueError(f"labels must be labels of classes_, got {plain!r}")
+        ids.append(model.labels.id(plain))
+    if not ids:
+        raise ValueError("labels must have at least one label, got none")
+    return np.array(ids, np.int64)
+
+
+def _named(
+    model: FittedModel, found: LabelExplanation, names: Any, k: int | None = None
+) -> Explanation:
+    """Return an explanation with the names of labels and features."""
+    features = found.features
+    if model.feature_map is not None:
+        features = np.append(model.feature_map.used, -1)[features]
+
+    def contributions(values: Any) -> list[Contribution]:
+        order = np.argsort(-np.abs(values), kind="stable")
+        order = order[values[order] != 0][:k]
+        pairs = zip(features[order].tolist(), values[order].tolist(), strict=True)
+        return [Contribution(names[at][0], value, tuple(names[at][1])) for at, value in pairs]
+
+    def part(each: PartExplanation) -> Part:
+        return Part(
+            each.name,
+            each.weight,
+            each.score,
+            each.linear_score,
+            each.intercept,
+            contributions(each.contributions),
+            each.formula,
+            each.terms,
+            each.path,
+            each.edges,
+        )
+
+    return Explanation(
+        model.labels.values[found.label],
+        found.score,
+        found.probability,
+        found.linear_score,
+        found.intercept,
+        contributions(found.contributions),
+        [part(each) for each in found.parts],
+        found.formula,
+    )

@@ -1,0 +1,54 @@
+"""Standardization of dense features: mean 0 and standard deviation 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.preprocessing import StandardScaler
+
+Doubles: TypeAlias = npt.NDArray[np.float64]
+
+# Features are unscaled if a mean is far from 0, or a standard deviation far from the usual one.
+_FAR_MEAN, _FAR_SCALE = 4.0, 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Standardizer:
+    """Subtracts the mean of every feature and divides by its standard deviation.
+
+    Parameters
+    ----------
+    mean, scale : float64 arrays of shape (n_features,)
+    """
+
+    mean: Doubles
+    scale: Doubles
+
+    @classmethod
+    def of(cls, X: npt.NDArray[Any]) -> Standardizer:
+        """Return the standardizer of dense rows; constant features have scale 1."""
+        scaler = StandardScaler().fit(X)
+        return cls(scaler.mean_, scaler.scale_)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the features are unscaled."""
+        varying = self.scale != 1  # that of a constant feature is 1
+        if not varying.any():
+            return False
+        mean, scale = np.abs(self.mean[varying]), self.scale[varying]
+        return bool((mean > _FAR_MEAN * scale).any() or scale.max() > _FAR_SCALE * np.median(scale))
+
+    def __call__(self, X: Any) -> npt.NDArray[Any]:
+        """Return rows as float32 or float64, standardized; sparse ones become dense."""
+        rows = X.toarray() if hasattr(X, "toarray") else X
+        standardized: npt.NDArray[Any] = ((rows - self.mean) / self.scale).astype(rows.dtype)
+        return standardized
+
+    def fold(self, coef: Any, intercept: Any) -> tuple[Any, Any]:
+        """Return weights of the features as they are, given those of standardized ones."""
+        own = coef / self.scale
+        return own, intercept - own @ self.mean

@@ -1,0 +1,56 @@
+"""Labels and predictions in the types that people have."""
+
+import numpy as np
+import pytest
+
+import ltls
+from ltls import LTLSClassifier
+
+X = np.eye(4, dtype=np.float32)[[0, 1, 2, 3] * 5]
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+def test_dates_come_back_as_they_went_in(unit, tmp_path):
+    y = np.array(
+        ["2020-01-01", "2021-06-05", "2022-02-02", "1969-07-20"] * 5, f"datetime64[{unit}]"
+    )
+    model = LTLSClassifier(random_state=0).fit(X, y)
+    model.save(tmp_path / "model.ltls")
+    for each in (model, ltls.load(tmp_path / "model.ltls")):
+        found = each.predict(X)
+        assert found.dtype == y.dtype
+        np.testing.assert_array_equal(found, y)
+        assert each.score(X, y) == 1
+    spans = LTLSClassifier(random_state=0).fit(X, y - y[0])
+    np.testing.assert_array_equal(spans.predict(X), y - y[0])
+
+
+def test_a_missing_date_is_an_error():
+    with pytest.raises(ValueError, match="missing labels, got NaT"):
+        LTLSClassifier().fit(X, np.array(["2020-01-01", "NaT"] * 10, "datetime64[D]"))
+
+
+def test_one_long_label_does_not_make_all_predictions_long():
+    names = np.array(["a", "b", "c", "d" * 10_000], object)
+    model = LTLSClassifier(random_state=0).fit(X, names[[0, 1, 2, 3] * 5])
+    assert model.predict(X).dtype == object
+    assert model.predict(X).tolist() == names[[0, 1, 2, 3] * 5].tolist()
+    short = LTLSClassifier(random_state=0).fit(X, ["a", "b", "c", "d" * 40] * 5)
+    assert short.predict(X).dtype == "<U40"
+
+
+def test_lists_in_lists_out():
+    tags = [["red"], ["red", "round"], ["blue", "round"], ["blue"]]
+    model = LTLSClassifier(random_state=0).fit(X, tags * 5)
+    assert [sorted(row) for row in model.predict(X[:4], output="lists")] == [
+        sorted(t) for t in tags
+    ]
+    single = LTLSClassifier(random_state=0).fit(X, list("abcd") * 5)
+    assert single.predict(X[:4], output="lists") == [["a"], ["b"], ["c"], ["d"]]
+    with pytest.raises(ValueError, match="output must be 'auto' or 'lists', got 'tuples'"):
+        model.predict(X, output="tuples")
+
+
+def test_a_label_in_class_weight_that_does_not_occur_is_an_error():
+    with pytest.raises(ValueError, match="class_weight must have labels that occur in y, got 'z'"):
+        LTLSClassifier(class_weight={"z": 2}).fit(X, list("abcd") * 5)
