@@ -19,6 +19,7 @@ from .examples import balanced_weights, class_weights, make_examples
 from .label_weights import train_label_weights
 from .propensity import given_propensity
 from .pruning import choose_density, prune
+from .replay import keep_rows
 from .state import TrainerState
 from .stats import ROWS_FOR_VECTORS, ROWS_FOR_WEIGHTS, DatasetStats
 from .trainer import Trainer
@@ -70,6 +71,8 @@ def fit_stream(
         class_weight = dict(zip(labels.values, weights.tolist(), strict=True))
 
     def examples() -> Iterator[Examples]:
+        n_read = 0
+        first_pass = model.reservoir is None
         for X, targets in batches(False):
             same = replace(targets, multilabel=stats.multilabel, format=stats.target_format)
             part = make_examples(labels, model.compact(X), same, None, class_weight)
@@ -78,6 +81,9 @@ def fit_stream(
                     "batches must be the same in every epoch, got the new label "
                     f"{labels.first_unknown(same)!r}"
                 )
+            if first_pass:
+                keep_rows(model, part, config.replay_size, n_read)
+            n_read += len(part)
             yield part
 
     n_held_out = min(plan.n_held_out, _MAX_HELD_OUT)
