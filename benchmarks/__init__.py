@@ -7,6 +7,7 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, threads, ...
     python -m benchmarks.tasks NAME           two whole tasks: raw text, the demo
     python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
+    python -m benchmarks.continual            labels that arrive after training, beside its peers
     python -m benchmarks.paper                the paper's tables with the paper's settings
     python -m benchmarks.deep_head.step       a training step of an output layer, on a GPU
     python -m benchmarks.deep_head.next_token the next token by a network, on a GPU

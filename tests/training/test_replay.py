@@ -199,7 +199,7 @@ def test_the_more_unusual_a_batch_the_more_rows_are_replayed():
         counted.counts = model.counts + np.bincount(batch.labels, minlength=N_LABELS)
         counted.n_rows = model.n_rows + 140
         sizes.append(len(replayed_rows(counted, batch)))
-    assert sizes[0] == 64
+    assert sizes[0] == 32
     assert sizes[1] > 1000
 
 

@@ -59,8 +59,8 @@ class LTLSClassifier(PredictMixin, ClassifierMixin, BaseEstimator):  # type: ign
         a path for every label, as in the paper.
     label_weights : bool or "auto", default="auto"
         Train a sparse linear classifier for every label, which reranks the trellises' candidates.
-        False is the pure log-space model. `partial_fit` trains them further; `fit_stream` trains
-        them on a sample of rows.
+        False is the pure log-space model. `partial_fit` trains those of new labels; `fit_stream`
+        trains them on a sample of rows.
     embedding_dim : int, default=0
         Dimension of an embedding that reranks the best candidates, before label weights do: a
         vector for every feature and every label. It needs a path for every label, and takes
@@ -134,7 +134,7 @@ default="random"
     replay_size : int, default=10000
         Training rows that the model keeps, at most, spread over the labels. `partial_fit` replays
         some of them with every batch, so that new labels do not displace old ones. A file holds as
-        many as fit into a tenth of it, or 64 KiB. The rows are rounded, but otherwise the training
+        many as fit into a tenth of it, or 96 KiB. The rows are rounded, but otherwise the training
         data: 0 keeps none, in memory and in files.
 
     Attributes
@@ -346,15 +346,17 @@ default="random"
         of classes at that time). If labels share paths (see `bucket_size`), a new label joins the
         bucket that scores highest for its rows.
 
-        Label weights that `fit` has trained make one pass over the batch, too. A model that starts
-        with `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has
-        no vectors for new labels.
+        Rows of the past are replayed with the batch, so that new labels do not displace old ones:
+        see `replay_size`. Label weights of new labels are trained on the rows that are kept; those
+        of others stay, unless the batch has many rows of theirs. A model that starts with
+        `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has no
+        vectors for new labels.
 
         Other threads may predict meanwhile: they see the labels and the trellis of before, and from
         the end of the call on the new ones. Weights are updated in place, so that scores change in
         between; `predictor` is a snapshot. If the call fails, the estimator is exactly as it was.
-        That costs a copy of the weights of the features that occur in X, and, if there are new
-        labels, of codebooks other than random ones.
+        That costs a copy of the weights of the features that occur in X and in the rows that are
+        replayed, and, if there are new labels, of codebooks other than random ones.
 
         Parameters
         ----------

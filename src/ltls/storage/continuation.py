@@ -25,7 +25,7 @@ Tensors: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Section: TypeAlias = "dict[str, Any]"
 
 VERSIONS = {"replay": 1, "optimizer": 1, "resume": 1}
-FRACTION, FEW_BYTES = 0.1, 1 << 16  # of a file, for what is not needed to predict
+FRACTION, FEW_BYTES = 0.1, 96 << 10  # of a file, for what is not needed to predict
 
 
 def smallest(integers: npt.NDArray[Any]) -> npt.NDArray[Any]:

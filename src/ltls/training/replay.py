@@ -18,7 +18,7 @@ from ..model.reservoir import Reservoir, row_keys
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
-_ALWAYS = 64  # rows to replay with any batch
+_ALWAYS = 32  # rows to replay with any batch
 _PER_ROW = 10  # and for every row of a label that is more frequent in the batch than before
 _MOST = 4096
 
