@@ -35,9 +35,11 @@ from ltls.storage.model_file import describe
 # Rows that a label to hold out has at least: there are labels of 1,000 in the last set only.
 SETS = {"banking77": 100, "icd10cm": 100, "stackex_cs": 100, "sections": 1000}
 SIZES = (1, 10, 100, 1000)
-N_LABELS = 2  # each held out of a model of its own
+N_LABELS = 1  # each held out of a model of its own
+MOST_SINGLE = 100  # rows one by one
 IN_TURN, ROWS_IN_TURN = 20, 50
 MOST_LABELS = 100  # of a set for the peers, whose weights are dense
+MOST_ROWS = 20_000  # for river, which takes milliseconds per row
 EPOCHS_OF_PEERS = 5
 MOST_SHARE = 0.15  # of the rows that a label to hold out has
 
@@ -182,7 +184,7 @@ def curves(data: Data, label: int, folder: Path) -> tuple[dict[str, Any], dict[s
             found.setdefault(f"ltls {start}", {})[size] = data.scores(topk(model), [label])
         model = make()
         name = f"ltls {start}, one by one"
-        for size in in_batches(data, model, rows, sizes):
+        for size in in_batches(data, model, rows, [n for n in sizes if n <= MOST_SINGLE]):
             found.setdefault(name, {})[size] = data.scores(topk(model), [label])
     for size in sizes[1:]:
         several = np.concatenate([old, rows[:size]])
@@ -190,7 +192,9 @@ def curves(data: Data, label: int, folder: Path) -> tuple[dict[str, Any], dict[s
         found.setdefault("from scratch", {})[size] = data.scores(topk(model), [label])
     peers: dict[str, Any] = {}
     if not data.several and data.n_labels <= MOST_LABELS:
-        peers = {"SGDClassifier": Sgd, "river": River}
+        peers = {"SGDClassifier": Sgd}
+        if data.X.shape[0] <= MOST_ROWS:
+            peers["river"] = River
     for name, peer in peers.items():
         machine.say(f"  {name}")
         trained = peer(data, ~new)
