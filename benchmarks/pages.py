@@ -248,7 +248,8 @@ def continual_figure(plt: Any) -> Any:
         "river": (GREEN, "^", "--"),
     }
     size = (2.6 * len(sets), 5)
-    figure, axes = plt.subplots(2, len(sets), figsize=size, sharex=True, layout="constrained")
+    shape = {"squeeze": False, "sharex": True, "layout": "constrained"}
+    figure, axes = plt.subplots(2, len(sets), figsize=size, **shape)
     for column, (name, of) in enumerate(sets.items()):
         for row, (measure, scale) in enumerate((("old", 100), ("found", 100))):
             ax = axes[row][column]

@@ -112,19 +112,23 @@ class Reservoir:
 
     def merge(self, other: Reservoir, capacity: int) -> Reservoir:
         """Return a sample of the rows of two reservoirs."""
-        both = Reservoir(
-            np.concatenate([self.indptr, self.indptr[-1] + other.indptr[1:]]),
-            np.concatenate([self.indices, other.indices]),
-            np.concatenate([self.values, other.values]),
-            np.concatenate([self.scales, other.scales]),
-            np.concatenate([self.label_ptr, self.label_ptr[-1] + other.label_ptr[1:]]),
-            np.concatenate([self.labels, other.labels]),
-            np.concatenate([self.weights, other.weights]),
-            np.concatenate([self.strata, other.strata]),
-            np.concatenate([self.keys, other.keys]),
+        strata = np.concatenate([self.strata, other.strata])
+        keys = np.concatenate([self.keys, other.keys])
+        kept = _lowest(strata, keys, capacity, self.first_late)
+        n = len(self)
+        mine, theirs = self.take(kept[kept < n]), other.take(kept[kept >= n] - n)
+        return Reservoir(
+            np.concatenate([mine.indptr, mine.indptr[-1] + theirs.indptr[1:]]),
+            np.concatenate([mine.indices, theirs.indices]),
+            np.concatenate([mine.values, theirs.values]),
+            np.concatenate([mine.scales, theirs.scales]),
+            np.concatenate([mine.label_ptr, mine.label_ptr[-1] + theirs.label_ptr[1:]]),
+            np.concatenate([mine.labels, theirs.labels]),
+            np.concatenate([mine.weights, theirs.weights]),
+            strata[kept],
+            keys[kept],
             self.first_late,
         )
-        return both.shrink(capacity)
 
     def shrink(self, capacity: int) -> Reservoir:
         """Return the reservoir of a smaller capacity."""
@@ -193,6 +197,8 @@ def _lowest(strata: Ints, keys: npt.NDArray[np.uint32], capacity: int, first_lat
 def _rarest_labels(examples: Examples, counts: Ints) -> Ints:
     """Return the label of every row that the fewest rows have; −1 for a row without labels."""
     n = len(examples)
+    if not examples.multilabel:
+        return examples.labels
     row_of = np.repeat(np.arange(n), np.diff(examples.indptr))
     order = np.lexsort((examples.labels, counts[examples.labels], row_of))
     strata = np.full(n, -1, np.int64)
@@ -201,9 +207,12 @@ def _rarest_labels(examples: Examples, counts: Ints) -> Ints:
     return strata
 
 
-def _entries(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
+def _entries(indptr: Ints, rows: Ints) -> tuple[Ints, npt.NDArray[Any]]:
     """Return the row pointers of some rows, and where their entries are."""
     counts = indptr[rows + 1] - indptr[rows]
     ends = np.cumsum(counts)
-    at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(indptr[rows] - (ends - counts), counts)
+    total = int(ends[-1]) if len(ends) else 0
+    index = np.int32 if len(indptr) and indptr[-1] < 2**31 else np.int64  # a temporary, but large
+    at = np.repeat((indptr[rows] - (ends - counts)).astype(index), counts)
+    at += np.arange(total, dtype=index)
     return np.concatenate([[0], ends]), at
