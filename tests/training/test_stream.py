@@ -192,7 +192,7 @@ def peak():  # getrusage would include the parent's
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
-model = LTLSClassifier(replay_size=0, width=4, n_trellises=1, embedding_dim=0, epochs=1, random_state=0)
+model = LTLSClassifier(replay_size=0, width=4, n_trellises=1, epochs=1, random_state=0)
 part = readers.read(sys.argv[1] + ".part")
 model.fit(part.X, part.targets)  # import and allocate what the first fit needs
 before = peak()
