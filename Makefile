@@ -108,7 +108,7 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper \
+BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper continual \
   'cluster training' 'cluster faults'
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro instructions

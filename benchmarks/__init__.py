@@ -10,6 +10,7 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
     python -m benchmarks.serving NAME         the server under load, and for ten minutes
     python -m benchmarks.cluster NAME         training, scoring and faults on a local Ray
+    python -m benchmarks.continual            labels that arrive after training, beside its peers
     python -m benchmarks.paper                the paper's tables with the paper's settings
     python -m benchmarks.deep_head.step       a training step of an output layer, on a GPU
     python -m benchmarks.deep_head.next_token the next token by a network, on a GPU

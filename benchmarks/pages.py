@@ -22,7 +22,12 @@ from benchmarks.accuracy import report, results
 from benchmarks.cost_model import WORKERS
 
 DOCS = machine.ROOT / "docs"
-PAGES = [DOCS / "results.md", DOCS / "reliability.md", *sorted((DOCS / "results").glob("*.md"))]
+PAGES = [
+    DOCS / "results.md",
+    DOCS / "reliability.md",
+    DOCS / "continual.md",
+    *sorted((DOCS / "results").glob("*.md")),
+]
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The file that a table is drawn from, where it is not the table's own name.
@@ -48,6 +53,8 @@ STORED = {
     "cluster_hour": "cluster_training",
     "cluster_messages": "cluster_training",
     "cluster_plan": "cluster_training",
+    "continual_turns": "continual",
+    "continual_files": "continual",
 }
 OF_ACCURACY: dict[str, Callable[[results.Known], list[str]]] = {
     "tools": report.tools_table,
@@ -265,12 +272,45 @@ def cluster_figure(plt: Any) -> Any:
     return figure
 
 
+def continual_figure(plt: Any) -> Any:
+    """Old labels and a new one against the number of its rows, for every data set."""
+    sets = machine.read("continual")["sets"]
+    styles = {
+        "ltls in memory": (BLUE, "o", "-"),
+        "ltls from the file": (SKY, "o", "-"),
+        "from scratch": (GREY, "v", ":"),
+        "SGDClassifier": (ORANGE, "s", "--"),
+        "river": (GREEN, "^", "--"),
+    }
+    size = (2.6 * len(sets), 5)
+    shape = {"squeeze": False, "sharex": True, "layout": "constrained"}
+    figure, axes = plt.subplots(2, len(sets), figsize=size, **shape)
+    for column, (name, of) in enumerate(sets.items()):
+        for row, (measure, scale) in enumerate((("old", 100), ("found", 100))):
+            ax = axes[row][column]
+            for method, (colour, mark, line) in styles.items():
+                curve = of["curves"].get(method, {})
+                x, y = [int(n) for n in curve], [scale * at[measure] for at in curve.values()]
+                ax.plot(x, y, line, marker=mark, color=colour, markersize=5, label=method)
+            ax.set(xscale="log")
+            ax.minorticks_off()
+        axes[0][column].set_title(name, loc="left")
+        axes[1][column].set(ylim=(-5, 105), xlabel="rows of the new label")
+        axes[0][column].set(ylim=(-10, 3))
+    axes[0][0].set_ylabel("old labels: change of P@1 [points]")
+    axes[1][0].set_ylabel("new label: found [%]")
+    handles, titles = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, titles, loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
 FIGURES = {
     "cluster": cluster_figure,
     "overview": overview_figure,
     "scale": scale_figure,
     "deep_head": deep_head_figure,
     "demo": demo_figure,
+    "continual": continual_figure,
 }
 
 

@@ -632,3 +632,54 @@ def reliability(result: Result) -> list[str]:
         rows.append([part.what, part.how, f"{part.target:,}", *tried])
     heads = ["what", "how", "at least", "tried", "with sanitizers"]
     return captioned(table(heads, rows, 2), result)
+
+
+# Continual learning
+
+
+def continual(result: Result) -> list[str]:
+    """Return the change of P@1 of the old labels, and how often the new one is found."""
+    sizes = ("1", "10", "100", "1000")
+    rows = []
+    for name, of in result["sets"].items():
+        for method, curve in of["curves"].items():
+            cells = [
+                f"{100 * curve[n]['old']:+.1f} / {100 * curve[n]['found']:.0f} %"
+                if n in curve
+                else "–"
+                for n in sizes
+            ]
+            rows.append([name, method, *cells])
+    heads = ["data set", "method", *(f"{int(n):,} row{'s' * (n != '1')}" for n in sizes)]
+    return captioned(table(heads, rows, 2), result)
+
+
+def continual_turns(result: Result) -> list[str]:
+    """Return the same after many labels in turn, beside training from scratch."""
+    rows = []
+    for name, of in result["sets"].items():
+        turns = of["in_turn"]
+        cells = [
+            f"{100 * (turns[method]['old'] - turns['before']):+.1f} / "
+            f"{100 * turns[method]['found']:.0f} %"
+            for method in ("ltls in memory", "ltls from the file", "from scratch")
+        ]
+        rows.append([name, str(turns["labels"]), *cells])
+    heads = ["data set", "new labels", "ltls in memory", "saved and loaded each time"]
+    return captioned(table([*heads, "from scratch"], rows), result)
+
+
+def continual_files(result: Result) -> list[str]:
+    """Return what the rows to replay add to the default file."""
+    rows = [
+        [
+            name,
+            f"{of['facts']['bytes_without'] / 1e6:.2f}",
+            f"{of['facts']['bytes'] / 1e6:.2f}",
+            f"{100 * (of['facts']['bytes'] / of['facts']['bytes_without'] - 1):.0f} %",
+            f"{of['facts']['rows']:,.0f} of {of['rows']:,}",
+        ]
+        for name, of in result["sets"].items()
+    ]
+    heads = ["data set", "`replay_size=0` [MB]", "default [MB]", "more", "rows in the file"]
+    return captioned(table(heads, rows), result)

@@ -105,8 +105,8 @@ def trained(name):
     """Train the model of that name again."""
     how, X_y = MODELS[name]["how"], problems.rows_of(MODELS[name]["problem"])
     parameters = current_parameters(MODELS[name]["parameters"])
-    if how != "paper":  # version 0.1 had neither buckets nor label weights
-        parameters |= {"bucket_size": 1, "label_weights": False}
+    if how != "paper":  # version 0.1 had no buckets, no label weights and no replay
+        parameters |= {"bucket_size": 1, "label_weights": False, "replay_size": 0}
     batches = [tuple(part[i : i + 150] for part in X_y) for i in range(0, len(X_y[1]), 150)]
     if how == "paper":
         return presets.paper(**parameters).fit(*X_y)

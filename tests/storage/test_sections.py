@@ -45,9 +45,9 @@ def assert_predicts_the_same(path, fitted, **options):
 def test_a_file_lists_its_sections(path, fitted):
     file = TensorFile(path, MODEL)
     sections = file.description["sections"]
-    assert set(sections) == {"label_weights"}
-    assert sections["label_weights"]["version"] == 1
-    assert sections["label_weights"]["required"]
+    assert set(sections) == {"label_weights", "replay", "optimizer"}
+    assert all(section["version"] == 1 for section in sections.values())
+    assert [name for name in sections if sections[name]["required"]] == ["label_weights"]
     assert describe(path)["format_version"] == 4
     rewrite(path, lambda *_: None)
     assert_predicts_the_same(path, fitted, verify=True)

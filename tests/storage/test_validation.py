@@ -170,7 +170,7 @@ def test_a_description_cannot_ask_for_memory(kinds, path):
 
 def test_pruned_weights_cannot_ask_for_memory(path):
     X, y = np.eye(500, dtype=np.float32), np.arange(500)
-    model = LTLSClassifier(width=64, n_trellises=2, density=1e-3, embedding_dim=0, epochs=1)
+    model = LTLSClassifier(width=64, n_trellises=2, density=1e-3, epochs=1, replay_size=0)
     model.fit(X, y).save(path)
     n_rows = 100_000
 

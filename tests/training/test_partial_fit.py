@@ -1,4 +1,7 @@
-"""partial_fit: new labels get free paths, the trellis grows, free paths are never predicted."""
+"""partial_fit: new labels get free paths, the trellis grows, free paths are never predicted.
+
+Nothing is replayed here; tests/training/test_replay.py is about that.
+"""
 
 from itertools import pairwise
 
@@ -20,7 +23,7 @@ with_each_width = pytest.mark.parametrize("width", WIDTHS)
 
 
 def one_trellis(**parameters):
-    plain = {"width": 2, "n_trellises": 1, "learning_rate": 0.3}
+    plain = {"width": 2, "n_trellises": 1, "learning_rate": 0.3, "replay_size": 0}
     return LTLSClassifier(**{**plain, **parameters})
 
 

@@ -183,6 +183,7 @@ def test_streaming_a_file_gives_the_model_of_reading_it(rows, kind, tmp_path):
 
 # Memory
 
+# The rows to replay are bounded too, but not small beside this file.
 PEAK = """
 import sys
 from ltls import LTLSClassifier, readers
@@ -191,7 +192,7 @@ def peak():  # getrusage would include the parent's
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
-model = LTLSClassifier(width=4, n_trellises=1, embedding_dim=0, epochs=1, random_state=0)
+model = LTLSClassifier(replay_size=0, width=4, n_trellises=1, epochs=1, random_state=0)
 part = readers.read(sys.argv[1] + ".part")
 model.fit(part.X, part.targets)  # import and allocate what the first fit needs
 before = peak()
@@ -276,6 +277,7 @@ def test_memory_mapped_features_are_not_copied(many_rows, tmp_path, dtype, layou
         in_memory = X.astype(dtype)
         mapped_X = mapped_csr(X, tmp_path, dtype, layout)
     small = {"width": 2, "n_trellises": 1, "embedding_dim": 0, "epochs": 1, "random_state": 0}
+    small["replay_size"] = 0  # all of these rows would be kept
     model = LTLSClassifier(**small)
     assert memory_of(lambda: model.fit(mapped_X, y)) < size_of(mapped_X) / 4
     expected = LTLSClassifier(**small).fit(in_memory, y)

@@ -121,6 +121,10 @@ def train(
         float | None,
         option("auto", "Fraction of rows held out for early stopping.", min=0, max=1),
     ] = None,
+    replay_size: Annotated[
+        int | None,
+        option("10000", "Training rows to keep for partial_fit, at most; 0 for none.", min=0),
+    ] = None,
     ngram_range: Annotated[
         str | None, option("1,2", "Texts: word n-grams, or none.", metavar="N,M")
     ] = None,
@@ -146,6 +150,10 @@ def train(
         int | None, option("none", "Random seed.", min=0, max=2**32 - 1)
     ] = None,
     dtype: Annotated[str | None, choice(DTYPES, "int8", "Type of the stored weights.")] = None,
+    resumable: Annotated[
+        bool,
+        typer.Option("--resumable", help="Store all that partial_fit continues from exactly."),
+    ] = False,
     stream: Annotated[
         bool | None,
         option(
@@ -222,7 +230,7 @@ def train(
         source.report_bad_rows()  # of a stream, read only now
     data.record_in(estimator)
     with errors_named(output):
-        estimator.save(output, dtype)
+        estimator.save(output, dtype, resumable)
     if interrupted:
         saved = place is not None and place.exists()
         hint = "; --resume continues from the checkpoint" if saved else ""

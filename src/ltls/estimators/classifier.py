@@ -141,6 +141,11 @@ default="random"
         Above 0, show a progress bar with loss, P@1 and time left.
     warm_start : bool, default=False
         Continue from the weights of the last `fit`, which must have had the same classes.
+    replay_size : int, default=10000
+        Training rows that the model keeps, at most, spread over the labels. `partial_fit` replays
+        some of them with every batch, so that new labels do not displace old ones. A file holds as
+        many as fit into a tenth of it, or 96 KiB. The rows are rounded, but otherwise the training
+        data: 0 keeps none, in memory and in files.
 
     Attributes
     ----------
@@ -224,6 +229,7 @@ default="random"
         "random_state": ["random_state"],
         "verbose": ["verbose"],
         "warm_start": ["boolean"],
+        "replay_size": [Interval(Integral, 0, None, closed="left")],
     }
 
     def __init__(
@@ -257,6 +263,7 @@ default="random"
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        replay_size: int = 10_000,
     ) -> None:
         self.width = width
         self.n_trellises = n_trellises
@@ -287,6 +294,7 @@ default="random"
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.replay_size = replay_size
 
     # Training
 
@@ -354,15 +362,17 @@ default="random"
         of classes at that time). If labels share paths (see `bucket_size`), a new label joins the
         bucket that scores highest for its rows.
 
-        Label weights that `fit` has trained make one pass over the batch, too. A model that starts
-        with `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has
-        no vectors for new labels.
+        Rows of the past are replayed with the batch, so that new labels do not displace old ones:
+        see `replay_size`. Label weights of new labels are trained on the rows that are kept; those
+        of others stay, unless the batch has many rows of theirs. A model that starts with
+        `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has no
+        vectors for new labels.
 
         Other threads may predict meanwhile: they see the labels and the trellis of before, and from
         the end of the call on the new ones. Weights are updated in place, so that scores change in
         between; `predictor` is a snapshot. If the call fails, the estimator is exactly as it was.
-        That costs a copy of the weights of the features that occur in X, and, if there are new
-        labels, of codebooks other than random ones.
+        That costs a copy of the weights of the features that occur in X and in the rows that are
+        replayed, and, if there are new labels, of codebooks other than random ones.
 
         Parameters
         ----------
@@ -468,7 +478,9 @@ default="random"
         estimator.n_features_in_ = model.n_features
         return estimator
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(
+        self, path: str | os.PathLike[str], dtype: str | None = None, resumable: bool = False
+    ) -> None:
         """Save the fitted model to a file that `ltls.load` reads.
 
         Parameters
@@ -480,6 +492,10 @@ default="random"
             feature: a model that is not pruned predicts the same labels nearly always, with
             scores that differ in the third digit. float32 and float16 store all weights of a
             model that was trained in this process, pruned or not. Label weights are always int8.
+        resumable : bool, default=False
+            Also store all weights in full precision and the optimizer's state, which makes the file
+            several times as large: to continue from it is bit-identical to continuing in memory, if
+            `random_state` is a number. Any file can be trained further; see `replay_size`.
 
         Examples
         --------
@@ -496,12 +512,15 @@ default="random"
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         check_is_fitted(self)
-        dtype = dtype or "int8"
+        dtype, budget = dtype or "int8", None
         if self.size_budget is not None:
             if dtype != "int8":
                 raise ValueError(f"dtype must be 'int8' with a size_budget, got {dtype!r}")
+            if resumable:
+                raise ValueError("resumable must be False with a size_budget, got True")
             self._keep_budget()
-        save_model(self._saved_model(), path, dtype)
+            budget = parse_bytes(self.size_budget)
+        save_model(self._saved_model(), path, dtype, resumable=resumable, budget=budget)
 
     def _keep_budget(self) -> None:
         if self.size_budget is not None:

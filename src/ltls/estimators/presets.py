@@ -45,5 +45,6 @@ def paper(**changes: Any) -> LTLSClassifier:
         "standardize": False,
         "fit_intercept": False,
         "validation_fraction": 0.0,
+        "replay_size": 0,
     }
     return LTLSClassifier(**{**settings, **changes})

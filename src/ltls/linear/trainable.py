@@ -67,6 +67,13 @@ class TrainableWeights:
         arrays = {"weights": self.values, "squares": self.squares, "sums": self.sums}
         return {name: array for name, array in arrays.items() if array is not None}
 
+    def set_tensors(self, arrays: Mapping[str, npt.NDArray[Any]], step: int, epochs: int) -> None:
+        """Continue from arrays that `tensors` has returned."""
+        for name, array in self.tensors().items():
+            array[:] = arrays[name]
+        self.step, self.epochs = step, epochs
+        self._cached = None
+
     def branch(self) -> TrainableWeights:
         """Return a copy that shares the arrays: training changes them, growing does not."""
         return copy(self)

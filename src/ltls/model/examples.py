@@ -37,6 +37,10 @@ class Examples:
         pairs = place[known] * n_labels + own[known]
         return np.isin(np.arange(len(rows))[:, None] * n_labels + ids, pairs) & (ids >= 0)
 
+    def row_weights(self) -> npt.NDArray[np.float32]:
+        """Return the weights of all rows, 1 if none are given."""
+        return np.ones(len(self), np.float32) if self.weights is None else self.weights
+
     def take(self, rows: Ints) -> Examples:
         """Return a copy of some rows."""
         counts, at = self._labels_of(rows)
@@ -59,8 +63,8 @@ class Examples:
         starts = np.cumsum([0, *(part.indptr[-1] for part in parts)])
         indptr = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
         weights = None
-        if parts[0].weights is not None:
-            weights = np.concatenate([part.weights for part in parts if part.weights is not None])
+        if any(part.weights is not None for part in parts):
+            weights = np.concatenate([part.row_weights() for part in parts])
         labels = np.concatenate([part.labels for part in parts])
         return cls(X, np.concatenate([[0], *indptr]), labels, weights, parts[0].multilabel)
 

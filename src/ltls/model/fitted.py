@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..features.mapping import FeatureMap, used_features
 from ..features.rows import engine_features
 from ..features.scaling import Standardizer
+from ..linear.squares import SquaresSketch
 from ..linear.trainable import TrainableWeights
 from ..linear.weights import AnyWeights
 from ..structure.codebook import BucketCodebook, Codebook
@@ -26,6 +27,7 @@ from .label_weights import LabelWeights
 from .labels import Labels
 from .predictor import Predictor
 from .propensity import PropensityReranker
+from .reservoir import Reservoir
 from .restricted import AllowedLabels, LabelScorer
 from .topk import ROWS_PER_CALL, Reranker, TopK
 
@@ -90,6 +92,12 @@ class FittedModel:
         as `compact` returns them.
     standardizer : Standardizer or None
         Of dense features; also applied by `compact`.
+    reservoir : Reservoir or None
+        Training rows to replay when the model is trained further.
+    squares : SquaresSketch or None
+        The optimizer's state, roughly, of a model from a file.
+    density : float
+        The fraction of its weights that a file holds.
     """
 
     labels: Labels
@@ -115,6 +123,9 @@ class FittedModel:
     columns: dict[str, Any] | None = None
     feature_map: FeatureMap | None = None
     standardizer: Standardizer | None = None
+    reservoir: Reservoir | None = None
+    squares: SquaresSketch | None = None
+    density: float = 1.0
 
     def __post_init__(self) -> None:
         if self.trellis.n_classes < len(self.labels) and not self.shares_paths:
@@ -241,6 +252,8 @@ class FittedModel:
             self.trainable.add_features(n_new)
             if self.label_weights is not None:
                 self.label_weights = self.label_weights.add_features(n_new)
+            if self.reservoir is not None:
+                self.reservoir = self.reservoir.add_features(n_new, before)
 
     # Predicting
 

@@ -138,6 +138,44 @@ class LabelWeights:
             scales=np.insert(self.scales, [at] * n, 1).astype(np.float32),
         )
 
+    def replace_labels(
+        self, labels: Ints, counts: Ints, features: npt.NDArray[np.int32], values: Floats
+    ) -> LabelWeights:
+        """Return the weights with other ones for some labels.
+
+        The weights of other labels stay the same bit for bit, unless a larger one comes to their
+        feature.
+
+        Parameters
+        ----------
+        labels : array
+        counts : array like `labels`
+            How many weights each of them has.
+        features, values : arrays
+            These weights, one label after the other.
+        """
+        feature_of = np.repeat(np.arange(len(self.scales)), np.diff(self.row_ptr))
+        kept = ~np.isin(self.labels, labels)
+        of_kept = feature_of[kept]
+        largest = np.zeros(len(self.scales), np.float32)
+        np.maximum.at(largest, features, np.abs(values))
+        scales = int8_scales(largest)
+        in_use = np.isin(np.arange(len(scales)), of_kept)
+        scales[in_use] = np.where(largest > 0, np.maximum(scales, self.scales), self.scales)[in_use]
+        old = np.rint(self.values[kept] * (self.scales / scales)[of_kept])
+        all_features = np.concatenate([of_kept, features])
+        all_labels = np.concatenate([self.labels[kept].astype(np.int64), np.repeat(labels, counts)])
+        all_values = np.concatenate([old, np.rint(values / scales[features])]).astype(np.int8)
+        order = np.lexsort((all_labels, all_features))
+        sizes = np.bincount(all_features, minlength=len(scales))
+        return replace(
+            self,
+            row_ptr=np.concatenate([[0], np.cumsum(sizes)]),
+            labels=all_labels[order].astype(self.labels.dtype),
+            values=all_values[order],
+            scales=scales,
+        )
+
     def prune(self, density: float) -> LabelWeights:
         """Return the weights with only the largest ones kept, a fraction `density`."""
         W = self.matrix()

@@ -17,6 +17,7 @@ Beside a JSON description of the model, a file (see `ltls.storage.tensor_file`) 
                  last row of the weights, before that of the intercept, is for all others
     standardize.…  mean and scale (features,) float64 of dense features, if they are standardized
     text.…       of a model that takes strings: its vectorizer, see `ltls.features.vectorizer`
+    replay.…, optimizer.…, resume.…  to train the model further, see `ltls.storage.continuation`
 
 Integers that are not described otherwise have the smallest type that holds them all. Parts that
 came after version 3 are sections: ``description["sections"]`` has the version of each, and whether
@@ -51,6 +52,20 @@ from ..structure.codebook import BucketCodebook, Codebook, RandomCodebook, Table
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 from .compatibility import current_parameters
+from .continuation import (
+    FEW_BYTES,
+    FRACTION,
+    VERSIONS,
+    Tensors,
+    decode_reservoir,
+    decode_resume,
+    decode_sketch,
+    encode_continuation,
+    encode_resume,
+    n_bytes,
+    pointers,
+    smallest,
+)
 from .tensor_file import DTYPES, Kind, ModelFileError, TensorFile, damage_reported, write
 from .validation import check_description, check_model, check_n_paths, check_tensors
 from .values import decode_labels, decode_parameters, encode_labels, encode_parameters
@@ -60,8 +75,9 @@ from .values import decode_labels, decode_parameters, encode_labels, encode_para
 # file has the oldest version that can read it.
 MODEL = Kind("model file", "ltls", version=4)
 _DENSE_VERSION = 2
+_HEADER_OF_SECTIONS = 8192  # bytes of the header for the sections of training, at most
 # The sections that this version reads, each with the highest version of it.
-_SECTIONS = {"calibration": 1, "label_weights": 1, "propensity": 1, "standardize": 1}
+_SECTIONS = {"calibration": 1, "label_weights": 1, "propensity": 1, "standardize": 1, **VERSIONS}
 # Verified only on request.
 _MAPPED = (
     "weights",
@@ -104,49 +120,84 @@ class SavedModel:
     text: tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None = None
 
 
-def save_model(saved: SavedModel, path: str | os.PathLike[str], dtype: str) -> None:
-    """Write a model with its weights as `dtype`; the file appears complete or not at all."""
-    write(path, MODEL, *_encode(saved, dtype))
+def save_model(
+    saved: SavedModel,
+    path: str | os.PathLike[str],
+    dtype: str,
+    *,
+    resumable: bool = False,
+    budget: int | None = None,
+) -> None:
+    """Write a model with its weights as `dtype`; the file appears complete or not at all.
+
+    What training continues from takes a tenth of the file at most, and never more than a `budget`
+    in bytes leaves; that of a resumable file is complete.
+    """
+    description, tensors, version = _encode(saved, dtype, resumable)
+    limit = None
+    if not resumable:
+        limit = max(FEW_BYTES, int(FRACTION * n_bytes(tensors)))
+        if budget is not None:
+            limit = min(limit, budget - _file_bytes(description, tensors) - _HEADER_OF_SECTIONS)
+    n_rows = saved.parameters.get("replay_size", 0)
+    sections, parts = encode_continuation(saved.model, n_rows, limit)
+    if resumable:
+        exact, arrays = encode_resume(saved.model)
+        sections, parts = sections | exact, parts | arrays
+    if sections:
+        description["sections"] = description.get("sections", {}) | sections
+    write(path, MODEL, description, tensors | parts, version)
 
 
 def file_bytes(saved: SavedModel, dtype: str) -> int:
-    """Return how large the file of a model will be, at most."""
+    """Return how large the file of a model will be, at most, without what is not required."""
     description, tensors, _ = _encode(saved, dtype)
-    header = 2 * len(json.dumps(description)) + 1024 + 512 * len(tensors)
-    return header + sum(tensor.nbytes for tensor in tensors.values())
+    return _file_bytes(description, tensors)
+
+
+def _file_bytes(description: dict[str, Any], tensors: Tensors) -> int:
+    return 2 * len(json.dumps(description)) + 1024 + 512 * len(tensors) + n_bytes(tensors)
 
 
 def _encode(
-    saved: SavedModel, dtype: str
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]], int]:
-    """Return the description of a model, its tensors, and the version of its file."""
+    saved: SavedModel, dtype: str, exact: bool = False
+) -> tuple[dict[str, Any], Tensors, int]:
+    """Return the description of a model, its tensors, and the version of its file.
+
+    If it is to be exact, whatever is not stored elsewhere is not rounded.
+    """
     model = saved.model
     weights = model.weights
     if dtype != "int8" and model.trainable is not None:  # all weights, pruned or not
         weights = model.trainable.for_prediction(model.l1)
-    weights = weights.astype(dtype)
+    elif isinstance(weights, Weights) and model.frozen is None and model.density < 1:
+        weights = weights.prune(weights.magnitude_at(model.density))
+    if not exact or model.trainable is not None:
+        weights = weights.astype(dtype)
     new = isinstance(weights, PrunedWeights) or model.feature_map is not None
     new = new or model.label_weights is not None or model.shares_paths or model.propensity > 0
     new = new or model.standardizer is not None
     codebooks, tensors = encode_codebooks(model.codebooks, small=new)
     if isinstance(weights, PrunedWeights):
-        tensors["weights.counts"] = _smallest(np.diff(weights.row_ptr))
-        tensors["weights.columns"] = _smallest(weights.columns)
+        tensors["weights.counts"] = smallest(np.diff(weights.row_ptr))
+        tensors["weights.columns"] = smallest(weights.columns)
         tensors["weights.values"] = weights.values
     else:
         tensors["weights"] = weights.values
     if weights.scales is not None:
         tensors["scales"] = weights.scales
-    embedding = None if model.embedding is None else model.embedding.astype(dtype)
+    embedding = model.embedding
+    if embedding is not None and not exact:
+        embedding = embedding.astype(dtype)
     if embedding is not None:
         tensors["embedding.features"] = embedding.features.values
         tensors["embedding.labels"] = embedding.labels
         if embedding.features.scales is not None:
             tensors["embedding.scales"] = embedding.features.scales
     if model.counts is not None:
-        tensors["counts"] = _smallest(model.counts) if new else model.counts
+        tensors["counts"] = smallest(model.counts) if new else model.counts
     if model.feature_map is not None:
-        tensors["features"] = _smallest(model.feature_map.used)
+        tensors["features"] = smallest(model.feature_map.used)
     kind, tensors["labels"] = encode_labels(model.labels.values)
     state = {name: getattr(model, attribute) for name, attribute in _STATE.items()}
     description: dict[str, Any] = {
@@ -181,23 +232,13 @@ def _encode(
         part = model.label_weights
         section = {"version": 1, "required": True, "weight": part.weight}
         description["sections"]["label_weights"] = section | {"n_candidates": part.n_candidates}
-        tensors["label_weights.counts"] = _smallest(np.diff(part.row_ptr))
+        tensors["label_weights.counts"] = smallest(np.diff(part.row_ptr))
         for name in ("labels", "values", "scales"):
             tensors[f"label_weights.{name}"] = getattr(part, name)
     if saved.text is not None:
         description["text"], parts = saved.text
         tensors.update({f"text.{name}": tensor for name, tensor in parts.items()})
     return description, tensors, MODEL.version if new else _DENSE_VERSION
-
-
-def _smallest(integers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers that are not negative in the smallest type that holds them."""
-    return integers.astype(np.min_scalar_type(int(integers.max(initial=0))))
-
-
-def _row_ptr(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    row_ptr: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    return row_ptr
 
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
@@ -275,11 +316,13 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "loss": model["state"]["loss"],
             "multilabel": model["state"]["multilabel"],
             "embedding_dim": (model.get("embedding") or {"rank": 0})["rank"],
-            "label_weights": _n_label_weights(file),
+            "label_weights": _length(file, "label_weights.values"),
             "codebook": model["codebooks"][0]["kind"],
             "dtype": np.dtype(DTYPES[kept["dtype"]]).name,
             "density": round(kept["shape"][0] / max(n_weights, 1), 4) if pruned else 1.0,
             "bytes": file.size,
+            "resumable": "resume" in model.get("sections", {}),
+            "replay_rows": _length(file, "replay.scales"),
             "verified": verify,
             **({"text": model["text"]} if "text" in model else {}),
             **{name: value for name, value in model.get("trained_on", {}).items() if value},
@@ -287,8 +330,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
         }
 
 
-def _n_label_weights(file: TensorFile) -> int:
-    name = "label_weights.values"
+def _length(file: TensorFile, name: str) -> int:
     return int(file.tensors[name]["shape"][0]) if name in file.tensors else 0
 
 
@@ -308,7 +350,7 @@ def encode_codebooks(
             tables[f"paths.{number}"] = book.paths
         elif isinstance(book, BucketCodebook):
             described.append({"kind": "buckets", "paths": f"paths.{number}"})
-            tables[f"paths.{number}"] = _smallest(book.paths) if small else book.paths
+            tables[f"paths.{number}"] = smallest(book.paths) if small else book.paths
         else:
             grown_from = list(book.grown_from)
             described.append({"kind": "random", "seed": book.seed, "grown_from": grown_from})
@@ -372,6 +414,15 @@ def _decode_model(
         model.calibration = _decode_calibration(sections["calibration"], file, model.multilabel)
     if "label_weights" in sections:
         model.label_weights = _decode_label_weights(sections["label_weights"], file, mmap, model)
+    if isinstance(weights, PrunedWeights):
+        n_all = len(weights.scales) * weights.n_trellises * weights.n_edges
+        model.density = len(weights.values) / max(n_all, 1)
+    if "replay" in sections:
+        model.reservoir = decode_reservoir(sections["replay"], file, model)
+    if "optimizer" in sections:
+        model.squares = decode_sketch(file, weights)
+    if "resume" in sections:
+        decode_resume(sections["resume"], file, model)
     return model
 
 
@@ -391,7 +442,7 @@ def _decode_weights(
         n_rows, stride = weights.values.shape
     else:
         if "weights.counts" in file.tensors:
-            row_ptr = _row_ptr(file.tensor("weights.counts"))
+            row_ptr = pointers(file.tensor("weights.counts"))
         else:  # before version 4
             row_ptr = tensor("weights.row_ptr")
         columns = tensor("weights.columns").astype(np.uint16, copy=False)
@@ -430,7 +481,7 @@ def _decode_label_weights(
         for name in ("label_weights.labels", "label_weights.values")
     )
     weights = LabelWeights(
-        _row_ptr(file.tensor("label_weights.counts")),
+        pointers(file.tensor("label_weights.counts")),
         labels,
         values,
         np.array(file.tensor("label_weights.scales")),

@@ -106,6 +106,18 @@ _RULES: dict[str, Rule] = {
     "sections.propensity.strength": _FINITE,
     "sections.standardize": _OBJECT,
     "sections.standardize.version": _integer(1, _LARGEST),
+    "sections.replay": _OBJECT,
+    "sections.replay.version": _integer(1, _LARGEST),
+    "sections.replay.first_late": _integer(0, _LARGEST),
+    "sections.optimizer": _OBJECT,
+    "sections.optimizer.version": _integer(1, _LARGEST),
+    "sections.resume": _OBJECT,
+    "sections.resume.version": _integer(1, _LARGEST),
+    "sections.resume.step": _integer(1, _LARGEST),
+    "sections.resume.epochs": _integer(0, _LARGEST),
+    "sections.resume.settings": _OBJECT,
+    "sections.resume.frozen": _BOOL,
+    "sections.resume.density": _FINITE,
     "text": _OBJECT,
 }
 _REQUIRED = (
@@ -135,7 +147,18 @@ _TENSORS: dict[str, tuple[tuple[str, ...], int]] = {
     "calibration.probabilities": (("F32",), 1),
     "counts": (_INTEGERS, 1),
     "features": (_INTEGERS, 1),
-}
+    **{f"replay.{name}": (_INTEGERS, 1)
+       for name in ("counts", "features", "labels", "label_counts", "strata")},
+    "replay.values": (("I8",), 1),
+    "replay.scales": (("F32",), 1),
+    "replay.weights": (("F32",), 1),
+    "replay.keys": (("U32",), 1),
+    "optimizer.features": (("U8",), 1),
+    "optimizer.edges": (("F32",), 1),
+    "resume.weights": (("F32",), 2),
+    "resume.squares": (("F32",), 2),
+    "resume.sums": (("F64",), 2),
+}  # fmt: skip
 _LABEL_TYPES = {"int": "I64", "float": "F64", "json": "U8"}
 
 

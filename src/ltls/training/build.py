@@ -125,7 +125,7 @@ def warm_started(
             f"{n_features}; use warm_start=False for others"
         )
     model = deepcopy(model)  # the estimator keeps the old one if training fails
-    model.n_rows, model.counts = 0, np.zeros(0, np.int64)
+    model.n_rows, model.counts, model.density = 0, np.zeros(0, np.int64), 1.0
     make_trainable(model, config)
     return model
 
@@ -152,6 +152,8 @@ def make_trainable(model: FittedModel, config: TrainConfig) -> None:
         trainable = _new_weights(config, model, weights.n_features, weights.unit_length)
         trainable.load(weights, config.l1)
         trainable.epochs = model.n_epochs
+        if trainable.squares is not None and model.squares is not None:
+            trainable.squares[:] = model.squares.expand()
         model.trainable = trainable
     for name, value in model.trainable.settings.items():
         if getattr(config, name) != value:

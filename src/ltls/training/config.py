@@ -48,6 +48,7 @@ class TrainConfig:
     validation_fraction: float | str = "auto"
     n_iter_no_change: int = 1
     batch_size: int = 1
+    replay_size: int = 10_000
     n_jobs: int | None = None
     verbose: int = 0
     keep_on_interrupt: bool = True

@@ -38,6 +38,7 @@ from .label_weights import (
 )
 from .propensity import choose_propensity, given_propensity
 from .pruning import choose_density, prune
+from .replay import keep_rows, mixed_order, replayed_rows
 from .state import TrainerState
 from .trainer import Trainer
 
@@ -98,6 +99,8 @@ def fit(
             _train_label_weights(trainer, source, plan)
     if model.multilabel and model.threshold is None:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
+    model.reservoir = None
+    keep_rows(model, examples, config.replay_size)
     state.completed = not trainer.guard.interrupted
     return model
 
@@ -214,7 +217,8 @@ def partial_fit(
 ) -> FittedModel:
     """Make one pass over a batch, which may have new labels; None starts a new model.
 
-    The model is not changed, but for the numbers of its weights; after an error they are as before.
+    Rows of the model's reservoir are mixed with those of the batch, see `ltls.training.replay`. The
+    model is not changed, but for the numbers of its weights; after an error they are as before.
     The multi-label threshold is the mean of the batches' best ones; that of a model with label
     weights stays, since it was chosen on rows that they had not seen.
     """
@@ -233,8 +237,15 @@ def partial_fit(
         model.add_labels(new, paths)
         model.add_features(X)
         X = model.compact(X)
-    with _undone_on_error(model.trainable, X):
-        _make_pass(model, config, _examples(model, config, X, targets, sample_weight), rng)
+    first_row = model.n_rows
+    batch = _examples(model, config, X, targets, sample_weight)
+    if not config.replay_size:
+        model.reservoir = None
+    past = replayed_rows(model, batch)
+    examples = batch if past is None else Examples.concatenate([batch, past])
+    with _undone_on_error(model.trainable, examples.X):
+        _make_pass(model, config, batch, examples, rng)
+        keep_rows(model, batch, config.replay_size, first_row)
     return model
 
 
@@ -251,19 +262,22 @@ def _undone_on_error(trainable: TrainableWeights | None, X: Any) -> Iterator[Non
         raise
 
 
-def _make_pass(model: FittedModel, config: TrainConfig, examples: Examples, rng: Any) -> None:
+def _make_pass(
+    model: FittedModel, config: TrainConfig, batch: Examples, examples: Examples, rng: Any
+) -> None:
+    """Train on a batch, and on the rows of the past that follow it in `examples`."""
     trainer = Trainer(model, config)
-    rows = np.arange(len(examples))
+    rows = np.arange(len(batch))
     order = rng.permutation(rows) if config.shuffle else rows
     loss = [0.0]
     with trainer.guard():
-        trainer.run_epoch([(examples, order)], loss)
+        trainer.run_epoch([(examples, mixed_order(order, len(examples)))], loss)
         if model.label_weights is not None:
-            update_label_weights(model, examples, config.n_jobs)
+            update_label_weights(model, batch, examples, config.n_jobs)
     model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
     model.n_epochs += 1
     if model.multilabel and model.label_weights is None:
-        best = trainer.choose_threshold((examples, rows))
+        best = trainer.choose_threshold((batch, rows))
         before = best if model.threshold is None else model.threshold
         model.threshold = before + (best - before) / model.n_epochs
 

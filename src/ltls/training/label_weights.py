@@ -7,9 +7,8 @@ has no learning rate and converges in a few passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +25,7 @@ from .interrupt import check_time
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
+Lists: TypeAlias = "tuple[Ints, npt.NDArray[np.int32], Floats]"
 
 # Chosen on held-out rows, see docs/what_was_tried.md. Where rows have several labels, margins are
 # violated more often by labels that are merely missing.
@@ -39,6 +39,8 @@ _FEW_PASSES, _FEW_NEGATIVES = 5, 50  # enough to calibrate scores
 _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negative row for
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
 _CANDIDATES = {False: 20, True: 100}  # to rerank in prediction; True if labels share paths
+_LATE_NEGATIVES = 2.0  # total weight of the negative rows of late labels, per positive row
+_MANY_ROWS = 0.5  # of a label in a batch, for each that came before
 _SLICES = 16  # of the labels: Ctrl-C is handled between them
 
 
@@ -80,7 +82,8 @@ def train_label_weights(
     several = has_several(len(examples), len(examples.labels))
     n_labels, n_features = len(model.labels), model.weights.n_features
     task = label_task(examples, negatives, n_labels, model.weights.unit_length)
-    W = _run(task, 0, n_labels, n_features, several, None, passes, n_jobs)
+    lists = _run(task, np.arange(n_labels), several, None, passes, n_jobs)
+    W = _matrix(lists, n_labels, n_features)
     return from_matrix(model, W, n, several, weight)
 
 
@@ -113,7 +116,8 @@ def train_range(
     n_jobs: int | None,
 ) -> csr_array:
     """Return the weights of labels first … last − 1, shape (last − first, n_features + 1)."""
-    return _run(task, first, last, n_features, several, None, _PASSES, n_jobs)
+    lists = _run(task, np.arange(first, last), several, None, _PASSES, n_jobs)
+    return _matrix(lists, last - first, n_features)
 
 
 def train_in_blocks(
@@ -143,22 +147,66 @@ def train_in_blocks(
         task = _task(model, block, n, n_jobs)
         # Weights grow from block to block: those that will be large are still small.
         threshold = _THRESHOLD * min(n_seen / max(n_rows, 1), 1.0)
-        W = _run(task, 0, n_labels, n_features, several, W, _PASSES, n_jobs, threshold)
+        lists = _run(task, np.arange(n_labels), several, W, _PASSES, n_jobs, threshold)
+        W = _matrix(lists, n_labels, n_features)
         del block, task  # before the next block is read
     return from_matrix(model, W, n, several)
 
 
-def update_label_weights(model: FittedModel, examples: Examples, n_jobs: int | None) -> None:
-    """Make one pass over more rows, from the label weights that a model has."""
+def update_label_weights(
+    model: FittedModel, batch: Examples, examples: Examples, n_jobs: int | None
+) -> None:
+    """Train label weights further on a batch, and on rows of the past that follow in `examples`.
+
+    Labels that came after `fit` are trained from scratch on the batch and the model's reservoir,
+    which has rows of theirs. Others make one pass if the batch has many rows of theirs: a few would
+    cost more accuracy than they give. Without a reservoir, all labels make one pass over the batch.
+    """
+    if model.reservoir is None:
+        _make_pass(model, batch, np.arange(len(model.labels)), n_jobs)
+        return
+    first_late = model.reservoir.first_late
+    own = np.bincount(batch.labels, minlength=len(model.labels))
+    late = np.flatnonzero(own[first_late:]) + first_late
+    if len(late):
+        rows = Examples.concatenate([batch, model.reservoir.examples_like(batch)])
+        _train_late_labels(model, rows, late, n_jobs)
+    if model.counts is not None:
+        many = own >= _MANY_ROWS * np.maximum(model.counts - own, 1)
+        _make_pass(model, examples, np.flatnonzero(many[:first_late]), n_jobs)
+
+
+def _make_pass(model: FittedModel, examples: Examples, labels: Ints, n_jobs: int | None) -> None:
+    """Make one pass over rows, from the weights that some labels have."""
     old = model.label_weights
     assert old is not None
+    if not len(labels):
+        return
     task = _task(model, examples, _NEGATIVES, n_jobs)
     several = has_several(len(examples), len(examples.labels))
-    n_labels, n_features = len(model.labels), model.weights.n_features
-    W = _run(task, 0, n_labels, n_features, several, old.matrix(), 1, n_jobs)
-    model.label_weights = LabelWeights.of_matrix(
-        W, unit_length=old.unit_length, weight=old.weight, n_candidates=old.n_candidates
-    )
+    lists = _run(task, labels, several, old.matrix(), 1, n_jobs)
+    model.label_weights = old.replace_labels(labels, *lists)
+
+
+def _train_late_labels(
+    model: FittedModel, examples: Examples, labels: Ints, n_jobs: int | None
+) -> None:
+    """Train the weights of some labels from scratch: rows of other labels are negatives."""
+    old = model.label_weights
+    assert old is not None
+    row_of = np.repeat(np.arange(len(examples)), np.diff(examples.indptr))
+    own = np.zeros(len(examples), bool)
+    own[row_of[np.isin(examples.labels, labels)]] = True
+    weights = examples.row_weights().copy()
+    several = has_several(len(examples), len(examples.labels))
+    weights[~own] *= min(1, _LATE_NEGATIVES * own.sum() / max((~own).sum(), 1))
+    examples = replace(examples, weights=weights)
+    for some in np.array_split(labels, -(-len(labels) * len(examples) // _MAX_PAIRS)):
+        negatives = np.tile(some.astype(np.int32), (len(examples), 1))
+        task = label_task(examples, negatives, len(model.labels), old.unit_length)
+        lists = _run(task, some, several, None, _PASSES, n_jobs)
+        old = old.replace_labels(some, *lists)
+    model.label_weights = old
 
 
 def choose_weight(model: FittedModel, batch: Batch, n_jobs: int | None) -> None:
@@ -230,16 +278,14 @@ def _task(
 
 def _run(
     task: _engine.LabelTask,
-    first: int,
-    last: int,
-    n_features: int,
+    labels: Ints,
     several: bool,
     initial: csr_array | None,
     passes: int,
     n_jobs: int | None,
     threshold: float = _THRESHOLD,
-) -> csr_array:
-    """Return the weights of some labels as a matrix of shape (last − first, n_features + 1)."""
+) -> Lists:
+    """Return how many weights some labels have, the features of these, and their values."""
     start = None
     if initial is not None and initial.nnz:
         start = (
@@ -247,14 +293,13 @@ def _run(
             initial.indices.astype(np.int32),
             initial.data.astype(np.float32),
         )
-    bounds = np.linspace(first, last, _SLICES + 1).astype(int)
     parts = []
-    for begin, end in pairwise(bounds):
+    for first, last in _ranges(labels):
         check_time()
         parts.append(
             task.run(
-                int(begin),
-                int(end),
+                first,
+                last,
                 cost=_COST[several],
                 passes=passes,
                 tolerance=_TOLERANCE,
@@ -264,5 +309,18 @@ def _run(
             )
         )
     counts, features, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return counts, features, values
+
+
+def _matrix(lists: Lists, n_labels: int, n_features: int) -> csr_array:
+    """Return the weights of consecutive labels, shape (n_labels, n_features + 1)."""
+    counts, features, values = lists
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    return csr_array((values, features, indptr), shape=(last - first, n_features + 1))
+    return csr_array((values, features, indptr), shape=(n_labels, n_features + 1))
+
+
+def _ranges(labels: Ints) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive labels; not too long, since Ctrl-C is handled between them."""
+    for part in np.array_split(labels, min(_SLICES, len(labels))):
+        for run in np.split(part, np.flatnonzero(np.diff(part) != 1) + 1):
+            yield int(run[0]), int(run[-1]) + 1

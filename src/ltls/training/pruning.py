@@ -93,6 +93,7 @@ def prune(model: FittedModel, density: float) -> None:
     weights = model.weights
     assert isinstance(weights, Weights)
     model.frozen = weights.prune(weights.magnitude_at(density))
+    model.density = density
 
 
 def _unseen(model: FittedModel, batch: Batch) -> float:

@@ -20,6 +20,7 @@ from .examples import balanced_weights, check_class_weight_labels, make_examples
 from .label_weights import choose_weight, train_in_blocks
 from .propensity import choose_propensity, given_propensity
 from .pruning import choose_density, prune
+from .replay import keep_rows
 from .state import TrainerState
 from .stats import ROWS_FOR_BUCKETS, ROWS_FOR_VECTORS, DatasetStats
 from .trainer import Trainer
@@ -48,6 +49,8 @@ def fit_stream(
     assert counts is not None
 
     def examples() -> Iterator[Examples]:
+        n_read = 0
+        first_pass = model.reservoir is None
         for X, targets in batches(False):
             same = replace(targets, multilabel=stats.multilabel, format=stats.target_format)
             part = make_examples(labels, model.compact(X), same, None, class_weight)
@@ -56,6 +59,9 @@ def fit_stream(
                     "batches must be the same in every epoch, got the new label "
                     f"{labels.first_unknown(same)!r}"
                 )
+            if first_pass:
+                keep_rows(model, part, config.replay_size, n_read)
+            n_read += len(part)
             yield part
 
     n_held_out = min(plan.n_held_out, MAX_HELD_OUT)

@@ -1,0 +1,270 @@
+"""Labels that arrive after training: what happens to the old ones, and whether they are found.
+
+    python -m benchmarks.continual [NAME ...]
+
+A label is held out of training with all of its rows. Then 1, 10, 100 and 1,000 of these rows
+arrive, in one call of partial_fit or one by one, in memory or after saving and loading; the test
+rows of the other labels say what was forgotten, those of the label whether it is found (predicted,
+or among the five best where rows have several labels). In another run, 20 labels arrive in turn.
+Beside ltls: training from scratch on all rows, and, for one of about a hundred labels per row,
+scikit-learn's SGDClassifier.partial_fit and river's SoftmaxRegression, which is installed by
+``pip install river``; both know all labels beforehand. "sections" are the packages of Debian, whose
+section is to be found from name and summary; they come from apt's package lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import SGDClassifier
+from sklearn.preprocessing import normalize
+
+from benchmarks import datasets, machine
+from ltls import LTLSClassifier, load
+from ltls.storage.model_file import describe
+
+# Rows that a label to hold out has at least: there are labels of 1,000 in the last set only.
+SETS = {"banking77": 100, "icd10cm": 100, "stackex_cs": 100, "sections": 1000}
+SIZES = (1, 10, 100, 1000)
+N_LABELS = 1  # each held out of a model of its own
+MOST_SINGLE = 100  # rows one by one
+IN_TURN, ROWS_IN_TURN = 20, 50
+MOST_LABELS = 100  # of a set for the peers, whose weights are dense
+MOST_ROWS = 20_000  # for river, which takes milliseconds per row
+EPOCHS_OF_PEERS = 5
+MOST_SHARE = 0.15  # of the rows that a label to hold out has
+
+
+class Data:
+    """Rows of a set, and which of them have the labels that are held out."""
+
+    def __init__(self, name: str) -> None:
+        self.X, self.Y, self.X_test, self.Y_test = sections() if name == "sections" else read(name)
+        self.several = name in datasets.MULTI_LABEL
+        self.n_labels = self.Y.shape[1]
+        self.counts = np.bincount(self.Y.indices, minlength=self.n_labels)
+
+    def targets(self, rows: Any) -> list[Any]:
+        part = self.Y[rows]
+        lists = np.split(part.indices, part.indptr[1:-1])
+        return [row.tolist() for row in lists] if self.several else [int(row[0]) for row in lists]
+
+    def choose(self, n: int, at_least: int) -> list[int]:
+        """Return some labels to hold out."""
+        in_test = np.bincount(self.Y_test.indices, minlength=self.n_labels)
+        most = MOST_SHARE * self.Y.shape[0]
+        possible = (self.counts >= at_least) & (in_test >= 15) & (self.counts < most)
+        order = np.random.RandomState(0).permutation(np.flatnonzero(possible))
+        return [int(label) for label in order[:n]]
+
+    def rows_of(self, labels: list[int], test: bool = False) -> Any:
+        Y = self.Y_test if test else self.Y
+        return np.asarray(Y[:, labels].sum(axis=1)).ravel() > 0
+
+    def scores(self, topk: Callable[[Any], Any], labels: list[int]) -> dict[str, float]:
+        """Return P@1 on rows without the labels, and how often these are found in theirs."""
+        best = np.asarray(topk(self.X_test)).astype(int)
+        rows = np.arange(len(best))[:, None]
+        hits = np.asarray(self.Y_test[rows, best].todense()) > 0
+        new = self.rows_of(labels, test=True)
+        k = 5 if self.several else 1
+        found = (hits & np.isin(best, labels))[new, :k].any(axis=1)
+        return {"old": float(hits[~new, 0].mean()), "found": float(found.mean())}
+
+
+def read(name: str) -> tuple[Any, Any, Any, Any]:
+    train, test = datasets.train_and_test(name)
+    known = train.Y.shape[1]
+    return tuple(map(sp.csr_matrix, (train.X, train.Y, test.X, test.Y[:, :known])))  # type: ignore[return-value]
+
+
+def sections() -> tuple[Any, Any, Any, Any]:
+    """Return Debian's packages as apt knows them: words of name and summary, and the section."""
+    lists = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True)
+    field = re.compile("^(Package|Section|Description|Description-en): (.*)$", re.MULTILINE)
+    packages = {}
+    for paragraph in lists.stdout.split("\n\n"):
+        of = dict(field.findall(paragraph))
+        summary = of.get("Description-en") or of.get("Description")
+        if summary and "Section" in of:
+            packages[of["Package"]] = summary, of["Section"].split("/")[-1]
+    names = np.random.RandomState(0).permutation(sorted(packages)).tolist()
+    texts = [f"{name.replace('-', ' ')} {packages[name][0]}" for name in names]
+    _, ids = np.unique([packages[name][1] for name in names], return_inverse=True)
+    n_train = len(names) * 4 // 5
+    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    X, X_test = vectorizer.fit_transform(texts[:n_train]), vectorizer.transform(texts[n_train:])
+    Y = sp.csr_matrix((np.ones(len(ids), np.float32), ids, np.arange(len(ids) + 1)))
+    return X, Y[:n_train], X_test, Y[n_train:]
+
+
+def topk(model: LTLSClassifier) -> Callable[[Any], Any]:
+    return lambda X: model.predict_topk(X, 5)[0]
+
+
+def in_batches(data: Data, model: Any, rows: Any, sizes: list[int]) -> Iterator[int]:
+    """Train a model on single rows, and yield after the given numbers of them."""
+    for number, row in enumerate(rows[: max(sizes)], 1):
+        model.partial_fit(data.X[[row]], data.targets([row]))
+        if number in sizes:
+            yield number
+
+
+class Sgd:
+    """SGDClassifier on rows of unit length."""
+
+    def __init__(self, data: Data, rows: Any) -> None:
+        self.model = SGDClassifier(loss="log_loss", alpha=1e-6, random_state=0)
+        rng = np.random.RandomState(0)
+        for _ in range(EPOCHS_OF_PEERS):
+            order = rng.permutation(np.flatnonzero(rows))
+            y = data.targets(order)
+            self.model.partial_fit(normalize(data.X[order]), y, classes=range(data.n_labels))
+
+    def learn(self, X: Any, y: list[int]) -> None:
+        self.model.partial_fit(normalize(X), y)
+
+    def topk(self, X: Any) -> Any:
+        return self.model.predict(normalize(X))[:, None]
+
+
+class River:
+    """SoftmaxRegression of river, row by row."""
+
+    def __init__(self, data: Data, rows: Any) -> None:
+        from river.linear_model import SoftmaxRegression
+        from river.optim import AdaGrad
+
+        self.model = SoftmaxRegression(AdaGrad(0.5))
+        order = np.random.RandomState(0).permutation(np.flatnonzero(rows))
+        self.learn(data.X[order], data.targets(order))
+
+    def learn(self, X: Any, y: list[int]) -> None:
+        for row, label in zip(_dicts(X), y, strict=True):
+            self.model.learn_one(row, label)
+
+    def topk(self, X: Any) -> Any:
+        return np.array([[self.model.predict_one(row)] for row in _dicts(X)])
+
+
+def _dicts(X: Any) -> Iterator[dict[int, float]]:
+    X = normalize(X)
+    for i in range(X.shape[0]):
+        part = slice(X.indptr[i], X.indptr[i + 1])
+        yield dict(zip(X.indices[part].tolist(), X.data[part].tolist(), strict=True))
+
+
+def curves(data: Data, label: int, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the scores of all methods after every number of rows, and facts about the model."""
+    import copy
+
+    new = data.rows_of([label])
+    rows, old = np.flatnonzero(new), np.flatnonzero(~new)
+    sizes = [size for size in SIZES if size <= len(rows)]
+    path, found = folder / "model.ltls", {}
+    first = LTLSClassifier(random_state=0).fit(data.X[old], data.targets(old))
+    first.save(path)
+    before = data.scores(topk(first), [label])["old"]
+    facts = {"before": before, "bytes": path.stat().st_size, "rows": describe(path)["replay_rows"]}
+    copy.deepcopy(first).set_params(replay_size=0).save(folder / "plain.ltls")
+    facts["bytes_without"] = (folder / "plain.ltls").stat().st_size
+    starts = {"in memory": lambda: copy.deepcopy(first), "from the file": lambda: load(path)}
+    for start, make in starts.items():
+        for size in sizes:
+            model = make().partial_fit(data.X[rows[:size]], data.targets(rows[:size]))
+            found.setdefault(f"ltls {start}", {})[size] = data.scores(topk(model), [label])
+        model = make()
+        name = f"ltls {start}, one by one"
+        for size in in_batches(data, model, rows, [n for n in sizes if n <= MOST_SINGLE]):
+            found.setdefault(name, {})[size] = data.scores(topk(model), [label])
+    for size in sizes[1:]:
+        several = np.concatenate([old, rows[:size]])
+        model = LTLSClassifier(random_state=0).fit(data.X[several], data.targets(several))
+        found.setdefault("from scratch", {})[size] = data.scores(topk(model), [label])
+    peers: dict[str, Any] = {}
+    if not data.several and data.n_labels <= MOST_LABELS:
+        peers = {"SGDClassifier": Sgd}
+        if data.X.shape[0] <= MOST_ROWS:
+            peers["river"] = River
+    for name, peer in peers.items():
+        machine.say(f"  {name}")
+        trained = peer(data, ~new)
+        facts[f"before, {name}"] = data.scores(trained.topk, [label])["old"]
+        for size in sizes:
+            same = copy.deepcopy(trained)
+            same.learn(data.X[rows[:size]], data.targets(rows[:size]))
+            found.setdefault(name, {})[size] = data.scores(same.topk, [label])
+    return found, facts
+
+
+def in_turn(data: Data, at_least: int, folder: Path) -> dict[str, Any]:
+    """Return the scores after 20 labels came one after the other."""
+    labels = data.choose(IN_TURN, min(at_least, 100))
+    new = data.rows_of(labels)
+    old, path = np.flatnonzero(~new), folder / "model.ltls"
+    first = LTLSClassifier(random_state=0).fit(data.X[old], data.targets(old))
+    result = {"labels": len(labels), "before": data.scores(topk(first), labels)["old"]}
+    first.save(path)
+    several, model = [old], first
+    for label in labels:
+        rows = np.flatnonzero(data.rows_of([label]))[:ROWS_IN_TURN]
+        several.append(rows)
+        model.partial_fit(data.X[rows], data.targets(rows))
+        load(path).partial_fit(data.X[rows], data.targets(rows)).save(path)
+    result["ltls in memory"] = data.scores(topk(model), labels)
+    result["ltls from the file"] = data.scores(topk(load(path)), labels)
+    every = np.unique(np.concatenate(several))
+    scratch = LTLSClassifier(random_state=0).fit(data.X[every], data.targets(every))
+    result["from scratch"] = data.scores(topk(scratch), labels)
+    return result
+
+
+def measure(name: str) -> dict[str, Any]:
+    data, parts = Data(name), []
+    with tempfile.TemporaryDirectory() as folder:
+        for label in data.choose(N_LABELS, SETS[name]):
+            machine.say(f"{name}: label {label} of {data.counts[label]} rows")
+            parts.append(curves(data, label, Path(folder)))
+        machine.say(f"{name}: {IN_TURN} labels in turn")
+        turns = in_turn(data, SETS[name], Path(folder))
+    facts = {key: float(np.mean([of[key] for _, of in parts])) for key in parts[0][1]}
+    means: dict[str, Any] = {}
+    for method in parts[0][0]:
+        before = facts.get(f"before, {method}", facts["before"])
+        sizes = sorted(set.intersection(*(set(found[method]) for found, _ in parts)))
+        means[method] = {
+            str(size): {
+                "old": float(np.mean([found[method][size]["old"] for found, _ in parts])) - before,
+                "found": float(np.mean([found[method][size]["found"] for found, _ in parts])),
+            }
+            for size in sizes
+        }
+    shape = {"rows": data.X.shape[0], "labels": data.n_labels, "several": data.several}
+    return {**shape, "facts": facts, "curves": means, "in_turn": turns}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", choices=[*SETS, []], help="data sets; all by default")
+    names = parser.parse_args().names or list(SETS)
+    for name in names:
+        measured = measure(name)
+        stored = machine.read("continual")
+        sets = {**stored.get("sets", {}), name: measured}
+        about = machine.description("scikit-learn")
+        about["command"] = "python -m benchmarks.continual"
+        ordered = {key: sets[key] for key in SETS if key in sets}
+        machine.write("continual", {"about": about, "sets": ordered})
+
+
+if __name__ == "__main__":
+    main()
