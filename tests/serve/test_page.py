@@ -7,6 +7,7 @@ from browser import running
 from serving import in_thread
 
 from ltls import LTLSClassifier
+from ltls.estimators.explain import Contribution, Explanation
 from ltls.serve import Settings
 
 TEXT = "my card is gone 🙂 today"
@@ -16,22 +17,12 @@ def explain(self, X, labels=None, k=5):
     """Explanations of known form: "card" speaks for every label, "gone" against it."""
     found, _ = self.predict_topk(X, k)
     contributions = [
-        {"feature": "card", "value": 2.0, "spans": [[3, 7]]},
-        {"feature": "gone", "value": -1.0, "spans": [[11, 15]]},
-        {"feature": "today", "value": 1.0, "spans": [[18, 23]]},
+        Contribution("card", 2.0, ((3, 7),)),
+        Contribution("gone", -1.0, ((11, 15),)),
+        Contribution("today", 1.0, ((18, 23),)),
     ]
     return [
-        [
-            {
-                "label": label,
-                "score": 0.0,
-                "linear_score": 2.5,
-                "intercept": 0.5,
-                "contributions": contributions,
-                "parts": [],
-            }
-            for label in row
-        ]
+        [Explanation(label, 0.0, None, 2.5, 0.5, contributions, [], "") for label in row]
         for row in found.tolist()
     ]
 
@@ -45,7 +36,7 @@ def browser():
 @pytest.fixture(scope="module")
 def site(models):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LTLSClassifier, "explain", explain, raising=False)
+        patch.setattr(LTLSClassifier, "explain", explain)
         with in_thread(Settings(models=models, reload=0)) as server:
             yield server
 

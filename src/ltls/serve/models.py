@@ -19,7 +19,6 @@ from ..estimators.text import TextClassifier
 from ..model.predictor import Predictor
 from ..storage.tensor_file import ModelFileError
 from .errors import RequestError, quoted
-from .explaining import can_explain
 from .logs import log
 from .metrics import Metrics
 
@@ -103,7 +102,6 @@ class ServedModel:
             "feature_names": self.feature_names,
             "several_labels": self.estimator.multilabel_,
             "probabilities": self.has_probabilities,
-            "explanations": can_explain(self.estimator),
             "trellises": len(self.estimator.codebooks_),
         }
 

@@ -121,7 +121,7 @@ async function ask() {
       model: model.name,
       k: Math.max(1, Math.min(Number(byId("k").value) || 5, model.labels)),
       proba: model.probabilities,
-      explain: model.explanations,
+      explain: true,
       ...(state.noTrellis === model.name ? {} : { trellis: byId("which").selectedIndex }),
     });
     const milliseconds = performance.now() - started;
