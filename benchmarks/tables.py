@@ -587,20 +587,19 @@ def heads_table(result: Result) -> list[str]:
     return table(["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"], rows)
 
 
-# What a benchmark prints when it has run, by the name of its file.
 def calibration(result: Result) -> list[str]:
-    def cell(found: dict[str, float], name: str, digits: int = 3) -> str:
-        return f"{found[name]:.{digits}f}" if name in found else ""
+    def cell(found: dict[str, float], name: str) -> str:
+        return f"{found[name]:.3f}" if name in found else ""
 
-    heads = ["set", "ECE", "ECE of all pairs", "NLL", "F1 at 0.5", "best F1", "at", "F1 of predict"]
-    names = ("ece", "ece_all_pairs", "nll", "f1_at_half", "f1_best", "best_threshold", "f1_predict")
+    heads = ["set", "ECE", "ECE of all pairs", "NLL", "F1 at 0.5", "best F1", "F1 of `predict`"]
+    names = ("ece", "ece_all_pairs", "nll", "f1_at_half", "f1_best", "f1_predict")
     rows = [
-        [name, *(cell(found, each, 2 if each == "best_threshold" else 3) for each in names)]
-        for name, found in result["sets"].items()
+        [name, *(cell(found, each) for each in names)] for name, found in result["sets"].items()
     ]
     return captioned(table(heads, rows), result)
 
 
+# What a benchmark prints when it has run, by the name of its file.
 TABLES: dict[str, Callable[[Result], list[str]]] = {
     drawn.__name__: drawn
     for drawn in (

@@ -47,7 +47,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all features.")] = False,
     verify: Verify = True,
 ) -> None:
-    """Explain the k best labels of a text or a row.
+    """Explain the best labels of a text or a row.
 
     Every label has the features that speak for it (green) and against it (red), with what they add
     to its linear score. --json prints a list of objects with label, score, probability,

@@ -80,7 +80,7 @@ class Command(TyperCommand):
             return super().parse_args(ctx, list(words))
         except Exception as error:  # of click, or of typer's copy of it
             missing = getattr(getattr(error, "param", None), "name", None)
-            if missing != "file" or "--text" not in words:
+            if missing not in ("file", "files") or "--text" not in words:
                 raise
             return super().parse_args(
                 ctx, ["--text=" if word == "--text" else word for word in words]
