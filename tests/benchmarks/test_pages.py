@@ -149,7 +149,9 @@ def claims():
 
 
 @pytest.mark.parametrize(
-    ("page", "said"), [("README.md", quotations), ("docs/results.md", claims)], ids=str
+    ("page", "said"),
+    [("README.md", quotations), ("docs/results.md", claims)],
+    ids=["README", "results"],
 )
 def test_prose_quotes_what_was_measured(page, said):
     text = " ".join((ROOT / page).read_text("utf-8").split())

@@ -11,6 +11,7 @@ from ltls.model.embedding import Embedding
 from ltls.model.fitted import FittedModel
 from ltls.model.labels import Labels
 from ltls.structure.losses import LOSSES
+from ltls.training.calibration import usual_calibration
 
 N_FEATURES = 6
 
@@ -110,6 +111,7 @@ def test_log_proba_of_several_columns_is_that_of_each():
 
 def test_the_most_probable_label_is_the_best_one():
     model, X = make_model(50), rows(200)
+    model.calibration = usual_calibration(model)
     best, _ = model.topk(X, 1, 1)
     np.testing.assert_array_equal(model.proba(X, 1).argmax(axis=1), best[:, 0])
     np.testing.assert_allclose(model.proba(X, 1).sum(axis=1), 1, rtol=1e-5)

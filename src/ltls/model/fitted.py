@@ -381,37 +381,45 @@ class FittedModel:
         calibration = self.calibration
         if calibration is not None:
             return calibration(scores)
-        usual = 1.0
-        if self.label_weights is None:
-            usual /= len(self.codebooks) + (0 if self.embedding is None else self.embedding.weight)
         if self.loss.independent_edges and self.multilabel:
-            proba: Floats = np.exp(np.minimum(np.float32(usual) * scores, 0))
+            divisor = len(self.codebooks) if self.label_weights is None else 1
+            proba: Floats = np.exp(np.minimum(scores / np.float32(divisor), 0))
             return proba
+        usual = 1.0
+        if self.label_weights is None and self.embedding is not None:
+            usual /= len(self.codebooks) + self.embedding.weight
         return Calibration(False, usual)(scores)
 
     def proba(self, X: Any, n_jobs: int | None) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_labels)."""
         if not self._in_log_time:
-            return self.to_proba(self.calibrated_scores(X, n_jobs))
+            return self.to_proba(self._all_scores(X, n_jobs, self._proba_parts))
         decoder = self.decoder(n_jobs)
         scores = [decoder.all_log_proba(h) for _, h in self.edge_scores(X, n_jobs)]
         return Calibration(False)(np.concatenate(scores))
 
     @property
+    def _proba_parts(self) -> list[Reranker]:
+        """The rerankers that probabilities depend on."""
+        independent = self.loss.independent_edges and self.multilabel
+        only_trellises = independent and self.calibration is None and self.label_weights is None
+        return [] if only_trellises else self._scorers
+
+    @property
     def _in_log_time(self) -> bool:
         """Whether probabilities are means over the trellises, which take O(log C) for a label.
 
-        That is so if labels are many, and there is nothing but trellises.
+        That is so if there is nothing but trellises.
         """
-        many = len(self.labels) > _MANY_LABELS
-        return many and self.loss.normalized and self.calibration is None and not self._scorers
+        return self.loss.normalized and self.calibration is None and not self._scorers
 
     def log_proba(self, X: Any, ids: Ints, n_jobs: int | None) -> Floats:
         """Return log-probabilities of labels in O(log C) each; `ids` has one or more per row.
 
-        If labels share paths, the trellises cannot tell them apart, and all labels are scored.
+        If labels share paths, the trellises cannot tell them apart, and all labels are scored; so
+        they are for a calibrated model.
         """
-        if self.shares_paths:
+        if self.shares_paths or self.calibration is not None:
             columns = ids.reshape(len(ids), -1)
             with np.errstate(divide="ignore"):
                 chosen = np.take_along_axis(self.proba(X, n_jobs), columns, axis=1)
@@ -429,7 +437,7 @@ class FittedModel:
         If labels are many, those that are no candidates have probability 0.
         """
         n_labels = len(self.labels)
-        if self._in_log_time:
+        if self._in_log_time and n_labels > _MANY_LABELS:
             return np.exp(self.log_proba(X, ids, n_jobs))
         calibrated = self.label_weights is not None or self.calibration is not None
         if calibrated and n_labels > _MANY_LABELS:
@@ -444,7 +452,7 @@ class FittedModel:
     def proba_among(self, X: Any, ids: Ints, allowed: AllowedLabels, n_jobs: int | None) -> Floats:
         """Return the probabilities of `ids`, given that the label is one of those allowed."""
         found = np.zeros(ids.shape, np.float32)
-        scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._scorers)
+        scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._proba_parts)
         for rows, some in allowed.blocks(X.shape[0]):
             if self._in_log_time:
                 h = next(self.edge_scores(X[rows], n_jobs))[1]

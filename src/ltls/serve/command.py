@@ -58,7 +58,7 @@ def serve(
         str, typer.Option(help="debug, info, warning or error.", metavar="LEVEL")
     ] = "info",
 ) -> None:
-    """Serve models over HTTP.
+    """Serve models over HTTP, with a page to try them.
 
     Speaks the Open Inference Protocol (/v2/...), and plain JSON at /predict. The page at / is for
     trying the models. A model file that is replaced is reloaded. Logs are JSON lines on standard

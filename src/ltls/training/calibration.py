@@ -50,6 +50,19 @@ def calibrate(model: FittedModel, batch: Batch, n_jobs: int | None) -> None:
     model.calibration = Calibration(model.multilabel, calibration.scale, curve)
 
 
+def usual_calibration(model: FittedModel) -> Calibration | None:
+    """Return the calibration of a model that there were too few rows for.
+
+    Of several trellises it is the softmax of their mean score, whose most probable label is the
+    best one; the mean of their probabilities may have another.
+    """
+    several = len(model.codebooks) > 1 and not model.multilabel
+    alone = model.label_weights is None and model.embedding is None
+    if not (several and alone and model.loss.normalized):
+        return None
+    return Calibration(False, 1 / len(model.codebooks))
+
+
 def _scored(model: FittedModel, batch: Batch, n_jobs: int | None) -> tuple[Floats, Bools]:
     """Return the scores of all labels, or of the best ones, and which of them are true.
 

@@ -26,7 +26,7 @@ from .build import (
     paths_of_new_labels,
     warm_started,
 )
-from .calibration import calibrate
+from .calibration import calibrate, usual_calibration
 from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .embedding import EmbeddingTrainer
@@ -99,6 +99,8 @@ def fit(
             _train_label_weights(trainer, source, plan)
     if model.multilabel and model.threshold is None:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
+    if config.calibrate and model.calibration is None:
+        model.calibration = usual_calibration(model)
     model.reservoir = None
     keep_rows(model, examples, config.replay_size)
     state.completed = not trainer.guard.interrupted

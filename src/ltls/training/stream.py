@@ -13,7 +13,7 @@ from ..model.labels import Targets
 from .auto import DatasetSize, Plan, plan_for
 from .batches import Streamed, blocks_of
 from .build import new_model
-from .calibration import calibrate
+from .calibration import calibrate, usual_calibration
 from .checkpoint import Checkpoint
 from .config import TrainConfig
 from .examples import balanced_weights, check_class_weight_labels, make_examples
@@ -95,6 +95,8 @@ def fit_stream(
             calibrate(model, (held_out, some), config.n_jobs)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
+    if config.calibrate and model.calibration is None:
+        model.calibration = usual_calibration(model)
     state.completed = not trainer.guard.interrupted
     return model
 

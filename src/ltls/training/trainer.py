@@ -94,7 +94,7 @@ class Trainer:
             state.best_weights = None
         model.loss_curve = state.losses
         model.n_epochs = len(state.losses)
-        if not np.isfinite(model.weights.values).all():
+        if not np.isfinite(model.weights.values.sum(dtype=np.float64)):
             raise ValueError(
                 "the weights became infinite: scale the features, or use a smaller learning_rate"
             )
