@@ -18,12 +18,14 @@ endif
 demo: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/ltls demo
 
+# Two processes; whichever is done first takes tests of the other.
+PYTEST := $(BIN)/python -m pytest tests --pyargs ltls -n 2 --dist worksteal
 test: $(VENV)/.ltls $(VENV)/.test
-	$(BIN)/python -m pytest tests --pyargs ltls
+	$(PYTEST)
 
 # Also every command of the README, in a fresh clone.
 test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
-	$(BIN)/python -m pytest tests --pyargs ltls -m 'not perf'
+	$(PYTEST) -m 'not perf and not long'
 
 lint: $(VENV)/.ltls $(VENV)/.lint
 	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/core/_engine.pyi src/ltls/core/
@@ -87,6 +89,7 @@ build/libfuzzer/%: tests/fuzz/engine/%.cpp $(CPP)
 # What docs/reliability.md counts, in pieces: every call continues where the last one stopped.
 MINUTES ?= 9
 reliability: sanitized build/libfuzzer/text build/libfuzzer/rows $(VENV)/.test $(VENV)/.extras
+	$(BIN)/python -m pytest tests/crash tests/soak -m long
 	$(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
 	$(ASAN) PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
 	$(BIN)/python -m benchmarks.pages
