@@ -19,8 +19,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
 _ALWAYS = 32  # rows to replay with any batch
-_PER_ROW = 10  # and for every row of a label that is more frequent in the batch than before
-_MOST = 4096
+_PER_ROW = 30  # and for every row of a label that is more frequent in the batch than before
+_MOST_WEIGHT = 4.0  # of a replayed row
 
 
 def replayed_rows(model: FittedModel, batch: Examples) -> Examples | None:
@@ -28,20 +28,27 @@ def replayed_rows(model: FittedModel, batch: Examples) -> Examples | None:
     reservoir = model.reservoir
     if reservoir is None or not len(reservoir) or not batch.row_weights().any():
         return None
-    size = min(_ALWAYS + _PER_ROW * _n_unusual(model, batch), _MOST)
+    wanted = _ALWAYS + _PER_ROW * _n_unusual(model, batch)
     # Other rows in every call, whatever the random state.
     keys = row_keys(reservoir.keys.astype(np.int64) + (model.n_rows << 32))
-    return reservoir.take(np.argsort(keys, kind="stable")[:size]).examples_like(batch)
+    past = reservoir.take(np.argsort(keys, kind="stable")[:wanted]).examples_like(batch)
+    # Where the reservoir has fewer, its rows stand for others that came before.
+    n_before = model.n_rows - len(batch)
+    weight = min(wanted / len(past), n_before / len(reservoir), _MOST_WEIGHT)
+    if weight > 1:
+        past.weights = past.row_weights() * np.float32(weight)
+    return past
 
 
 def _n_unusual(model: FittedModel, batch: Examples) -> int:
-    """Return how many rows are beyond twice the number that their labels had so far."""
+    """Return how many rows of labels are beyond twice their usual number, or a single one."""
     n = len(batch)
     if model.counts is None:
         return n
     own = np.bincount(batch.labels, minlength=len(model.counts))
-    expected = n * (model.counts - own) / max(model.n_rows - n, 1)
-    return int(min(np.ceil(np.maximum(own - 2 * expected, 0).sum()), n))
+    before = model.counts - own
+    expected = 2 * n * before / max(model.n_rows - n, 1) + (before > 0)
+    return int(min(np.ceil(np.maximum(own - expected, 0).sum()), n))
 
 
 def mixed_order(order: Ints, n_rows: int) -> Ints:
