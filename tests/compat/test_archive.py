@@ -71,7 +71,14 @@ def test_the_archive_has_every_kind_of_section_and_codebook():
     assert {str(model.weights.values.dtype) for model in models} == {"float32", "float16", "int8"}
     assert {model.target_format for model in models} >= {"single", "lists", "dense"}
     assert {model.loss.name for model in models} == {"softmax", "separation", "logistic"}
-    for part in ("label_weights", "embedding", "propensity", "feature_map"):
+    for part in (
+        "label_weights",
+        "embedding",
+        "propensity",
+        "feature_map",
+        "calibration",
+        "reservoir",
+    ):
         assert any(getattr(model, part) for model in models), part
 
 
