@@ -139,9 +139,11 @@ def check_point(shim, work, folder, expected, kinds, mode, at):
     prepare(folder)
     old, _ = contents(folder)
     code = in_child(lambda: attempt(shim, work, folder, kinds, mode, at))
-    if code not in codes(kinds, mode):
-        return f"exit code {code}"
     found, _ = contents(folder)
+    # Threads make the number of calls vary: the last ones may not come.
+    finished = code == 0 and found == expected
+    if code not in codes(kinds, mode) and not finished:
+        return f"exit code {code}"
     if found["model.ltls"] not in (old["model.ltls"], expected["model.ltls"]):
         return "half a model file"
     if code := in_child(lambda: work(folder)):

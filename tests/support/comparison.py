@@ -77,6 +77,7 @@ def plain_learner(codebook, average=False):
         shuffle=False,
         fit_intercept=False,
         width=2,
+        standardize=False,
         assignment=codebook,
     )
 

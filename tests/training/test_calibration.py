@@ -83,11 +83,19 @@ def test_partial_fit_keeps_the_calibration(several):
     assert model.model_.calibration is calibration
 
 
-def test_few_rows_and_losses_without_probabilities_have_none(digits):
+def test_few_rows_take_the_mean_score_of_the_trellises(digits):
     X, y = digits
-    for rows, parameters in ((900, {}), (1300, {"loss": "separation"})):
-        model = LTLSClassifier(epochs=1, random_state=0, **parameters).fit(X[:rows], y[:rows])
-        assert model.model_.calibration is None
+    model = LTLSClassifier(epochs=1, random_state=0).fit(X[:900], y[:900])
+    calibration = model.model_.calibration
+    assert (calibration.scale, calibration.curve) == (1 / len(model.codebooks_), None)
+    best = model.predict_proba(X[900:]).argmax(axis=1)
+    np.testing.assert_array_equal(model.classes_[best], model.predict(X[900:]))
+
+
+def test_losses_without_probabilities_have_no_calibration(digits):
+    X, y = digits
+    model = LTLSClassifier(epochs=1, random_state=0, loss="separation").fit(X[:1300], y[:1300])
+    assert model.model_.calibration is None
 
 
 def test_the_scale_is_the_one_that_made_the_labels():

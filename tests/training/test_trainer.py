@@ -40,7 +40,8 @@ def rows(n):
 
 
 def classifier(**parameters):
-    return LTLSClassifier(**{"n_trellises": 1, "embedding_dim": 0, "random_state": 0, **parameters})
+    settings = {"n_trellises": 1, "embedding_dim": 0, "calibrate": False, "random_state": 0}
+    return LTLSClassifier(**{**settings, **parameters})
 
 
 @pytest.mark.parametrize("n_rows", [500, 5000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 # Features are unscaled if a mean is far from 0, or a standard deviation far from the usual one.
 _FAR_MEAN, _FAR_SCALE = 4.0, 10.0
+_ROWS_PER_BLOCK = 1024  # that are converted at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,9 @@ class Standardizer:
     @classmethod
     def of(cls, X: npt.NDArray[Any]) -> Standardizer:
         """Return the standardizer of dense rows; constant features have scale 1."""
-        scaler = StandardScaler().fit(X)
+        scaler = StandardScaler()
+        for first in range(0, len(X), _ROWS_PER_BLOCK):
+            scaler.partial_fit(X[first : first + _ROWS_PER_BLOCK])
         return cls(scaler.mean_, scaler.scale_)
 
     @property
@@ -41,6 +45,16 @@ class Standardizer:
             return False
         mean, scale = np.abs(self.mean[varying]), self.scale[varying]
         return bool((mean > _FAR_MEAN * scale).any() or scale.max() > _FAR_SCALE * np.median(scale))
+
+    @staticmethod
+    def copies(X: npt.NDArray[Any]) -> bool:
+        """Return whether standardizing would read a memory-mapped matrix into memory."""
+        base: Any = X
+        while isinstance(base, np.ndarray):
+            if isinstance(base, np.memmap):
+                return True
+            base = base.base
+        return isinstance(base, mmap)
 
     def __call__(self, X: Any) -> npt.NDArray[Any]:
         """Return rows as float32 or float64, standardized; sparse ones become dense."""

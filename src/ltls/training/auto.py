@@ -154,6 +154,7 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
     ):
         density = 1.0
     calibrates = config.calibrate and automatic and size.n_rows >= _MIN_ROWS
+    calibrates = calibrates and (in_memory or early_stopping)
     chooses = dim or label_weights or density is None or config.propensity == "auto" or calibrates
     if chooses and not early_stopping:
         n_held_out = min(max(size.n_rows // 10, 1), _MAX_CALIBRATION_ROWS)

@@ -116,7 +116,7 @@ def _standardizer(config: TrainConfig, X: Any) -> Standardizer | None:
                 "scale them with sklearn.preprocessing.MaxAbsScaler"
             )
         return None
-    if config.standardize is False:
+    if config.standardize is False or (config.standardize == "auto" and Standardizer.copies(X)):
         return None
     standardizer = Standardizer.of(X)
     needed = config.standardize is True or standardizer.is_needed
