@@ -82,7 +82,7 @@ class ServedModel:
         """Do what the first request would have to wait for."""
         predictor = self.predictor(5)
         if isinstance(self.estimator, TextClassifier):
-            predictor(*self.estimator.vectorizer_.row(""))
+            predictor("")
         else:
             predictor(np.empty(0, np.int64), np.empty(0))
 

@@ -36,10 +36,10 @@ def best_by_score(model: ServedModel, rows: Rows, k: int) -> Best:
     if not isinstance(estimator, TextClassifier):
         assert rows.arrays is not None
         return Best(*predictor(*rows.arrays))
-    if rows.n_rows == 1:
-        labels, scores = predictor(*estimator.vectorizer_.row(rows.X[0]))
+    if rows.n_rows == 1:  # quicker than a list of one
+        labels, scores = predictor(rows.X[0])
         return Best(labels[None], scores[None])
-    return Best(*predictor(estimator.vectorizer_.transform(rows.X)))
+    return Best(*predictor(rows.X))
 
 
 def best_by_probability(model: ServedModel, rows: Rows, k: int) -> Best:
