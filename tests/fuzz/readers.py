@@ -5,7 +5,6 @@ import functools
 import gzip
 import io
 import lzma
-from functools import partial
 
 import numpy as np
 
@@ -18,7 +17,11 @@ from ltls.readers import FileTooLargeError, SizeLimits, Stream, read
 from .mutate import mutated_bytes, pick
 
 ERRORS = (DataError, CorruptFileError, FileTooLargeError)
-COMPRESSIONS = {".gz": partial(gzip.compress, mtime=0), ".xz": lzma.compress, ".bz2": bz2.compress}
+COMPRESSIONS = {
+    ".gz": functools.partial(gzip.compress, mtime=0),
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+}
 LIMITS = SizeLimits(max_ratio=50, max_bytes=1 << 24)
 SEEDS = {
     ".svm": b"1,3 1:0.5 7:-2e-3 # one\n2 2:1\n\n-4 qid:3 1:1 3:1e10\n 5:1\n",
