@@ -292,7 +292,7 @@ def _vectorizer(estimator: Any, dataset: Any, columns: InputColumns) -> Vectoriz
                  for text in columns.read(as_table(batch))]  # fmt: skip
     if not texts:
         raise ValueError("the dataset has no rows")
-    vectorizer = Vectorizer(estimator._settings())
+    vectorizer = Vectorizer(estimator._settings(texts))
     vectorizer.fit_transform(texts)
     return vectorizer
 
