@@ -32,9 +32,8 @@ def rows(n=200):
     ids=str,
 )
 def classifier(request):
-    return LTLSClassifier(random_state=0, embedding_dim=0, epochs=2, **request.param).fit(
-        X, NAMES[Y]
-    )
+    settings = {"embedding_dim": 0, "epochs": 2, "calibrate": False, "random_state": 0}
+    return LTLSClassifier(**settings, **request.param).fit(X, NAMES[Y])
 
 
 def test_the_module_scores_as_the_classifier_does(classifier):
@@ -65,7 +64,7 @@ def save_and_load(classifier, path):
 
 
 def test_a_grown_classifier_keeps_its_free_paths():
-    classifier = LTLSClassifier(width=4, n_trellises=1, embedding_dim=0, random_state=0)
+    classifier = LTLSClassifier(4, 1, embedding_dim=0, calibrate=False, random_state=0)
     for first in range(0, 1500, 300):
         digits = Y[first : first + 300]
         known = digits <= first // 150

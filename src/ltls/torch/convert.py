@@ -24,7 +24,7 @@ from .head import TrellisSoftmax
 
 
 def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftmax:
-    """Convert a fitted classifier to a module with the same scores and probabilities.
+    """Convert a fitted classifier to a module with the same scores.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     Returns
     -------
     head : TrellisSoftmax
-        `head.log_prob` equals `classifier.log_proba`. The gate of several trellises is initialized
+        `head.log_prob` equals `classifier.log_proba` if that is not calibrated. The gate of several trellises is initialized
         to equal weights and is trainable. The module then ranks labels by their mean probability,
         the classifier by the sum of their log-probabilities, so predictions can differ.
 
@@ -63,6 +63,8 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
             "classifier must not have a reranker, which a TrellisSoftmax cannot represent: "
             "fit it with embedding_dim=0"
         )
+    if model.standardizer is not None:
+        raise ValueError("classifier must take features as they are: fit it with standardize=False")
     weights = model.weights
     head = TrellisSoftmax(
         model.n_features,
