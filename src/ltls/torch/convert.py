@@ -37,9 +37,10 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     Returns
     -------
     head : TrellisSoftmax
-        `head.log_prob` equals `classifier.log_proba` if that is not calibrated. The gate of several trellises is initialized
-        to equal weights and is trainable. The module then ranks labels by their mean probability,
-        the classifier by the sum of their log-probabilities, so predictions can differ.
+        `head.log_prob` equals `classifier.log_proba` if that is not calibrated. The gate of several
+        trellises is initialized to equal weights and is trainable. The module then ranks labels by
+        their mean probability, the classifier by the sum of their log-probabilities, so predictions
+        can differ.
 
     Examples
     --------
