@@ -186,9 +186,9 @@ default="random"
     >>> from sklearn.datasets import load_digits
     >>> from ltls import LTLSClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(random_state=0)
+    >>> classifier = LTLSClassifier(random_state=1)
     >>> classifier = classifier.fit(X[:1500] / 16, y[:1500])
-    >>> bool(classifier.score(X[1500:] / 16, y[1500:]) > 0.85)
+    >>> bool(classifier.score(X[1500:] / 16, y[1500:]) > 0.9)
     True
     >>> labels, scores = classifier.predict_topk(X[1500:] / 16, k=3)
     >>> labels.shape
