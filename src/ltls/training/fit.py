@@ -33,6 +33,7 @@ from .embedding import EmbeddingTrainer
 from .examples import check_class_weight_labels, make_examples
 from .label_weights import (
     choose_weight,
+    needs_label_weights_only,
     train_label_weights,
     update_label_weights,
 )
@@ -271,12 +272,13 @@ def _make_pass(
     trainer = Trainer(model, config)
     rows = np.arange(len(batch))
     order = rng.permutation(rows) if config.shuffle else rows
-    loss = [0.0]
     with trainer.guard():
-        trainer.run_epoch([(examples, mixed_order(order, len(examples)))], loss)
+        if not needs_label_weights_only(model, batch):
+            loss = [0.0]
+            trainer.run_epoch([(examples, mixed_order(order, len(examples)))], loss)
+            model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
         if model.label_weights is not None:
             update_label_weights(model, batch, examples, config.n_jobs)
-    model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
     model.n_epochs += 1
     if model.multilabel and model.label_weights is None:
         best = trainer.choose_threshold((batch, rows))

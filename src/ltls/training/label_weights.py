@@ -39,7 +39,8 @@ _FEW_PASSES, _FEW_NEGATIVES = 5, 50  # enough to calibrate scores
 _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negative row for
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
 _CANDIDATES = {False: 20, True: 100}  # to rerank in prediction; True if labels share paths
-_LATE_NEGATIVES = 2.0  # total weight of the negative rows of late labels, per positive row
+_LATE_NEGATIVES = 3.0  # total weight of the negative rows of late labels, per positive row
+_MAX_RERANKED = 1024  # labels that are all candidates once there are late ones
 _MANY_ROWS = 0.5  # of a label in a batch, for each that came before
 _SLICES = 16  # of the labels: Ctrl-C is handled between them
 
@@ -153,6 +154,22 @@ def train_in_blocks(
     return from_matrix(model, W, n, several)
 
 
+def needs_label_weights_only(model: FittedModel, batch: Examples) -> bool:
+    """Return whether to leave the trellises as they are: all rows of a batch have late labels.
+
+    Where all labels are candidates, label weights find the late ones. To train the trellises would
+    cost old labels more: they see the same few rows of the past again and again.
+    """
+    if not _reranks_all(model) or model.reservoir is None:
+        return False
+    row_of = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
+    return len(np.unique(row_of[batch.labels >= model.reservoir.first_late])) == len(batch)
+
+
+def _reranks_all(model: FittedModel) -> bool:
+    return model.label_weights is not None and len(model.labels) <= _MAX_RERANKED
+
+
 def update_label_weights(
     model: FittedModel, batch: Examples, examples: Examples, n_jobs: int | None
 ) -> None:
@@ -171,6 +188,8 @@ def update_label_weights(
     if len(late):
         rows = Examples.concatenate([batch, model.reservoir.examples_like(batch)])
         _train_late_labels(model, rows, late, n_jobs)
+        if _reranks_all(model):
+            model.label_weights = replace(model.label_weights, n_candidates=len(model.labels))
     if model.counts is not None:
         many = own >= _MANY_ROWS * np.maximum(model.counts - own, 1)
         _make_pass(model, examples, np.flatnonzero(many[:first_late]), n_jobs)

@@ -19,7 +19,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
 _ALWAYS = 32  # rows to replay with any batch
-_PER_ROW = 30  # and for every row of a label that is more frequent in the batch than before
+_PER_ROW = 60  # and for every row of a label that is more frequent in the batch than before
 _MOST_WEIGHT = 4.0  # of a replayed row
 
 
