@@ -15,7 +15,7 @@ from ltls.storage import tensor_file
 from ltls.storage.model_file import MODEL, describe
 from ltls.storage.tensor_file import TensorFile, write
 
-ARCHIVE = Path(__file__).parents[1] / "compat" / "v0.1"
+ARCHIVE = Path(__file__).parents[1] / "compat"
 
 
 @contextmanager
@@ -49,7 +49,9 @@ def kinds(digits):
     several = make_multilabel_classification(100, n_classes=9, random_state=0)
     return {
         "table": LTLSClassifier(assignment="frequency", embedding_dim=0, **options).fit(X, y),
-        "embedding": ltls.load(ARCHIVE / "single_embedding.ltls", mmap=False),
+        "embedding": ltls.load(ARCHIVE / "v0.1" / "single_embedding.ltls", mmap=False),
+        "dense": ltls.load(ARCHIVE / "v0.2" / "standardized.ltls", mmap=False),
+        "calibrated": ltls.load(ARCHIVE / "v0.2" / "calibrated_multi.ltls", mmap=False),
         "several labels": LTLSClassifier(**options).fit(*several),
         "pruned": LTLSClassifier(density=0.3, embedding_dim=0, **options).fit(X, y),
         "text": TextClassifier(**options).fit(texts, ["a", "b", "c", "d"] * 5),
@@ -124,6 +126,11 @@ CHANGES = [
     ("several labels", set_to("state.threshold", None)),
     ("pruned", tensor("scales", with_nan)),
     ("pruned", tensor("weights.columns", lambda columns: columns[:-1])),
+    ("dense", tensor("standardize.mean", lambda mean: mean[:-1])),
+    ("dense", tensor("standardize.scale", lambda scale: 0 * scale)),
+    ("calibrated", set_to("sections.calibration.scale", 0)),
+    ("calibrated", tensor("calibration.scores", lambda scores: scores[::-1])),
+    ("calibrated", tensor("calibration.probabilities", lambda p: p + 1)),
     ("text", set_to("text.ngram_range", [1])),
     ("text", set_to("text.ngram_range", 2)),
     ("text", set_to("text.n_features", 2.5)),
