@@ -123,6 +123,9 @@ PARTS = {
     "state_dicts": Part(
         "changed state dicts", "tests/fuzz", 10**4, changed_inputs("state_dicts"), True
     ),
+    "http_requests": Part(
+        "changed requests to a server", "tests/fuzz", 10**5, changed_inputs("http_requests"), True
+    ),
     "crash": Part("calls that were the last one", "tests/crash", 1, tests("tests/crash", "calls")),
     "forks": Part(
         "forks beside predicting threads",

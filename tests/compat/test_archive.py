@@ -78,8 +78,14 @@ def test_the_archive_has_every_kind_of_section_and_codebook():
         "feature_map",
         "calibration",
         "reservoir",
+        "standardizer",
+        "squares",
+        "trainable",
     ):
         assert any(getattr(model, part) for model in models), part
+    curves = [model.calibration.curve for model in models if model.calibration]
+    assert any(curve is None for curve in curves)
+    assert any(curve is not None for curve in curves)
 
 
 @pytest.mark.parametrize("name", MODELS)

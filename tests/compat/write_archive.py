@@ -2,12 +2,11 @@
 
     PYTHONPATH=tests/support python -m tests.compat.write_archive
 
-Run it once per release. Files that are there already are never replaced: later versions must read
-what this version wrote, not what it would write.
+Run it once per release, and for new kinds before it. Files that are there already are never
+replaced: later versions must read what this version wrote, not what it would write.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,9 @@ PLAIN = {"bucket_size": 1, "label_weights": False}
 SMALL = {"width": 2, "n_trellises": 1, "epochs": 2}
 
 
-def kind(problem, how="fit", dtype=None, **parameters):
-    return {"problem": problem, "how": how, "dtype": dtype, "parameters": parameters}
+def kind(problem, how="fit", dtype=None, resumable=False, **parameters):
+    recipe = {"problem": problem, "how": how, "dtype": dtype, "parameters": parameters}
+    return {**recipe, "resumable": True} if resumable else recipe
 
 
 KINDS = {
@@ -62,6 +62,9 @@ KINDS = {
     "class_weight": kind("digits", **SMALL, class_weight={0: 2.0, 1: 0.5}),
     "paper": kind("sparse", "paper", epochs=2),
     "partial_fit": kind("sparse", "partial_fit", width=3, n_trellises=2),
+    "standardized": kind("digits", **SMALL, standardize=True),
+    "calibrated_multi": kind("repeated_multilabel", **SMALL),
+    "resumable": kind("sparse", resumable=True, **SMALL, **PLAIN, average=True),
     "fit_stream": kind("sparse", "fit_stream", **SMALL),
     "fit_stream_multi": kind("sparse_multilabel", "fit_stream", **SMALL),
 }
@@ -112,26 +115,29 @@ def write_checkpoint(folder):
     return parameters
 
 
+def write_model(folder, name, recipe):
+    """Write the model of a recipe, and what it predicts once it is loaded."""
+    path = folder / f"{name}.ltls"
+    trained(recipe).save(path, recipe["dtype"], resumable=recipe.get("resumable", False))
+    X, _ = problems.rows_of(recipe["problem"])
+    np.savez_compressed(folder / f"{name}.npz", **predictions(ltls.load(path), X))
+
+
 def main():
     version = ".".join(ltls.__version__.split(".")[:2])
     folder = Path(__file__).parent / f"v{version}"
-    if folder.exists():
-        sys.exit(f"{folder} is there already: an archive is written once")
-    folder.mkdir()
-    for name, recipe in KINDS.items():
-        model = trained(recipe)
-        model.save(folder / f"{name}.ltls", recipe["dtype"])
-        X, _ = problems.rows_of(recipe["problem"])
-        found = predictions(ltls.load(folder / f"{name}.ltls"), X)
-        np.savez_compressed(folder / f"{name}.npz", **found)
-    manifest = {
-        "version": ltls.__version__,
-        "instruction_set": _engine.instruction_sets()[-1],
-        "checkpoint": write_checkpoint(folder),
-        "models": KINDS,
-    }
-    text = json.dumps(manifest, indent=1) + "\n"
-    (folder / "manifest.json").write_text(text, "utf-8")
+    path = folder / "manifest.json"
+    folder.mkdir(exist_ok=True)
+    if path.exists():
+        manifest = json.loads(path.read_text("utf-8"))
+    else:
+        checkpoint = write_checkpoint(folder)
+        manifest = {"version": ltls.__version__, "checkpoint": checkpoint, "models": {}}
+        manifest["instruction_set"] = _engine.instruction_sets()[-1]
+    for name in sorted(KINDS.keys() - manifest["models"].keys()):
+        write_model(folder, name, KINDS[name])
+        manifest["models"][name] = KINDS[name]
+    path.write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -144,3 +144,13 @@ def test_a_limit_of_bytes(tmp_path, suffix):
 def test_limits_are_checked(limits):
     with pytest.raises(ValueError, match=f"{next(iter(limits))} must be"):
         SizeLimits(**limits)
+
+
+def test_little_more_than_the_limit_is_decompressed(tmp_path):
+    path, most = tmp_path / "zeros.gz", 1 << 21
+    path.write_bytes(gzip.compress(bytes(1 << 25)))
+    with open_decompressed(str(path), SizeLimits(max_bytes=most)) as stream:
+        buffer = bytearray(b"x" * (1 << 25))
+        with pytest.raises(FileTooLargeError):
+            stream.readinto(buffer)
+    assert buffer.index(b"x") <= most + (1 << 20)

@@ -1,12 +1,14 @@
 """Predicting beside training in other threads, and training that fails half-way."""
 
+import hashlib
+import pickle
 import threading
 from contextlib import suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import numpy as np
 import pytest
-from scipy.sparse import random_array
+from scipy.sparse import csr_array, random_array
 
 from ltls import LTLSClassifier
 from ltls.training.trainer import Trainer
@@ -55,6 +57,83 @@ def test_readers_see_the_old_model_or_the_new_one(assignment):
     assert errors == []
     assert len(seen) > 1
     assert len(model.classes_) == 6 + 3 * 60 + 1
+
+
+ASKED = {
+    "predict_topk": lambda model, X: model.predict_topk(X, 3),
+    "predict_proba": lambda model, X: model.predict_proba(X),
+    "predictor": lambda model, X: model.predictor(k=3)(csr_array(X)),
+    "coef_": lambda model, X: model.coef_,
+    "pickle": lambda model, X: list(
+        pickle.loads(pickle.dumps(model)).model_.trainable.tensors().values()
+    ),
+}
+
+
+def digest(answer):
+    """Return a checksum of the bits of an answer."""
+    parts = answer if isinstance(answer, (tuple, list)) else [answer]
+    return hashlib.sha256(
+        b"".join(np.asarray(each, order="C").tobytes() for each in parts)
+    ).hexdigest()
+
+
+@pytest.mark.parametrize("options", [{}, {"average": True}, {"assignment": "ranking"}], ids=str)
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_every_answer_is_of_the_model_between_two_calls(ask, dense, options):
+    def batch(n, seed):
+        X = rows(n, seed, 200)
+        return X.toarray() if dense else X
+
+    def begun():
+        model = LTLSClassifier(
+            n_trellises=2, width=3, embedding_dim=0, density=1, random_state=0, **options
+        )
+        return model.fit(batch(400, 0), np.arange(400) % 30)
+
+    steps = [(batch(300, 10 + step), np.arange(300) % (30 + 3 * (step // 3))) for step in range(6)]
+    X, twin = batch(40, 1), begun()
+    known = [digest(ask(twin, X))]
+    known += [digest(ask(twin.partial_fit(*step), X)) for step in steps]
+    assert len(set(known)) == len(known)
+
+    model, finished, seen, errors = begun(), threading.Event(), [], []
+
+    def reader():
+        try:
+            while not finished.is_set():
+                seen.append(digest(ask(model, X)))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    try:
+        for step in steps:
+            model.partial_fit(*step)
+    finally:
+        finished.set()
+        thread.join()
+    assert errors == []
+    assert set(seen) <= set(known)
+    places = [known.index(each) for each in seen]
+    assert places == sorted(places)
+    assert digest(ask(model, X)) == known[-1]
+
+
+def test_copies_of_an_estimator_learn_apart():
+    model = started(density=1)
+    model.partial_fit(rows(10, 5), np.arange(10))
+    other = copy(model)
+    twins = [deepcopy(model), deepcopy(model)]
+    for step in range(4):
+        for number, each in enumerate((model, other)):
+            X, y = rows(10, 20 + step + 10 * number), np.arange(10) + number
+            each.partial_fit(X, y)
+            twins[number].partial_fit(X, y)
+    for each, twin in zip((model, other), twins, strict=True):
+        assert state(each) == state(twin)
 
 
 def state(model):

@@ -57,3 +57,25 @@ def test_a_row_follows_the_vocabulary():
     before = len(vectorizer.row("second one")[0])
     vectorizer.fit_transform(["second one"])
     assert len(vectorizer.row("second one")[0]) > before
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "reason"),
+    [
+        ("[", "unterminated character set"),
+        ("a{99999999999}", "too large"),
+        ("(a)(b)", "it has 2 groups"),
+        ("*", "nothing to repeat"),
+    ],
+)
+def test_a_tokenizer_is_a_regular_expression_of_a_word(tokenizer, reason):
+    settings = VectorizerSettings(**SETTINGS, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="tokenizer must be a regular expression") as raised:
+        settings.check()
+    assert repr(tokenizer) in str(raised.value)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize("tokenizer", [r"\w+", "([a-z])x", "(?:a)(?:b)"])
+def test_a_tokenizer_may_have_one_group(tokenizer):
+    VectorizerSettings(**SETTINGS, tokenizer=tokenizer).check()

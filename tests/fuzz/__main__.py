@@ -5,9 +5,9 @@
 
 The second form runs the inputs of a folder that has a folder per target, such as a corpus. Every
 generated input is a function of the seed and its number, so that a run is repeated exactly. A
-target runs in a process of its own, with limits of 5 s and of 4 times the input plus 16 MiB of
-memory (and 64 MiB for the interpreter) for every input. What crashes, hangs, takes more, or raises
-a foreign error is written to build/fuzz; once it is fixed, it belongs into the corpus.
+target runs in a process of its own, with limits for every input: 5 s, 4 times its size plus 16 MiB
+of memory, and 64 MiB more of addresses, for the stacks of threads. What crashes, hangs, takes more,
+or raises a foreign error is written to build/fuzz; once it is fixed, it belongs into the corpus.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,7 +36,9 @@ TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts", "
 NEEDS = {"state_dicts": "torch", "http_requests": "fastapi"}
 FINDINGS = Path("build", "fuzz")
 LIMIT_S = 5
-SLACK = (16 + 64) << 20
+SLACK = 16 << 20  # of memory
+ADDRESSES = 64 << 20  # that need not be memory
+MEASURED = sys.platform == "linux" and "ASAN_OPTIONS" not in os.environ
 IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a file system without a disk
 
 
@@ -64,14 +67,16 @@ class TooSlowError(Exception):
     """An input took too long."""
 
 
+class TooMuchMemoryError(Exception):
+    """An input took memory that its size does not justify."""
+
+
 def _too_slow(*_):
     raise TooSlowError
 
 
 def _limit_memory(n_bytes):
     """Limit what this process may allocate from now on; None removes the limit."""
-    if sys.platform != "linux" or "ASAN_OPTIONS" in os.environ:
-        return
     import resource
 
     if n_bytes is not None:
@@ -81,18 +86,32 @@ def _limit_memory(n_bytes):
     resource.setrlimit(resource.RLIMIT_AS, (unlimited if n_bytes is None else n_bytes, unlimited))
 
 
+def _peak_memory():
+    """Return the most memory that this process had since the last call, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(re.search(r"VmHWM:\s*(\d+)", status)[1]) << 10
+
+
 @contextmanager
 def limited(n_bytes):
     """Raise an error in this block if an input of `n_bytes` takes too long or too much memory."""
+    most = 4 * n_bytes + SLACK
     before = signal.signal(signal.SIGALRM, _too_slow)
+    if MEASURED:
+        _peak_memory()
+        used = _peak_memory()
+        _limit_memory(most + ADDRESSES)
     signal.alarm(LIMIT_S)
-    _limit_memory(4 * n_bytes + SLACK)
     try:
         yield
     finally:
         signal.alarm(0)
-        _limit_memory(None)
+        if MEASURED:
+            _limit_memory(None)
         signal.signal(signal.SIGALRM, before)
+    if MEASURED and (taken := _peak_memory() - used) > most:
+        raise TooMuchMemoryError(f"{taken:,} bytes for an input of {n_bytes:,}")
 
 
 def attempt(name, number, suffix, content, folder):

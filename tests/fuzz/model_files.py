@@ -17,18 +17,12 @@ from ltls.storage.tensor_file import TensorFile
 from .mutate import mutated_bytes, mutated_file, mutated_json, mutated_tensors, pick
 
 ARCHIVE = Path(__file__).parents[1] / "compat"
-KINDS = (
-    "v0.1/single_width2", "v0.1/single_embedding", "v0.1/int8", "v0.1/float16", "v0.1/multi_lists",
-    "v0.1/learned", "v0.1/text", "v0.1/text_hashed_int8", "v0.2/pruned", "v0.2/label_weights_multi",
-    "v0.2/buckets", "v0.2/propensity", "v0.2/pruned_label_weights", "v0.2/embedding_multi_float32",
-    "v0.2/labels_of_all_types", "v0.2/text_words", "v0.2/partial_fit",
-)  # fmt: skip
+KINDS = sorted(ARCHIVE.glob("*/*.ltls"))  # small models of every kind and version
 
 
 @functools.cache
-def parts(kind):
-    """Return the description, the tensors and the bytes of a small model of some kind."""
-    path = ARCHIVE / f"{kind}.ltls"
+def parts(path):
+    """Return the description, the tensors and the bytes of a model."""
     file = TensorFile(path, MODEL)
     tensors = {name: np.array(file.tensor(name)) for name in file.tensors}
     return file.description, tensors, path.read_bytes()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltls import Trellis
@@ -118,3 +118,67 @@ def test_weights_of_another_shape_are_not_loaded():
     weights = trainable(Trellis(22))
     with pytest.raises(ValueError, match=r"weights of shape \(6, 96\), its parameters expect"):
         weights.load(trainable(Trellis(22), 3).for_prediction(0.0), 0.0)
+
+
+def snapshot(weights):
+    return {name: tensor.copy() for name, tensor in weights.tensors().items()}
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_a_branch_never_changes_what_it_came_from(data):
+    adagrad, average = data.draw(st.booleans()), data.draw(st.booleans())
+    trellis = Trellis(22)
+    kept = [trainable(trellis, adagrad=adagrad, average=average)]
+    expected = [snapshot(kept[0])]
+    for step in range(data.draw(st.integers(1, 12))):
+        at = data.draw(st.integers(0, len(kept) - 1))
+        branch, state = (
+            kept[at].branch(),
+            {name: each.copy() for name, each in expected[at].items()},
+        )
+        rows = data.draw(st.none() | st.lists(st.integers(0, N_FEATURES - 1), unique=True))
+        branch.unshare(None if rows is None else np.array(sorted(rows), np.int64))
+        changed = [*(range(N_FEATURES) if rows is None else rows), N_FEATURES]  # and the intercept
+        for name, tensor in branch.tensors().items():
+            tensor[changed] = state[name][changed] = step + 1
+        kept.append(branch)
+        expected.append(state)
+        if len(kept) > 1 and data.draw(st.booleans()):  # nobody has this one any more
+            gone = data.draw(st.integers(0, len(kept) - 1))
+            del kept[gone], expected[gone]
+        del branch, tensor
+        for weights, state in zip(kept, expected, strict=True):
+            for name, tensor in weights.tensors().items():
+                np.testing.assert_array_equal(tensor, state[name])
+        del weights, tensor
+
+
+def test_the_memory_of_the_last_but_one_is_used_again():
+    weights, places = trainable(Trellis(22)), []
+    for _ in range(6):
+        branch = weights.branch()
+        branch.unshare(np.array([1]))
+        weights = branch
+        del branch
+        places.append({tensor.ctypes.data for tensor in weights.tensors().values()})
+    assert places[0] != places[1]
+    assert places[:2] * 2 == places[2:]
+
+
+def test_a_branch_that_has_grown_shares_nothing():
+    weights = trainable(Trellis(22))
+    for grow in (lambda each: each.grow(*Trellis(22).grow()), lambda each: each.add_features(2)):
+        branch = weights.branch()
+        grow(branch)
+        before = branch.values
+        branch.unshare(None)
+        assert branch.values is before
+        assert not np.shares_memory(branch.values, weights.values)
+
+
+def test_a_copy_needs_memory(monkeypatch):
+    monkeypatch.setattr("ltls.linear.trainable.available_memory", lambda: 100)
+    branch = trainable(Trellis(22)).branch()
+    with pytest.raises(MemoryError, match=r"training further needs 0\.0 GB for a copy"):
+        branch.unshare(None)

@@ -15,7 +15,7 @@ from ltls.storage import tensor_file
 from ltls.storage.model_file import MODEL, describe
 from ltls.storage.tensor_file import TensorFile, write
 
-ARCHIVE = Path(__file__).parents[1] / "compat" / "v0.1"
+ARCHIVE = Path(__file__).parents[1] / "compat"
 
 
 @contextmanager
@@ -49,7 +49,9 @@ def kinds(digits):
     several = make_multilabel_classification(100, n_classes=9, random_state=0)
     return {
         "table": LTLSClassifier(assignment="frequency", embedding_dim=0, **options).fit(X, y),
-        "embedding": ltls.load(ARCHIVE / "single_embedding.ltls", mmap=False),
+        "embedding": ltls.load(ARCHIVE / "v0.1" / "single_embedding.ltls", mmap=False),
+        "dense": ltls.load(ARCHIVE / "v0.2" / "standardized.ltls", mmap=False),
+        "calibrated": ltls.load(ARCHIVE / "v0.2" / "calibrated_multi.ltls", mmap=False),
         "several labels": LTLSClassifier(**options).fit(*several),
         "pruned": LTLSClassifier(density=0.3, embedding_dim=0, **options).fit(X, y),
         "text": TextClassifier(**options).fit(texts, ["a", "b", "c", "d"] * 5),
@@ -120,12 +122,20 @@ CHANGES = [
     ("embedding", tensor("embedding.features", lambda features: features[:-1])),
     ("embedding", set_to("embedding.rank", 40)),
     ("embedding", set_to("embedding.weight", float("nan"))),
+    ("embedding", set_to("embedding.weight", -1.0)),
     ("several labels", set_to("state.threshold", None)),
     ("pruned", tensor("scales", with_nan)),
     ("pruned", tensor("weights.columns", lambda columns: columns[:-1])),
+    ("dense", tensor("standardize.mean", lambda mean: mean[:-1])),
+    ("dense", tensor("standardize.scale", lambda scale: 0 * scale)),
+    ("calibrated", set_to("sections.calibration.scale", 0)),
+    ("calibrated", tensor("calibration.scores", lambda scores: scores[::-1])),
+    ("calibrated", tensor("calibration.probabilities", lambda p: p + 1)),
     ("text", set_to("text.ngram_range", [1])),
     ("text", set_to("text.ngram_range", 2)),
     ("text", set_to("text.n_features", 2.5)),
+    ("text", set_to("text.tokenizer", "[")),
+    ("text", set_to("text.tokenizer", "(a)(b)")),
     ("text", tensor("text.words.idf", lambda idf: idf[:-1])),
     ("text", tensor("text.words.idf", with_nan)),
     ("text", tensor("text.words", lambda words: np.frombuffer(b'{"a": 1}', np.uint8))),

@@ -43,6 +43,12 @@ def wide(multilabel: bool = False) -> tuple[Any, Any]:
     return sp.csr_matrix((X.data, 50 * X.indices, X.indptr), shape=(X.shape[0], 3000)), y
 
 
+def repeated(multilabel: bool = False) -> tuple[Any, Any]:
+    """Return the sparse rows three times: enough of them to calibrate probabilities."""
+    X, y = sparse(multilabel=multilabel)
+    return sp.csr_matrix(sp.vstack([X] * 3)), 3 * y
+
+
 def labels_of_all_types() -> tuple[Any, Any]:
     """Return rows whose labels have every type that a model file holds."""
     X, y = digits()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _UNCHECKED = 1 << 26  # decompressed bytes from which on the ratio counts
+_PIECE = 1 << 20  # bytes that are decompressed between two checks
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class LimitedOutput(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer."""
-        n_read: int = self._stream.readinto(buffer)
+        n_read: int = self._stream.readinto(memoryview(buffer)[:_PIECE])
         self._n_bytes += n_read
         self._limits.check(self._path, self._n_bytes, self._source.n_read)
         return n_read

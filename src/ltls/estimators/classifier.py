@@ -368,11 +368,12 @@ default="random"
         `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has no
         vectors for new labels.
 
-        Other threads may predict meanwhile: they see the labels and the trellis of before, and from
-        the end of the call on the new ones. Weights are updated in place, so that scores change in
-        between; `predictor` is a snapshot. If the call fails, the estimator is exactly as it was.
-        That costs a copy of the weights of the features that occur in X and in the rows that are
-        replayed, and, if there are new labels, of codebooks other than random ones.
+        Other threads may predict or save meanwhile: they see the model of before, and from the end
+        of the call on the new one. If the call fails, the estimator is exactly as it was. That
+        takes memory for two copies of what is trained, and a copy of the weights of the features
+        that occurred in the last call (of all weights in the first call, and while someone still
+        has the model of two calls before); if there are new labels, also of codebooks other than
+        random ones.
 
         Parameters
         ----------

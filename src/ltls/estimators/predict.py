@@ -269,8 +269,7 @@ class PredictMixin:
         """Return a thread-safe callable with low latency: the k best labels of a row.
 
         It takes ``(indices, values)`` of one row, ``(indptr, indices, values)`` of several, or a
-        CSR matrix. It is a snapshot: later training does not change it. It holds a copy of the
-        weights, or maps the model file.
+        CSR matrix. It is a snapshot: later training does not change it.
 
         Returns
         -------

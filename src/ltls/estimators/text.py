@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import Parameter, Signature, signature
 from numbers import Integral
@@ -14,7 +13,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..core.prefetch import prefetch
-from ..features.vectorizer import Vectorizer, VectorizerSettings
+from ..features.vectorizer import Vectorizer, VectorizerSettings, check_pattern
 from ..model.fitted import FittedModel
 from ..model.labels import Targets
 from ..model.predictor import Predictor
@@ -259,13 +258,7 @@ class TextClassifier(LTLSClassifier):
         if given["stop_words"] is not None:
             given["stop_words"] = _checked_stop_words(given["stop_words"], self.lowercase)
         if isinstance(given["tokenizer"], str):
-            try:
-                re.compile(given["tokenizer"])
-            except re.error as error:
-                raise ValueError(
-                    f"tokenizer must be a regular expression that matches a word, got "
-                    f"{given['tokenizer']!r}: {error}"
-                ) from None
+            check_pattern(given["tokenizer"])
         return VectorizerSettings(**given)
 
     def __sklearn_tags__(self) -> Any:

@@ -67,7 +67,7 @@ class VectorizerSettings:
         ):
             raise ValueError("stop_words must be texts")
         if isinstance(self.tokenizer, str):
-            re.compile(self.tokenizer)
+            check_pattern(self.tokenizer)
         elif self.tokenizer is not None and not callable(self.tokenizer):
             raise ValueError("tokenizer must be a regular expression")
         if not self.kinds:
@@ -78,6 +78,21 @@ class VectorizerSettings:
         """The n-gram ranges of words and characters, where they are used."""
         both = {"words": self.ngram_range, "characters": self.char_ngram_range}
         return {kind: each for kind, each in both.items() if each is not None}
+
+
+def check_pattern(tokenizer: str) -> None:
+    """Raise an error unless a tokenizer is a regular expression that matches a word."""
+    try:
+        n_groups, reason = re.compile(tokenizer).groups, ""
+    except (re.error, OverflowError, RecursionError) as error:
+        n_groups, reason = 0, str(error)
+    if n_groups > 1:
+        reason = f"it has {n_groups} groups, and one at most can be the word"
+    if reason:
+        raise ValueError(
+            "tokenizer must be a regular expression that matches a word, got "
+            f"{tokenizer!r}: {reason}"
+        )
 
 
 def _nothing_left(kind: str, n_texts: int, reason: object) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.memory import available_memory
 from ..structure.trellis import Trellis
-from .weights import AnyWeights, Weights, aligned, aligned_zeros, padded
+from .reuse import Spare, reusable_zeros
+from .weights import AnyWeights, Weights, aligned, padded
 
 # Initial value of AdaGrad's accumulators. With 0, the first step of every weight would have full
 # size, however small its gradient, and rare features would count too much.
@@ -53,14 +55,16 @@ class TrainableWeights:
         self.unit_length = unit_length
         self.n_edges = trellis.n_edges
         self.n_trellises = n_trellises
-        self.values = aligned_zeros(shape, np.float32)
-        self.squares = aligned_zeros(shape, np.float32) if adagrad else None
+        self.values = reusable_zeros(shape, np.float32)
+        self.squares = reusable_zeros(shape, np.float32) if adagrad else None
         if self.squares is not None:
             self.squares += INITIAL_SQUARES
-        self.sums = aligned_zeros(shape, np.float64) if average else None
+        self.sums = reusable_zeros(shape, np.float64) if average else None
         self.step = 1
         self.epochs = 0
         self._cached: tuple[int, float, Weights] | None = None
+        self._shared = False
+        self._spares: dict[str, Spare | None] = {}
 
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that training changes, by name; not copies."""
@@ -75,24 +79,43 @@ class TrainableWeights:
         self._cached = None
 
     def branch(self) -> TrainableWeights:
-        """Return a copy that shares the arrays: training changes them, growing does not."""
-        return copy(self)
+        """Return a copy that shares the arrays until it grows, or until `unshare`."""
+        other = copy(self)
+        other._shared, other._spares = True, self._spares
+        return other
 
-    def rows(self, rows: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:
-        """Return copies of some rows of all arrays, and of the intercept's; None is all rows."""
-        return {name: array[self._with_intercept(rows)] for name, array in self.tensors().items()}
+    def unshare(self, rows: npt.NDArray[np.int64] | None) -> None:
+        """Take arrays of its own, of which some rows and the intercept are then changed.
 
-    def restore(
-        self, rows: npt.NDArray[np.int64] | None, saved: dict[str, npt.NDArray[Any]]
-    ) -> None:
-        """Write back what `rows` has returned."""
-        for name, array in self.tensors().items():
-            array[self._with_intercept(rows)] = saved[name]
+        `rows` may be None for all. What this is a branch of, and whoever predicts with it, does not
+        see the changes.
+        """
+        if not self._shared:
+            return
+        if rows is not None and self.intercept:
+            rows = np.append(rows, len(self.values) - 1)
+        shared, spares = self.tensors(), self._spares
+        arrays = {name: self._copied(array, spares.get(name)) for name, array in shared.items()}
+        self.values = arrays["weights"]
+        self.squares, self.sums = arrays.get("squares"), arrays.get("sums")
+        self._spares = {name: Spare.of(array, rows) for name, array in shared.items()}
+        self._shared, self._cached = False, None
 
-    def _with_intercept(self, rows: npt.NDArray[np.int64] | None) -> Any:
-        if rows is None:
-            return np.arange(len(self.values))
-        return np.append(rows, len(self.values) - 1) if self.intercept else rows
+    def _copied(self, array: npt.NDArray[Any], spare: Spare | None) -> npt.NDArray[Any]:
+        copied = None if spare is None else spare.copy_of(array)
+        if copied is None:
+            available = available_memory()
+            if available is not None and array.nbytes > available:
+                raise MemoryError(
+                    f"training further needs {array.nbytes / 1e9:.1f} GB for a copy of the "
+                    f"weights, and {available / 1e9:.1f} GB are available"
+                )
+            copied = reusable_zeros(array.shape, array.dtype)
+            copied[:] = array
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_spares": {}}
 
     def grow(self, trellis: Trellis, edge_map: npt.NDArray[np.int64]) -> None:
         """Move to a larger trellis: old edges keep their weights, new ones start at 0."""
@@ -101,7 +124,7 @@ class TrainableWeights:
         def moved(old: Any) -> Any:
             if old is None:
                 return None
-            new = aligned_zeros((len(old), self.n_trellises * block), old.dtype)
+            new = reusable_zeros((len(old), self.n_trellises * block), old.dtype)
             if old is self.squares:
                 new += INITIAL_SQUARES
             for r in range(self.n_trellises):
@@ -111,7 +134,7 @@ class TrainableWeights:
 
         self.values, self.squares, self.sums = map(moved, (self.values, self.squares, self.sums))
         self.n_edges = trellis.n_edges
-        self._cached = None
+        self._forget_arrays()
 
     def add_features(self, n: int) -> None:
         """Add rows of 0 for new features, before the intercept."""
@@ -122,7 +145,7 @@ class TrainableWeights:
         def extended(old: Any) -> Any:
             if old is None:
                 return None
-            new = aligned_zeros((len(old) + n, old.shape[1]), old.dtype)
+            new = reusable_zeros((len(old) + n, old.shape[1]), old.dtype)
             if old is self.squares:
                 new += INITIAL_SQUARES
             new[:last], new[last + n :] = old[:last], old[last:]
@@ -130,7 +153,11 @@ class TrainableWeights:
 
         arrays = (self.values, self.squares, self.sums)
         self.values, self.squares, self.sums = map(extended, arrays)
-        self._cached = None
+        self._forget_arrays()
+
+    def _forget_arrays(self) -> None:
+        """Keep nothing of the arrays before these."""
+        self._cached, self._shared, self._spares = None, False, {}
 
     def load(self, weights: AnyWeights, l1: float) -> None:
         """Continue from given weights, as they were before soft-thresholding; averages restart."""
@@ -151,7 +178,7 @@ class TrainableWeights:
     def for_prediction(self, l1: float) -> Weights:
         """Return the weights to predict with: averaged, and soft-thresholded under L1.
 
-        Without either they are a view, that training modifies in place.
+        Without either they are a view of the arrays that are trained.
         """
         if self._cached is None or self._cached[:2] != (self.step, l1):
             self._cached = self.step, l1, self._make_weights(l1)

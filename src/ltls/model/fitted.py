@@ -195,8 +195,8 @@ class FittedModel:
     def branch(self) -> FittedModel:
         """Return a model to train further, which shares labels, codebooks and weights with it.
 
-        Training changes the numbers of the shared weights. New labels and features change only the
-        new model.
+        New labels and features change only the new model, and so does training after the weights
+        have been unshared.
         """
         trainable = None if self.trainable is None else self.trainable.branch()
         return replace(self, trainable=trainable)
@@ -316,10 +316,9 @@ class FittedModel:
 
     def predictor(self, k: int) -> Predictor:
         """Return a low-latency predictor with a snapshot of the model."""
-        weights = self.weights if self.frozen is not None else self.weights.copy()
         books = [copy(book) for book in self.codebooks]
         decoder = replace(self.decoder(), codebooks=books)
-        topk = TopK(weights, decoder, self.rerankers, k)
+        topk = TopK(self.weights, decoder, self.rerankers, k)
         return Predictor(self.labels.array, topk, self.feature_map or self.standardizer)
 
     def precision(

@@ -407,9 +407,9 @@ def _decode_model(
         model.standardizer = Standardizer(*map(np.array, parts))
         shapes = model.standardizer.mean.shape, model.standardizer.scale.shape
         if shapes != 2 * ((weights.n_features,),) or (model.standardizer.scale <= 0).any():
-            raise ModelFileError(f"{weights.n_features} features have means and scales {shapes}")
+            raise ValueError(f"{weights.n_features} features have means and scales {shapes}")
         if model.feature_map is not None:
-            raise ModelFileError("only dense features are standardized")
+            raise ValueError("only dense features are standardized")
     if "calibration" in sections:
         model.calibration = _decode_calibration(sections["calibration"], file, model.multilabel)
     if "label_weights" in sections:
@@ -465,11 +465,11 @@ def _decode_calibration(section: dict[str, Any], file: TensorFile, multilabel: b
         curve = ScoreCurve(*(np.array(file.tensor(name)) for name in names))
         p = curve.probabilities
         if not len(p) or len(p) != len(curve.scores) or (np.diff(curve.scores) <= 0).any():
-            raise ModelFileError("the scores of a calibration must increase, one per probability")
+            raise ValueError("the scores of a calibration must increase, one per probability")
         if p.min() <= 0 or p.max() >= 1 or (np.diff(p) < 0).any():
-            raise ModelFileError("the probabilities of a calibration must be in (0, 1) and sorted")
+            raise ValueError("the probabilities of a calibration must be in (0, 1) and sorted")
     if section["scale"] <= 0 or (multilabel and curve is None):
-        raise ModelFileError("a calibration must have a scale above 0, or a curve")
+        raise ValueError("a calibration must have a scale above 0, or a curve")
     return Calibration(multilabel, float(section["scale"]), curve)
 
 

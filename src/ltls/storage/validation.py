@@ -54,6 +54,7 @@ _BOOL: Rule = (lambda value: isinstance(value, bool), "true or false")
 _TEXT: Rule = (lambda value: isinstance(value, str), "a text")
 _OBJECT: Rule = (lambda value: isinstance(value, dict), "an object")
 _FINITE: Rule = (lambda value: _is_number(value) and math.isfinite(value), "a finite number")
+_NOT_NEGATIVE: Rule = (lambda value: _FINITE[0](value) and value >= 0, "a number from 0")
 _LARGEST = 2**62
 NUMBER: Rule = (_is_number, "a number")
 NUMBERS = _list_of(NUMBER)
@@ -73,7 +74,7 @@ _RULES: dict[str, Rule] = {
     "n_features": _integer(0, 2**40),
     "embedding": _optional(_OBJECT),
     "embedding.rank": _integer(1, 2**16),
-    "embedding.weight": _FINITE,
+    "embedding.weight": _NOT_NEGATIVE,
     "state": _OBJECT,
     "state.loss": _one_of(*LOSSES),
     "state.l1": _FINITE,

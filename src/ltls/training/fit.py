@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from ..features.mapping import FeatureMap, used_features
 from ..features.scaling import Standardizer
-from ..linear.trainable import TrainableWeights
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Labels, Targets
@@ -221,9 +220,9 @@ def partial_fit(
     """Make one pass over a batch, which may have new labels; None starts a new model.
 
     Rows of the model's reservoir are mixed with those of the batch, see `ltls.training.replay`. The
-    model is not changed, but for the numbers of its weights; after an error they are as before.
-    The multi-label threshold is the mean of the batches' best ones; that of a model with label
-    weights stays, since it was chosen on rows that they had not seen.
+    model is not changed: a new one is returned. The multi-label threshold is the mean of the
+    batches' best ones; that of a model with label weights stays, since it was chosen on rows that
+    they had not seen.
     """
     if model is None:
         labels = Labels(classes)
@@ -246,23 +245,11 @@ def partial_fit(
         model.reservoir = None
     past = replayed_rows(model, batch)
     examples = batch if past is None else Examples.concatenate([batch, past])
-    with _undone_on_error(model.trainable, examples.X):
-        _make_pass(model, config, batch, examples, rng)
-        keep_rows(model, batch, config.replay_size, first_row)
+    assert model.trainable is not None
+    model.trainable.unshare(used_features(examples.X))
+    _make_pass(model, config, batch, examples, rng)
+    keep_rows(model, batch, config.replay_size, first_row)
     return model
-
-
-@contextmanager
-def _undone_on_error(trainable: TrainableWeights | None, X: Any) -> Iterator[None]:
-    """Restore the weights of the features that occur in X if the block fails."""
-    assert trainable is not None
-    used = used_features(X)
-    before = trainable.rows(used)
-    try:
-        yield
-    except BaseException:
-        trainable.restore(used, before)
-        raise
 
 
 def _make_pass(

@@ -155,7 +155,7 @@ void predict(const Model& model, const Features& x, LossId loss, bool pruned) {
     const Weights weights = model.weights(pruned);
     const DecodeOptions options = model.options(loss);
     const std::unique_ptr<RowPredictor> predictor(
-        kernels().predictor(model.trellis, options, weights));
+        kernels().predictor(model.trellis, options, weights, nullptr));
     const auto labels = array<Index>(x.n_rows * k);
     const auto scores = array<float>(x.n_rows * k);
     if (predictor->predict(x, 0, x.n_rows, labels.get(), scores.get()) >= 0) return;
