@@ -245,8 +245,6 @@ def partial_fit(
         model.reservoir = None
     past = replayed_rows(model, batch)
     examples = batch if past is None else Examples.concatenate([batch, past])
-    assert model.trainable is not None
-    model.trainable.unshare(used_features(examples.X))
     _make_pass(model, config, batch, examples, rng)
     keep_rows(model, batch, config.replay_size, first_row)
     return model
@@ -261,6 +259,8 @@ def _make_pass(
     order = rng.permutation(rows) if config.shuffle else rows
     with trainer.guard():
         if not needs_label_weights_only(model, batch):
+            assert model.trainable is not None
+            model.trainable.unshare(used_features(examples.X))
             loss = [0.0]
             trainer.run_epoch([(examples, mixed_order(order, len(examples)))], loss)
             model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
