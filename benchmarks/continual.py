@@ -36,7 +36,7 @@ from ltls.storage.model_file import describe
 SETS = {"banking77": 100, "icd10cm": 100, "stackex_cs": 100, "sections": 1000}
 SIZES = (1, 10, 100, 1000)
 N_LABELS = 1  # each held out of a model of its own
-MOST_SINGLE = 100  # rows one by one
+MOST_SINGLE = 1000  # rows one by one
 IN_TURN, ROWS_IN_TURN = 20, 50
 MOST_LABELS = 100  # of a set for the peers, whose weights are dense
 MOST_ROWS = 20_000  # for river, which takes milliseconds per row

@@ -32,7 +32,7 @@ from .embedding import EmbeddingTrainer
 from .examples import check_class_weight_labels, make_examples
 from .label_weights import (
     choose_weight,
-    needs_label_weights_only,
+    learn_late_labels,
     train_label_weights,
     update_label_weights,
 )
@@ -258,14 +258,14 @@ def _make_pass(
     rows = np.arange(len(batch))
     order = rng.permutation(rows) if config.shuffle else rows
     with trainer.guard():
-        if not needs_label_weights_only(model, batch):
+        if not learn_late_labels(model, batch, examples, config.n_jobs):
             assert model.trainable is not None
             model.trainable.unshare(used_features(examples.X))
             loss = [0.0]
             trainer.run_epoch([(examples, mixed_order(order, len(examples)))], loss)
             model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
-        if model.label_weights is not None:
-            update_label_weights(model, batch, examples, config.n_jobs)
+            if model.label_weights is not None:
+                update_label_weights(model, batch, examples, config.n_jobs)
     model.n_epochs += 1
     if model.multilabel and model.label_weights is None:
         best = trainer.choose_threshold((batch, rows))

@@ -40,6 +40,7 @@ _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negativ
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
 _CANDIDATES = {False: 20, True: 100}  # to rerank in prediction; True if labels share paths
 _LATE_NEGATIVES = 3.0  # total weight of the negative rows of late labels, per positive row
+_FOUND = 0.8  # of the late labels of a batch, for the trellises to stay as they are
 _MAX_RERANKED = 1024  # labels that are all candidates once there are late ones
 _MANY_ROWS = 0.5  # of a label in a batch, for each that came before
 _SLICES = 16  # of the labels: Ctrl-C is handled between them
@@ -154,20 +155,34 @@ def train_in_blocks(
     return from_matrix(model, W, n, several)
 
 
-def needs_label_weights_only(model: FittedModel, batch: Examples) -> bool:
-    """Return whether to leave the trellises as they are: all rows of a batch have late labels.
+def learn_late_labels(
+    model: FittedModel, batch: Examples, examples: Examples, n_jobs: int | None
+) -> bool:
+    """Train label weights alone if all rows of a batch have late labels; return whether it is done.
 
-    Where all labels are candidates, label weights find the late ones. To train the trellises would
-    cost old labels more: they see the same few rows of the past again and again.
+    It needs rows of several labels, all of which are candidates. To train the trellises would cost
+    old labels more: they see the same few rows of the past again and again. But a path whose edges
+    score too low hides its label from the label weights: then the trellises have to learn it.
     """
     if not _reranks_all(model) or model.reservoir is None:
         return False
+    is_late = batch.labels >= model.reservoir.first_late
     row_of = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
-    return len(np.unique(row_of[batch.labels >= model.reservoir.first_late])) == len(batch)
+    if len(np.unique(row_of[is_late])) < len(batch):
+        return False
+    before = model.label_weights
+    update_label_weights(model, batch, examples, n_jobs)
+    ids, _ = model.topk(batch.X, int(np.diff(batch.indptr).max()), n_jobs)
+    hits = batch.contains(np.arange(len(batch)), ids) & (ids >= model.reservoir.first_late)
+    if hits.sum() >= _FOUND * is_late.sum():
+        return True
+    model.label_weights = before
+    return False
 
 
 def _reranks_all(model: FittedModel) -> bool:
-    return model.label_weights is not None and len(model.labels) <= _MAX_RERANKED
+    few = len(model.labels) <= _MAX_RERANKED
+    return few and model.multilabel and model.label_weights is not None
 
 
 def update_label_weights(
@@ -188,7 +203,7 @@ def update_label_weights(
     if len(late):
         rows = Examples.concatenate([batch, model.reservoir.examples_like(batch)])
         _train_late_labels(model, rows, late, n_jobs)
-        if _reranks_all(model):
+        if _reranks_all(model) and model.label_weights is not None:
             model.label_weights = replace(model.label_weights, n_candidates=len(model.labels))
     if model.counts is not None:
         many = own >= _MANY_ROWS * np.maximum(model.counts - own, 1)
