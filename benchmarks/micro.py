@@ -6,6 +6,7 @@
     python -m benchmarks.micro rows           training rate through `fit`, to ten million rows
     python -m benchmarks.micro hashed         peak memory behind 2²⁰ hashed columns
     python -m benchmarks.micro checksums      rate of checksums, and loading with and without them
+    python -m benchmarks.micro one_text       latency of single texts of banking77
     python -m benchmarks.micro instructions   instructions per row; fails where they grew by a tenth
 
 `growth --quick` measures fewer points and stores nothing. `instructions` counts under callgrind,
@@ -39,7 +40,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks import machine, tables
-from ltls import LTLSClassifier, RandomCodebook, Trellis, load
+from ltls import LTLSClassifier, RandomCodebook, TextClassifier, Trellis, load
 from ltls.core import _engine
 from ltls.features.rows import engine_features
 from ltls.linear.trainable import TrainableWeights
@@ -435,12 +436,39 @@ def instructions(options: argparse.Namespace) -> None:
         sys.exit(f"more than a tenth above the baseline: {', '.join(grown)}")
 
 
+# Latency of single texts
+
+
+def one_text(options: argparse.Namespace) -> None:
+    """Print the time that one text takes a predictor of TextClassifier, and its parts."""
+    from benchmarks.tasks import read as read_texts
+
+    model = TextClassifier(random_state=0).fit(*read_texts("train"))
+    texts = read_texts("test")[0]
+    predict, vectorizer = model.predictor(5), model.vectorizer_
+    rows = [vectorizer.row(text) for text in texts]
+    parts: dict[str, tuple[Callable[..., object], list[Any]]] = {
+        "a text": (predict, [(text,) for text in texts]),
+        "its features": (vectorizer.row, [(text,) for text in texts]),
+        "prediction from features": (LTLSClassifier.predictor(model, 5), rows),
+    }
+    for name, (call, arguments) in parts.items():
+        times = []
+        for given in arguments:  # each twice: the words of a text are known after the first time
+            call(*given)
+            start = time.perf_counter()
+            call(*given)
+            times.append(1e6 * (time.perf_counter() - start))
+        low, median, high = np.quantile(times, [0.05, 0.5, 0.95])
+        print(f"{name}: median {median:.0f} µs, 90 % of texts {low:.0f} to {high:.0f} µs")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="name", required=True)
-    for command in (readers, programs, growth, rows, hashed, checksums, instructions):
+    for command in (readers, programs, growth, rows, hashed, checksums, one_text, instructions):
         commands.add_parser(command.__name__).set_defaults(run=command)
     commands.choices["growth"].add_argument("--quick", action="store_true")
     commands.choices["instructions"].add_argument("--update", action="store_true")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import metrics, plot, presets, readers, tuning
     from .estimators.classifier import LTLSClassifier
     from .estimators.load import load
+    from .estimators.table_classifier import TableClassifier
     from .estimators.text import TextClassifier
     from .storage.tensor_file import ModelFileError
     from .structure.codebook import RandomCodebook, TableCodebook
@@ -27,6 +28,7 @@ __all__ = [
     "LTLSClassifier",
     "ModelFileError",
     "RandomCodebook",
+    "TableClassifier",
     "TableCodebook",
     "TextClassifier",
     "Trellis",
@@ -44,6 +46,7 @@ _HOME = {
     "LTLSClassifier": "estimators.classifier",
     "ModelFileError": "storage.tensor_file",
     "RandomCodebook": "structure.codebook",
+    "TableClassifier": "estimators.table_classifier",
     "TableCodebook": "structure.codebook",
     "TextClassifier": "estimators.text",
     "Trellis": "structure.trellis",

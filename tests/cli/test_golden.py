@@ -22,6 +22,8 @@ MISTAKES = [
     "train tickets.csv --text txt --label kind -o m.ltls",
     "train tickets.csv --text text --label kinds -o m.ltls",
     "train tickets.csv --text text --label text --features kind -o m.ltls",
+    "train tickets.csv --text text --number kind --label kind -o m.ltls",
+    "train tickets.csv --text text --category text --label kind -o m.ltls",
     "train bad.csv --text text --label kind -o m.ltls",
     "train bad.jsonl --text text --label kind -o m.ltls",
     "train bad.txt -o m.ltls",

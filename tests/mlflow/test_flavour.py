@@ -11,7 +11,7 @@ mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny: run make tes
 import pandas as pd  # noqa: E402
 
 import ltls.mlflow  # noqa: E402
-from ltls import LTLSClassifier, TextClassifier  # noqa: E402
+from ltls import LTLSClassifier, TableClassifier, TextClassifier  # noqa: E402
 
 X = np.eye(4, dtype=np.float32)
 TEXTS = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
@@ -112,3 +112,14 @@ def test_spark(classifier, tagger, tmp_path, monkeypatch):
         assert found == [["a"], ["d"]]
     finally:
         spark.stop()
+
+
+def test_mixed_columns(tmp_path):
+    rows = pd.DataFrame({"text": TEXTS, "amount": [0.0, np.nan, 9.0, 8.0], "country": list("aabb")})
+    table = TableClassifier("text", "amount", "country", random_state=0)
+    table.fit(rows, ["card", "card", "fee", "fee"])
+    ltls.mlflow.save_model(table, tmp_path / "model", input_example=rows)
+    result = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(rows, params={"k": 1})
+    assert [each[0] for each in result["labels"]] == table.predict(rows).tolist()
+    with pytest.raises(ValueError, match="takes the columns text, amount, country"):
+        ltls.mlflow.save_model(table, tmp_path / "other", text="text")

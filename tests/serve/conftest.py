@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from serving import in_thread
 
-from ltls import LTLSClassifier, TextClassifier
+from ltls import LTLSClassifier, TableClassifier, TextClassifier
 from ltls.serve import Settings
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
@@ -18,6 +18,14 @@ TEXTS = [
     for closing in ("please", "is gone")
 ]
 N_FEATURES = 12
+ORDERS = [
+    {
+        "item": ["green tea", "black tea", "milk"][n % 3],
+        "price": n,
+        "shop": "north" if n % 2 else None,
+    }
+    for n in range(24)
+]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,7 +36,9 @@ def _packages():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """Model files: text, features (integer labels), named features, several labels, margins."""
+    """Model files: text, features (integer labels), named features, several labels, margins,
+    and mixed columns.
+    """
     folder = tmp_path_factory.mktemp("models")
     texts, labels = map(list, zip(*TEXTS, strict=True))
     TextClassifier(random_state=0, epochs=10).fit(texts, labels).save(folder / "tickets.ltls")
@@ -43,6 +53,9 @@ def folder(tmp_path_factory):
     LTLSClassifier(random_state=0, epochs=10).fit(X, Y).save(folder / "tags.ltls")
     margins = LTLSClassifier(random_state=0, epochs=5, loss="separation", label_weights=False)
     margins.fit(X, y).save(folder / "margins.ltls")
+    orders = TableClassifier("item", "price", "shop", random_state=0, epochs=10)
+    orders.fit(ORDERS, [f"{row['item']} {row['price'] > 11}" for row in ORDERS])
+    orders.save(folder / "orders.ltls")
     return folder
 
 

@@ -116,6 +116,17 @@ def test_words_that_speak_for_a_label_are_marked(page):
     assert "intercept 0.5 it adds up to 2.5" in page.inner_text("#why-caption")
 
 
+def test_tables_have_a_field_for_every_column(page, site):
+    choose(page, "orders")
+    page.fill("#named-input textarea", "green tea")
+    page.fill("#named-input input[type=number]", "20")
+    page.locator("#named-input input").nth(1).fill("north")
+    row = {"item": "green tea", "price": 20, "shop": "north"}
+    answer = site.predict(model="orders", rows=[row], proba=True).json
+    has_text(page, "#labels .name", answer["predictions"][0]["labels"][0])
+    has_text(page, "#marked", "green tea")
+
+
 def test_the_trellis_is_drawn_with_the_path(page, site):
     choose(page, "codes")
     page.fill("#row", "3:1 5:0.5")
@@ -176,7 +187,12 @@ def test_the_keyboard_is_enough(page):
 
 @pytest.mark.parametrize(
     ("model", "field", "value"),
-    [("tickets", "#text", TEXT), ("codes", "#row", "3:1"), ("boxes", "#named-input input", "1")],
+    [
+        ("tickets", "#text", TEXT),
+        ("codes", "#row", "3:1"),
+        ("boxes", "#named-input input", "1"),
+        ("orders", "#named-input textarea", "green tea"),
+    ],
 )
 def test_axe_finds_nothing_serious(page, model, field, value):
     assert violations(page) == []

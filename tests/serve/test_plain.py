@@ -56,6 +56,29 @@ def test_rows_of_every_form(server, models, rows):
     np.testing.assert_allclose(prediction["scores"], scores[0], rtol=1e-4)
 
 
+def test_rows_of_tables(server, models):
+    rows = [
+        {"item": "green tea", "price": 20, "shop": None},
+        {"item": "milk", "price": None, "shop": "north"},
+    ]
+    estimator = load(models["orders"])
+    for proba in (False, True):
+        answer = server.predict(model="orders", rows=rows, k=3, proba=proba)
+        labels, scores = estimator.predict_topk(rows, 3, proba=proba)
+        found = answer.json["predictions"]
+        assert [each["labels"] for each in found] == labels.tolist()
+        given = [each["probabilities" if proba else "scores"] for each in found]
+        np.testing.assert_allclose(given, scores, rtol=1e-4)
+    answer = server.predict(model="orders", rows=rows[:1], k=1, explain=True, trellis=0)
+    names = [each["feature"] for each in answer.json["explanations"][0][0]["contributions"]]
+    assert {"green", "price", "shop="} <= set(names)
+    assert answer.json["trellis"]["paths"]
+    listed = {each["name"]: each for each in server.ask("GET", "/models").json}
+    assert listed["orders"]["input"] == "table"
+    columns = {"text": ["item"], "number": ["price"], "category": ["shop"]}
+    assert listed["orders"]["columns"] == columns
+
+
 def test_rows_by_feature_names(server, models):
     by_name = server.predict(model="boxes", rows=[{"width": 1}, {"größe": 2, "height": 1}])
     X = np.array([[0, 1, 0, 0], [1, 0, 0, 2]])
@@ -86,7 +109,7 @@ def test_the_only_model_needs_no_name(models):
         (b'{"text": "\\ud800"}', 400, "not JSON"),
         (b"[" * 100_000, 400, "not JSON"),
         (b"[]", 422, "the request: Input should be an object"),
-        ({"text": "a"}, 422, "model must be one of boxes, codes, margins, tags, tickets"),
+        ({"text": "a"}, 422, "model must be one of boxes, codes, margins, orders, tags, tickets"),
         ({"model": "../tickets", "text": "a"}, 404, "no model '../tickets'"),
         ({"model": "tickets"}, 422, "either text or rows: send text"),
         ({"model": "codes"}, 422, "either text or rows: send rows"),
@@ -118,6 +141,16 @@ def test_the_only_model_needs_no_name(models):
         ({"model": "codes", "rows": [{"indices": [1], "values": []}]}, 422, "equal lengths"),
         ({"model": "codes", "rows": [{"height": 1}]}, 422, "have no names"),
         ({"model": "boxes", "rows": [{"weight": 1}]}, 422, "no feature 'weight'"),
+        ({"model": "boxes", "rows": [{"width": "a"}]}, 422, "'width' must be a number"),
+        ({"model": "orders", "rows": [{"weight": 1}]}, 422, "no column 'weight'"),
+        ({"model": "orders", "rows": [{"item": "tea"}]}, 422, "row 0: it has no 'price'"),
+        ({"model": "orders", "rows": [[1, 2, 3]]}, 422, "an object with item, price, shop"),
+        ({"model": "orders", "text": "tea"}, 422, "takes rows of a table, not text"),
+        (
+            {"model": "orders", "rows": [{"item": "tea", "price": "ten", "shop": None}]},
+            422,
+            "row 0: 'price' is 'ten', not a finite number",
+        ),
         ({"model": "tickets", "text": "a", "k": 0}, 422, "k: Input should be greater"),
         ({"model": "tickets", "text": "a", "k": 10**6}, 422, "k must be at most 1000"),
         ({"model": "tickets", "text": "a", "k": "5"}, 422, "k: Input should be a valid integer"),
@@ -165,7 +198,7 @@ def test_explanations_are_those_of_the_estimator(server, models):
 
 def test_models_are_listed(server):
     listed = {each["name"]: each for each in server.ask("GET", "/models").json}
-    assert set(listed) == {"boxes", "codes", "margins", "tags", "tickets"}
+    assert set(listed) == {"boxes", "codes", "margins", "orders", "tags", "tickets"}
     assert listed["tickets"]["input"] == "text"
     assert listed["codes"]["input"] == "features"
     assert (listed["codes"]["labels"], listed["codes"]["features"]) == (12, 12)

@@ -52,6 +52,31 @@ def test_health_and_metadata(client, models):
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+def test_tables(client, models, binary):
+    inputs = client.get_model_metadata("orders")["inputs"]
+    types = {each["name"]: each["datatype"] for each in inputs}
+    assert types == {"item": "BYTES", "price": "FP64", "shop": "BYTES"}
+    given = [
+        tensor("item", np.array([b"green tea", b"milk"], object), "BYTES", binary),
+        tensor("price", np.array([20.0, 2.0]), "FP64", binary),
+        tensor("shop", np.array([b"", b"north"], object), "BYTES", binary),
+    ]
+    rows = [
+        {"item": "green tea", "price": 20, "shop": None},
+        {"item": "milk", "price": 2, "shop": "north"},
+    ]
+    labels, scores = load(models["orders"]).predict_topk(rows, 5)
+    answer = client.infer("orders", given)
+    assert decoded(answer.as_numpy("labels")) == labels.tolist()
+    np.testing.assert_allclose(answer.as_numpy("scores"), scores, rtol=1e-4)
+    with pytest.raises(triton.InferenceServerException, match="are item, price, shop"):
+        client.infer("orders", given[:2])
+    given[1] = tensor("price", np.array([20.0]), "FP64", binary)
+    with pytest.raises(triton.InferenceServerException, match="same number of rows"):
+        client.infer("orders", given)
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
 @pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
 def test_texts(client, models, binary, shape):
     texts = ["my card is gone", "été: mot de passé", ""]

@@ -20,6 +20,7 @@ COMMANDS = (
         (
             "ltls train train.txt.gz -o model.ltls --width 8 --n-trellises 3",
             "ltls train tickets.csv --text text --label category -o tickets.ltls",
+            "ltls train orders.csv --text item --number price --label tax -o tax.ltls",
             "ltls train posts.jsonl --text body --label tags -o posts.ltls --epochs 10",
             "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
             "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
@@ -67,6 +68,7 @@ COMMANDS = (
         (
             "ltls explain tickets.ltls 'my card is lost'",
             "ltls explain tickets.ltls 'my card is lost' --html card.html",
+            'ltls explain tax.ltls \'{"item": "tea", "price": 4.5}\'',
             "ltls explain model.ltls '3:0.5 17:1' -k 1 --json",
         ),
     ),

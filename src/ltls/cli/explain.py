@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.explain import Explanation
 from ..estimators.load import load
+from ..estimators.table_classifier import TableClassifier
 from .explain_page import page
 from .options import ModelFile, Verify, option
 from .output import check_output, text_output
@@ -31,8 +32,8 @@ def explain(
         str,
         typer.Argument(
             metavar="TEXT",
-            help='The text; for a model of features, a row such as "3:0.5 17:1". - reads it from '
-            "standard input.",
+            help='The text; for a model of features, a row such as "3:0.5 17:1"; for one of '
+            "tables, a JSON object. - reads it from standard input.",
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels.")] = 5,
@@ -57,16 +58,37 @@ def explain(
     check_output(html, model)
     estimator = load(model, verify=verify)
     given = sys.stdin.read().rstrip("\n") if row == "-" else row
-    X = [given] if takes_text(estimator) else _row(estimator, given)
+    X, shown = _input(estimator, given)
     wanted = None if not label else [_label(estimator, each) for each in label]
     [explained] = estimator.explain(X, wanted, k)
     if html is not None:
         with text_output(html) as stream:
-            stream.write(page(given, explained, n_features, _picture(estimator, X, explained)))
+            stream.write(
+                page(shown or given, explained, n_features, _picture(estimator, X, explained))
+            )
     if as_json:
         print(json.dumps([each.to_dict() for each in explained], ensure_ascii=False))
     elif html is None:
-        _show(given if takes_text(estimator) else "", explained, n_features)
+        _show(shown, explained, n_features)
+
+
+def _input(estimator: LTLSClassifier, given: str) -> tuple[Any, str]:
+    """Return a row as the estimator takes it, and the text that its n-grams are places of."""
+    if takes_text(estimator):
+        return [given], given
+    if not isinstance(estimator, TableClassifier):
+        return _row(estimator, given), ""
+    columns = estimator.vectorizer_.columns
+    try:
+        row = json.loads(given)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        names = ", ".join(columns.names)
+        raise ValueError(
+            f"a row of this model must be a JSON object with {names}, got {given[:40]!r}"
+        )
+    return [row], columns.joined_text(columns.read(row))
 
 
 def _row(estimator: LTLSClassifier, given: str) -> csr_array:

@@ -27,7 +27,7 @@ def info(
             for kind in ("words", "characters")
             if kind in facts["text"]
         }
-    for name in ("text", "columns", "parameters"):
+    for name in ("text", "table", "columns", "parameters"):
         if name in facts:
             given = {key: value for key, value in facts[name].items() if value not in (None, [])}
             facts[name] = ", ".join(f"{key}={value}" for key, value in given.items())

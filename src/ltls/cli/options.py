@@ -11,6 +11,13 @@ import typer
 from ..io.formats import FORMATS
 
 
+def check_columns(**named: list[str] | None) -> None:
+    """Raise an error for a column that has no name, as of ``--text`` without a value."""
+    for name, columns in named.items():
+        if "" in (columns or ()):
+            raise ValueError(f"--{name} needs the name of the {name} column")
+
+
 def option(default: str, help: str, *names: str, **settings: Any) -> Any:  # noqa: A002
     """Return an option that is None if it is not given; the help shows `default`."""
     return typer.Option(*names, help=help, show_default=default, **settings)
@@ -59,6 +66,17 @@ FormatOption = Annotated[
 ]
 DTYPES = ("float32", "float16", "int8")
 TextColumn = Annotated[str | None, _columns("none", "Text column.", "--text")]
+TextColumns = Annotated[
+    list[str] | None, _columns("none", "Text column; may be repeated.", "--text")
+]
+NumberColumns = Annotated[
+    list[str] | None,
+    _columns("none", "Number column, scaled; cells may be empty; may be repeated.", "--number"),
+]
+CategoryColumns = Annotated[
+    list[str] | None,
+    _columns("none", "Category column; cells may be empty; may be repeated.", "--category"),
+]
 # Its value may be left out, see `Command`.
 TextOption = Annotated[
     str | None,

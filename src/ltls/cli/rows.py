@@ -13,6 +13,8 @@ from ..core import memory
 from ..core.prefetch import arriving
 from ..core.streams import is_pipe
 from ..estimators.classifier import LTLSClassifier
+from ..estimators.table_classifier import TableClassifier
+from ..estimators.text import TextClassifier
 from ..io.delimited import Delimited
 from ..io.errors import ColumnError, EmptyFileError, listed
 from ..io.readers import Dataset, Stream, read
@@ -65,7 +67,7 @@ def training_rows(source: Source, stream: bool | None, n_jobs: int | None) -> Tr
 
 def _is_streamed(source: Source) -> bool:
     """Decide by the sizes of files and the free memory, and say so."""
-    kind = "sparse" if source.sparse else "text" if source.columns().text else "numbers"
+    kind = "sparse" if source.sparse else "numbers" if source.columns().features else "text"
     needed = memory.needed_memory(source.paths, _MEMORY_PER_BYTE[kind])
     fits, available = memory.fits_in_memory(needed), memory.available_memory()
     free = "unknown" if available is None else decimal(available)
@@ -88,11 +90,14 @@ def _stream(source: Source, n_jobs: int | None) -> TrainingRows:
         )
         return TrainingRows(rows, None, rows.n_rows, rows.zero_based)
     columns = source.columns()
+    mixed = columns.mixed
     table = TableStream(
         source.paths,
-        columns.text,
+        columns.text if mixed is None else mixed.text,
         columns.label,
         columns.features,
+        number=() if mixed is None else mixed.number,
+        category=() if mixed is None else mixed.category,
         separator=columns.separator,
         format=source.format.name,
         on_bad_row=source.on_bad_row,
@@ -115,11 +120,7 @@ def read_sparse(source: Source) -> Dataset:
 
 def _table_rows(source: Source) -> TrainingRows:
     columns = source.columns()
-    rows = Rows()
-    for batch in table_batches(source, columns, labelled=True):
-        rows.texts += batch.texts
-        rows.features += batch.features
-        rows.labels += batch.labels
+    rows = Rows.concatenate(table_batches(source, columns, labelled=True))
     if not rows.labels:
         raise EmptyFileError(path=source.path)
     _check_labels(source, len({label for labels in rows.labels for label in labels}))
@@ -131,7 +132,9 @@ def _recorded(source: Source, columns: Columns) -> dict[str, Any] | None:
     """Return columns as a model file holds them; None if the format has no names of columns."""
     if source.format.kind == "text":
         return None
-    return {**asdict(columns), "features": list(columns.features)}
+    recorded = {**asdict(columns), "features": list(columns.features)}
+    del recorded["mixed"]  # the model has them
+    return recorded
 
 
 def label_lists(targets: Targets) -> list[Any]:
@@ -154,7 +157,7 @@ def _check_columns_given(source: Source, columns: Columns) -> None:
     if not _has_labels(source):
         raise ValueError(f"{source.name}: {source.format.name} files have no labels to train on")
     needed = [
-        ("--text or --features", columns.text or columns.features),
+        ("--text or --features", columns.text or columns.features or columns.mixed),
         ("--label", columns.label),
     ]
     missing = [option for option, given in needed if not given]
@@ -199,7 +202,7 @@ def table_batches(
 
 def takes_text(estimator: LTLSClassifier) -> bool:
     """Return whether the input of an estimator is texts."""
-    return hasattr(estimator, "vectorizer_")
+    return isinstance(estimator, TextClassifier) and not isinstance(estimator, TableClassifier)
 
 
 def takes_lines(estimator: LTLSClassifier) -> bool:
@@ -209,7 +212,7 @@ def takes_lines(estimator: LTLSClassifier) -> bool:
 
 def takes_table(estimator: LTLSClassifier) -> bool:
     """Return whether an estimator was trained on a table or on texts."""
-    return takes_text(estimator) or estimator.model_.columns is not None
+    return isinstance(estimator, TextClassifier) or estimator.model_.columns is not None
 
 
 def batches(
@@ -217,6 +220,10 @@ def batches(
 ) -> Iterator[tuple[Any, list[list[Any]]]]:
     """Yield the input of an estimator in batches, with the labels of the rows if there are any."""
     if source.sparse:
+        if isinstance(estimator, TableClassifier):
+            raise ValueError(
+                f"the model takes a table, {source.name} has features ({source.format.name})"
+            )
         if takes_text(estimator):
             raise ValueError(
                 f"the model takes texts, {source.name} has features ({source.format.name}); "
@@ -224,6 +231,12 @@ def batches(
             )
         yield from _sparse_batches(source, estimator, size)
         return
+    if isinstance(estimator, TableClassifier):
+        if source.text is not None or source.features:
+            option = "--features" if source.features else "--text"
+            names = ", ".join(estimator.vectorizer_.columns.names)
+            raise ValueError(f"{option} is not for this model, which takes the columns {names}")
+        source.mixed = estimator.vectorizer_.columns
     columns = source.columns(estimator.model_.columns)
     _check_columns_known(source, columns, takes_text(estimator), labelled)
     try:
@@ -244,7 +257,7 @@ def batches(
 
 
 def _check_columns_known(source: Source, columns: Columns, texts: bool, labelled: bool) -> None:
-    if not (columns.text if texts else columns.features):
+    if not (columns.mixed or (columns.text if texts else columns.features)):
         kind, option = ("texts", "--text") if texts else ("features", "--features")
         raise ValueError(f"the model takes {kind}: name the columns of {source.name} with {option}")
     if labelled and not _has_labels(source):

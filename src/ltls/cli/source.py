@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.streams import display_name, open_input, peek_start
+from ..features.table import TableColumns
 from ..io import formats
 from ..io.delimited import Delimited
 from ..io.errors import RowError, TooManyFeaturesError
@@ -30,6 +31,7 @@ class Source:
     All files have the same format; a name with ``*`` stands for those that match. `expects_table`
     says whether the model was trained on a table, and `expects_lines` whether on texts without
     column names, which helps to detect the format. `keeps_bad_rows` keeps those that are skipped.
+    `mixed` are columns of texts, numbers and categories.
     """
 
     paths: Sequence[Path]
@@ -44,6 +46,7 @@ class Source:
     expects_lines: bool = False
     encoding: str | None = None
     keeps_bad_rows: bool = False
+    mixed: TableColumns | None = None
     format: Format = field(init=False)
     n_bad_rows: int = field(default=0, init=False)
     bad_rows: deque[RowError] = field(default_factory=deque, init=False)
@@ -68,7 +71,7 @@ class Source:
             self._open(path)
         if self.sparse and self._columns_named:
             raise ValueError(
-                f"--text, --label and --features name columns, {self.format.name} files have none"
+                f"--text, --label and such name columns, {self.format.name} files have none"
             )
 
     def _open(self, path: Path) -> None:
@@ -97,7 +100,7 @@ class Source:
 
     @property
     def _columns_named(self) -> bool:
-        return bool(self.text or self.label or self.features)
+        return bool(self.text or self.label or self.features or self.mixed)
 
     @property
     def path(self) -> Path:
@@ -129,13 +132,23 @@ class Source:
             self.label or before.label,
             features,
             self.separator or before.separator,
+            self.mixed,
         )
         if self.format.kind == "text":  # without column names
+            if self.mixed is not None:
+                raise ValueError(
+                    f"{self.name}: {self.format.name} files have no columns of numbers and "
+                    "categories; give a table"
+                )
             return replace(columns, text="text", label="label", features=())
         if columns.text and columns.features:
             raise ValueError(
-                "--text and --features cannot both be given: a model takes texts or numbers"
+                "--text and --features cannot both be given: a model takes texts or numbers; "
+                "--number goes with --text"
             )
+        if columns.mixed is not None and (columns.text or columns.features):
+            option = "--text" if columns.text else "--features"
+            raise ValueError(f"{option} cannot be given with columns of numbers and categories")
         return columns
 
     # Bad rows

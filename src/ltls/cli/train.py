@@ -13,7 +13,9 @@ from rich.filesize import decimal
 
 from ..estimators import presets
 from ..estimators.classifier import LTLSClassifier
+from ..estimators.table_classifier import TableClassifier
 from ..estimators.text import TextClassifier
+from ..io.table_stream import split_columns
 from ..structure.losses import LOSSES
 from ..structure.policies import POLICIES
 from ..training.checkpoint import Checkpoint
@@ -22,17 +24,20 @@ from .messages import note, noticed, set_verbosity, warn
 from .options import (
     DATA_FILES,
     DTYPES,
+    CategoryColumns,
     Encoding,
     FeatureColumns,
     FormatOption,
     Json,
     LabelColumn,
+    NumberColumns,
     Quiet,
     Separator,
     SkipBadRows,
-    TextColumn,
+    TextColumns,
     Verbose,
     ZeroBased,
+    check_columns,
     choice,
     option,
     switch,
@@ -54,7 +59,9 @@ def train(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=DATA_FILES)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
-    text: TextColumn = None,
+    text: TextColumns = None,
+    number: NumberColumns = None,
+    category: CategoryColumns = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
     separator: Separator = None,
@@ -174,9 +181,10 @@ def train(
     """Train a model on files of labelled rows.
 
     The data are sparse features (svmlight, xmc), tables (csv, tsv, jsonl, parquet) whose columns
-    are given by --label and --text or --features, or fastText's __label__ lines. If every row has
-    exactly one label the model is multi-class, else multi-label. Several files, and a quoted
-    pattern such as 'part*.csv', are one data set.
+    are given by --label and --text or --features, or fastText's __label__ lines. --text, --number
+    and --category go together: numbers are scaled, every category is a feature, and missing values
+    are filled in. If every row has exactly one label the model is multi-class, else multi-label.
+    Several files, and a quoted pattern such as 'part*.csv', are one data set.
 
     Options that are not given have the default shown, or that of the preset; auto depends on the
     size of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with
@@ -186,8 +194,8 @@ def train(
     set_verbosity(verbose, quiet)
     if n_jobs == 0:
         raise ValueError("--n-jobs must not be 0; 1 is one thread, -1 all cores")
-    if text == "":
-        raise ValueError("--text needs the name of the text column")
+    check_columns(text=text, number=number, category=category)
+    text_column, mixed = split_columns(text, number or (), category or ())
     output = model_output(output)
     piped = is_standard_output(output)
     place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
@@ -205,15 +213,20 @@ def train(
         paths=files,
         format_name=file_format,
         encoding=encoding,
-        text=text,
+        text=text_column,
+        mixed=mixed,
         label=label,
         features=features,
         separator=separator,
         zero_based=zero_based,
         skip_bad_rows=skip_bad_rows,
     )
-    texts = bool(text) or source.format.kind == "text"
-    estimator = _estimator(context.params, preset, texts)
+    kind: type[LTLSClassifier] = LTLSClassifier
+    if mixed is not None:
+        kind = TableClassifier
+    elif text_column or source.format.kind == "text":
+        kind = TextClassifier
+    estimator = _estimator(context.params, preset, kind)
     estimator.check_parameters()  # before the file is read
     data = training_rows(source, stream, n_jobs)
     note(f"{'all' if data.n_rows is None else f'{data.n_rows:,}'} rows; {estimator}")
@@ -251,11 +264,12 @@ def _report(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
         show_facts({**facts, "model": f"{facts['model']} ({size})"})
 
 
-def _estimator(given: dict[str, Any], preset: str | None, texts: bool) -> LTLSClassifier:
+def _estimator(
+    given: dict[str, Any], preset: str | None, make: type[LTLSClassifier]
+) -> LTLSClassifier:
     """Return the estimator that the options describe."""
-    if preset and texts:
+    if preset and make is not LTLSClassifier:
         raise ValueError("--preset is for features, not for texts")
-    make: Any = TextClassifier if texts else LTLSClassifier
     names = make().get_params()
     for name in (*_TEXT_RANGES, "min_df", "n_features"):
         if given.get(name) is not None and name not in names:
@@ -268,8 +282,7 @@ def _estimator(given: dict[str, Any], preset: str | None, texts: bool) -> LTLSCl
             parameters[name] = _range(name, parameters[name])
     if "propensity" in parameters:
         parameters["propensity"] = _strength(parameters["propensity"])
-    estimator: LTLSClassifier = (PRESETS[preset] if preset else make)(**parameters)
-    return estimator
+    return PRESETS[preset](**parameters) if preset else make(**parameters)
 
 
 def _strength(given: str) -> float | str:

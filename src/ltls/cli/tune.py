@@ -8,22 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
+from ..estimators.table_classifier import TableClassifier
 from ..estimators.tuning import tune as search
+from ..io.table_stream import split_columns
 from .messages import set_verbosity
 from .options import (
     DATA_FILES,
     DTYPES,
+    CategoryColumns,
     Encoding,
     FeatureColumns,
     FormatOption,
     Json,
     LabelColumn,
+    NumberColumns,
     Quiet,
     Separator,
     SkipBadRows,
-    TextColumn,
+    TextColumns,
     Verbose,
     ZeroBased,
+    check_columns,
     choice,
     option,
 )
@@ -39,7 +44,9 @@ def tune(
     files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=DATA_FILES)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     seconds: Annotated[float, typer.Option(min=1, help="Time budget in seconds.")] = 60.0,
-    text: TextColumn = None,
+    text: TextColumns = None,
+    number: NumberColumns = None,
+    category: CategoryColumns = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
     separator: Separator = None,
@@ -62,13 +69,14 @@ def tune(
     n-grams.
     """
     set_verbosity(verbose, quiet)
-    if text == "":
-        raise ValueError("--text needs the name of the text column")
+    check_columns(text=text, number=number, category=category)
+    text_column, mixed = split_columns(text, number or (), category or ())
     source = Source(
         paths=files,
         format_name=file_format,
         encoding=encoding,
-        text=text,
+        text=text_column,
+        mixed=mixed,
         label=label,
         features=features,
         separator=separator,
@@ -79,8 +87,16 @@ def tune(
     piped = is_standard_output(output)
     check_output(output, *source.paths, special=True)
     data = training_rows(source, stream=False, n_jobs=None)
+    table = None
+    if mixed is not None:
+        table = TableClassifier(mixed.text, mixed.number, mixed.category)
     estimator, trials = search(
-        data.X, label_lists(data.y), seconds, random_state=random_state, verbose=int(not quiet)
+        data.X,
+        label_lists(data.y),
+        seconds,
+        estimator=table,
+        random_state=random_state,
+        verbose=int(not quiet),
     )
     data.record_in(estimator)
     with errors_named(output):

@@ -110,9 +110,11 @@ default="random"
         Scale every row to unit length, in training and prediction. "auto" does so for sparse rows.
     standardize : bool or "auto", default="auto"
         Scale dense features to mean 0 and standard deviation 1, in training and prediction.
-        "auto" does so in `fit` if they are unscaled: if a mean is beyond 4 standard deviations, or
-        a standard deviation beyond 10 times the median of all, and not memory-mapped. `partial_fit`
-        keeps what `fit` did; on its own, it takes features as they are, and so does `fit_stream`.
+        "auto" does so if they are unscaled: if a mean is beyond 4 standard deviations, or a
+        standard deviation beyond 10 times the median of all. Memory-mapped features of `fit` are
+        taken as they are then. `fit_stream` has means and deviations of all batches from its first
+        pass. `partial_fit` keeps those of the `fit` before; on its own, it takes those of its first
+        batch, with "auto" if that has 100 rows or more, and keeps them.
     fit_intercept : bool, default=True
         Add an intercept to every edge.
     l1 : float, default=0.0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from ..features.table import KINDS, TableVectorizer
 from ..features.vectorizer import Vectorizer
-from ..storage.model_file import load_model
+from ..storage.model_file import SavedModel, load_model
 from ..storage.tensor_file import damage_reported
 from .classifier import LTLSClassifier
+from .table_classifier import TableClassifier
 from .text import TextClassifier
 
 
@@ -31,7 +33,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     -------
     LTLSClassifier
         Ready to predict; `partial_fit` continues from its weights. It is a `TextClassifier`, which
-        takes strings, if that is what was saved.
+        takes strings, or a `TableClassifier`, if that is what was saved.
 
     Raises
     ------
@@ -54,15 +56,27 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     """
     saved = load_model(path, mmap, verify)
     with damage_reported(path):
-        if saved.text is None:
-            estimator = LTLSClassifier.from_model(saved.model, **saved.parameters)
-        else:
-            estimator = TextClassifier.from_model(saved.model, **saved.parameters)
-            estimator.vectorizer_ = Vectorizer.from_state(*saved.text)
-            if estimator.vectorizer_.n_features != saved.model.n_features:
-                raise ValueError("its n-grams are not the features of its weights")
+        estimator = _estimator(saved)
         # A codebook policy need not be registered where its model predicts.
-        type(estimator)(**{**saved.parameters, "assignment": "random"}).check_parameters()
+        parameters = {**estimator.get_params(deep=False), "assignment": "random"}
+        type(estimator)(**parameters).check_parameters()
         if saved.feature_names:
             estimator._set_feature_names(saved.feature_names)
+    return estimator
+
+
+def _estimator(saved: SavedModel) -> LTLSClassifier:
+    """Return the estimator of what a file holds: of features, of texts or of tables."""
+    texts = None if saved.text is None else Vectorizer.from_state(*saved.text)
+    if saved.table is not None:
+        columns = {kind: saved.table[0][kind] for kind in KINDS}
+        estimator = TableClassifier.from_model(saved.model, **saved.parameters, **columns)
+        estimator.vectorizer_ = TableVectorizer.from_state(*saved.table, texts)
+    elif texts is not None:
+        estimator = TextClassifier.from_model(saved.model, **saved.parameters)
+        estimator.vectorizer_ = texts
+    else:
+        return LTLSClassifier.from_model(saved.model, **saved.parameters)
+    if estimator.vectorizer_.n_features != saved.model.n_features:
+        raise ValueError("its n-grams and columns are not the features of its weights")
     return estimator

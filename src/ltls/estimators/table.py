@@ -10,6 +10,7 @@ import numpy as np
 from ..core.arrays import as_integer
 from ..io.arrow import InputColumns, list_column
 from .classifier import LTLSClassifier
+from .table_classifier import TableClassifier
 
 
 class TablePredictor:
@@ -73,6 +74,11 @@ def input_columns(
     estimator: LTLSClassifier, features: str | Sequence[str] | None, text: str | None
 ) -> InputColumns:
     """Return the columns to read: as given, else as recorded in the model."""
+    if isinstance(estimator, TableClassifier):
+        names = tuple(estimator.vectorizer_.columns.names)
+        if features or text:
+            raise ValueError(f"the model takes the columns {', '.join(names)}: name no others")
+        return InputColumns(mixed=names)
     recorded = estimator.model_.columns or {}
     takes_text = hasattr(estimator, "vectorizer_")
     if not features and not text:

@@ -151,12 +151,20 @@ class TextClassifier(LTLSClassifier):
         return sorted([*LTLSClassifier._get_param_names(), *TEXT_PARAMETERS])
 
     def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
-        texts = as_texts(X)
+        texts = self._inputs(X)
         rows = self._learn_features(texts) if reset else self.vectorizer_.transform(texts)
         return super()._pair(rows, y, reset)
 
-    def _learn_features(self, texts: Sequence[str]) -> Any:
-        vectorizer = Vectorizer(self._settings(texts))
+    def _inputs(self, X: Any) -> Sequence[Any]:
+        """Return the rows that the vectorizer takes, validated."""
+        return as_texts(X)
+
+    def _new_vectorizer(self, texts: Sequence[Any]) -> Any:
+        """Return a vectorizer for rows like these."""
+        return Vectorizer(self._settings(texts))
+
+    def _learn_features(self, texts: Sequence[Any]) -> Any:
+        vectorizer = self._new_vectorizer(texts)
         rows = vectorizer.fit_transform(texts)
         self.vectorizer_ = vectorizer
         return rows
@@ -166,7 +174,7 @@ class TextClassifier(LTLSClassifier):
 
         See `with_classifier`.
         """
-        rows = self._learn_features(as_texts(texts))
+        rows = self._learn_features(self._inputs(texts))
         names = LTLSClassifier._get_param_names()
         return rows, LTLSClassifier(**{name: getattr(self, name) for name in names})
 
@@ -180,12 +188,12 @@ class TextClassifier(LTLSClassifier):
     def _begin_stream(self, batches: Iterable[Any]) -> None:
         first, _ = next(iter(batches), (None, None))
         if first is not None:
-            vectorizer = Vectorizer(self._settings(as_texts(first)))
-            vectorizer.fit(as_texts(texts) for texts, _ in batches)
+            vectorizer = self._new_vectorizer(self._inputs(first))
+            vectorizer.fit(self._inputs(texts) for texts, _ in batches)
             self.vectorizer_ = vectorizer
 
     def _stream_rows(self, batches: Iterable[Any], first: bool) -> Iterator[tuple[Any, Targets]]:
-        rows = ((self.vectorizer_.transform(as_texts(texts)), y) for texts, y in batches)
+        rows = ((self.vectorizer_.transform(self._inputs(texts)), y) for texts, y in batches)
         pair = super()._pair
         # Texts become features while the rows before are trained on.
         for number, (X, y) in enumerate(prefetch(rows)):
@@ -193,7 +201,7 @@ class TextClassifier(LTLSClassifier):
 
     def _checked(self, X: Any) -> tuple[Any, FittedModel]:
         self._fitted()
-        return super()._checked(self.vectorizer_.transform(as_texts(X)))
+        return super()._checked(self.vectorizer_.transform(self._inputs(X)))
 
     def predictor(self, k: int = 5) -> TextPredictor:  # type: ignore[override]
         """Return a thread-safe callable with low latency: the k best labels of a text.
@@ -227,7 +235,7 @@ class TextClassifier(LTLSClassifier):
         return np.array(self.vectorizer_.feature_names(), object)
 
     def _rows_to_explain(self, X: Any) -> Iterable[tuple[Any, Any]]:
-        for text in as_texts(X):
+        for text in self._inputs(X):
             yield self._checked([text])[0], self.vectorizer_.found_in(text)
 
     def _feature_names(self) -> Any:
@@ -235,15 +243,23 @@ class TextClassifier(LTLSClassifier):
 
     def _saved_model(self) -> SavedModel:
         saved = super()._saved_model()
-        if callable(self.vectorizer_.settings.tokenizer):
+        vectorizer = self._text_vectorizer()
+        if vectorizer is None:
+            return saved
+        if callable(vectorizer.settings.tokenizer):
             raise ValueError(
                 "a model whose tokenizer is a function cannot be saved: a file holds no code; "
                 "use a regular expression, or split texts into words beforehand"
             )
-        saved.text = self.vectorizer_.state()
+        saved.text = vectorizer.state()
         if isinstance(self.stop_words, list):
             saved.parameters["stop_words"] = tuple(self.stop_words)
         return saved
+
+    def _text_vectorizer(self) -> Vectorizer | None:
+        """Return the vectorizer of the texts."""
+        found: Vectorizer = self.vectorizer_
+        return found
 
     def _settings(self, texts: Sequence[str]) -> VectorizerSettings:
         """Return the settings of the vectorizer, "auto" resolved for texts like these."""
@@ -268,17 +284,19 @@ class TextClassifier(LTLSClassifier):
         return tags
 
 
-def _signature() -> Signature:
-    """Return the parameters of `TextClassifier` with those of `LTLSClassifier` by name."""
-    own = signature(TextClassifier.__init__)
-    others = list(signature(LTLSClassifier).parameters.values())
+def full_signature(estimator: type, base: type) -> Signature:
+    """Return the parameters of an estimator with those of its base by name."""
+    own = signature(estimator.__init__)  # type: ignore[misc]
+    others = list(signature(base).parameters.values())
     parameters = [each for each in own.parameters.values() if each.kind != each.VAR_KEYWORD]
     parameters += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in others]
     return own.replace(parameters=parameters)
 
 
 # scikit-learn prints the parameters that differ from their defaults.
-TextClassifier.__init__.__signature__ = _signature()  # type: ignore[attr-defined]
+TextClassifier.__init__.__signature__ = full_signature(  # type: ignore[attr-defined]
+    TextClassifier, LTLSClassifier
+)
 
 
 def as_texts(X: Any) -> Sequence[str]:

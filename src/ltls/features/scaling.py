@@ -32,10 +32,13 @@ class Standardizer:
     @classmethod
     def of(cls, X: npt.NDArray[Any]) -> Standardizer:
         """Return the standardizer of dense rows; constant features have scale 1."""
-        scaler = StandardScaler()
-        for first in range(0, len(X), _ROWS_PER_BLOCK):
-            scaler.partial_fit(X[first : first + _ROWS_PER_BLOCK])
-        return cls(scaler.mean_, scaler.scale_)
+        stats = ScaleStats()
+        stats.add(X)
+        return stats.standardizer()
+
+    def if_wanted(self, standardize: bool | str) -> Standardizer | None:
+        """Return it if features are to be standardized; "auto" is if they are unscaled."""
+        return self if standardize is True or (standardize == "auto" and self.is_needed) else None
 
     @property
     def is_needed(self) -> bool:
@@ -66,3 +69,19 @@ class Standardizer:
         """Return weights of the features as they are, given those of standardized ones."""
         own = coef / self.scale
         return own, intercept - own @ self.mean
+
+
+class ScaleStats:
+    """Mean and standard deviation of features, over batches of dense rows."""
+
+    def __init__(self) -> None:
+        self._scaler = StandardScaler()
+
+    def add(self, X: npt.NDArray[Any]) -> None:
+        """Add a batch."""
+        for first in range(0, len(X), _ROWS_PER_BLOCK):
+            self._scaler.partial_fit(X[first : first + _ROWS_PER_BLOCK])
+
+    def standardizer(self) -> Standardizer:
+        """Return the standardizer of all rows."""
+        return Standardizer(self._scaler.mean_, self._scaler.scale_)

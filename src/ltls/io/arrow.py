@@ -35,10 +35,13 @@ class InputColumns:
         feature.
     text : str, optional
         A column of texts.
+    mixed : sequence of str
+        Instead, the columns of a `TableClassifier`.
     """
 
     features: tuple[str, ...] = ()
     text: str | None = None
+    mixed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, features: str | Sequence[str] | None, text: str | None) -> InputColumns:
@@ -53,11 +56,13 @@ class InputColumns:
     @property
     def names(self) -> tuple[str, ...]:
         """All of them."""
-        return (self.text,) if self.text else self.features
+        return self.mixed or ((self.text,) if self.text else self.features)
 
     def read(self, table: Any, n_features: int | None = None) -> Any:
-        """Return texts, a dense matrix or a CSR matrix."""
+        """Return texts, a dense matrix, a CSR matrix or, of mixed columns, a list of dicts."""
         check_columns(self.names, table.column_names)
+        if self.mixed:
+            return table.select(list(self.mixed)).to_pylist()
         if self.text:
             return _texts(table, self.text)
         parts = [_array(table, name) for name in self.features]

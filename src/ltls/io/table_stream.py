@@ -12,6 +12,7 @@ from ..core.arrays import as_integer
 from ..core.compression import is_compressed
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
 from ..core.streams import is_pipe, open_input, peek_start
+from ..features.table import TableColumns
 from ..model.labels import Targets
 from . import formats
 from .errors import EmptyFileError, PathLike, RowError
@@ -25,21 +26,24 @@ _MAX_ROWS = 1 << 16  # of a batch
 class TableStream:
     r"""Tables or texts with labels that may be larger than memory, read again in every epoch.
 
-    Iterating yields batches ``(X, y)``: texts, or an array of numbers, and their labels. A batch
-    is about `chunk_size` long and nothing else is held in memory; of a Parquet file, the columns
-    of one row group are.
+    Iterating yields batches ``(X, y)``: texts, an array of numbers, or a list of dicts with mixed
+    columns, and their labels. A batch is about `chunk_size` long and nothing else is held in
+    memory; of a Parquet file, the columns of one row group are.
 
     Parameters
     ----------
     path : str or path-like, or a sequence of them
         The file, or several of the same format, plain or compressed; a name with ``*``, ``?`` or
         ``[`` stands for all files that match. A pipe is copied to a temporary file first.
-    text : str, optional
-        The text column. fastText files have no column names, and need none.
+    text : str or sequence of str, optional
+        The text column. fastText files have no column names, and need none. Several columns are
+        for a `TableClassifier`.
     label : str, optional
         The label column.
     features : sequence of str
         The numeric columns, instead of a text column.
+    number, category : sequence of str
+        Columns of numbers and categories, which may have missing values, for a `TableClassifier`.
     separator : str, optional
         The separator between several labels in a cell; by default a cell is one label, and a list
         of JSON or Parquet is several.
@@ -81,10 +85,12 @@ class TableStream:
     def __init__(
         self,
         path: Paths,
-        text: str | None = None,
+        text: str | Sequence[str] | None = None,
         label: str | None = None,
         features: Sequence[str] = (),
         *,
+        number: str | Sequence[str] = (),
+        category: str | Sequence[str] = (),
         separator: str | None = None,
         format: str | None = None,  # noqa: A002
         chunk_size: int = 1 << 22,
@@ -101,16 +107,17 @@ class TableStream:
                 sample = formats.Sample(paths[0], peek_start(stream, encoding), bool(text or label))
             format = formats.detect(sample).name  # noqa: A001
         self.format = table_format(format)
+        text, mixed = split_columns(text, number, category)
         if self.format.kind == "text":  # without column names
-            text, label, features = text or "text", label or "label", ()
-        if not label or not (text or features) or not self.format.has_labels:
+            text, label, features, mixed = text or "text", label or "label", (), None
+        if not label or not (text or features or mixed) or not self.format.has_labels:
             raise ValueError(
                 f"a {self.format.name} stream needs a label column and a text column or features, "
                 f"got text={text!r}, label={label!r}, features={list(features)!r}"
             )
-        if text and features:
-            raise ValueError("text and features must not both be given: use one of them")
-        self.columns = Columns(text, label, tuple(features), separator)
+        if features and (text or mixed):
+            raise ValueError("text and features must not both be given: use number for features")
+        self.columns = Columns(text, label, tuple(features), separator, mixed)
         # Parquet files are read from their end: a compressed one would be held in memory.
         seeks = self.format.name == "parquet"
         self._files = [
@@ -145,6 +152,19 @@ class TableStream:
         if row > self._reported[number] and self._on_bad_row is not None:
             self._reported[number] = row
             self._on_bad_row(error)
+
+
+def split_columns(
+    text: str | Sequence[str] | None, number: str | Sequence[str], category: str | Sequence[str]
+) -> tuple[str | None, TableColumns | None]:
+    """Return the text column of a table that has no other columns; else its mixed columns."""
+    texts, numbers, categories = (
+        (given,) if isinstance(given, str) else tuple(given or ())
+        for given in (text, number, category)
+    )
+    if numbers or categories or len(texts) > 1:
+        return None, TableColumns(texts, numbers, categories)
+    return (texts[0] if texts else None), None
 
 
 def _is_compressed(path: PathLike) -> bool:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
 from ..core.streams import open_input
+from ..features.table import TableColumns
 from . import formats
 from .errors import ColumnError, NoGoodRowsError, PathLike, RowError
 from .formats import Format, Kind
@@ -50,29 +51,34 @@ class Columns:
     separator : str, optional
         The separator between several labels in a cell; by default a cell is one label, and a list
         of JSON or Parquet is several.
+    mixed : TableColumns, optional
+        Columns of texts, numbers and categories, instead of `text` and `features`.
     """
 
     text: str | None = None
     label: str | None = None
     features: Sequence[str] = ()
     separator: str | None = None
+    mixed: TableColumns | None = None
 
     @property
     def names(self) -> list[str]:
         """All columns that are named."""
-        return [*filter(None, (self.text, self.label)), *self.features]
+        mixed = () if self.mixed is None else self.mixed.names
+        return [*filter(None, (self.text, self.label)), *self.features, *mixed]
 
 
 @dataclass
 class Rows:
-    """A batch of rows: texts or features, and labels if there is a label column."""
+    """A batch of rows: texts, features or cells, and labels if there is a label column."""
 
     texts: list[str] = field(default_factory=list)
     features: list[list[float]] = field(default_factory=list)
     labels: list[list[str]] = field(default_factory=list)
+    cells: list[dict[str, Any]] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return max(len(self.texts), len(self.features))
+        return max(len(self.texts), len(self.features), len(self.cells))
 
     @classmethod
     def concatenate(cls, parts: Iterable[Rows]) -> Rows:
@@ -82,11 +88,14 @@ class Rows:
             rows.texts += part.texts
             rows.features += part.features
             rows.labels += part.labels
+            rows.cells += part.cells
         return rows
 
     @property
-    def X(self) -> list[str] | npt.NDArray[np.float32]:  # noqa: N802 - the name of the field
+    def X(self) -> list[str] | list[dict[str, Any]] | npt.NDArray[np.float32]:  # noqa: N802
         """The input of a classifier."""
+        if self.cells:
+            return self.cells
         return self.texts if self.texts else np.array(self.features, np.float32)
 
 
@@ -193,7 +202,7 @@ class Table:
     def batches(self, size: int, n_values: float = math.inf) -> Iterator[Rows]:
         """Yield the rows in batches of `size`, or of fewer with about `n_values` values.
 
-        A value is a character of a text, or a number.
+        A value is a character of a text, a number, or another cell.
         """
         rows, n_features, n_good, held = Rows(), 0, 0, 0
         n_bad, first_bad = 0, None
@@ -203,7 +212,7 @@ class Table:
             self._check_columns(reader.names)
             for number, record in reader.records:
                 try:
-                    text, features, labels = self._row(record)
+                    text, features, labels, cells = self._row(record)
                     n_features = n_features or len(features)
                     if len(features) != n_features:
                         reason = f"{len(features)} features, the rows before have {n_features}"
@@ -226,7 +235,9 @@ class Table:
                     rows.features.append(features)
                 if labels is not None:
                     rows.labels.append(labels)
-                held += len(text or "") + len(features)
+                if cells:
+                    rows.cells.append(cells)
+                held += len(text or "") + len(features) + sum(map(_size, cells.values()))
                 if len(rows) >= size or held >= n_values:
                     yield rows
                     rows, held = Rows(), 0
@@ -245,8 +256,10 @@ class Table:
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ColumnError(name, names, hint, path=self.name or self.path)
 
-    def _row(self, record: Record) -> tuple[str | None, list[float], list[str] | None]:
-        """Return the text, the features and the labels of a record, which may lack columns."""
+    def _row(
+        self, record: Record
+    ) -> tuple[str | None, list[float], list[str] | None, dict[str, Any]]:
+        """Return text, features, labels and mixed cells of a record, which may lack columns."""
         if isinstance(record, RowError):
             raise record
         columns = self.columns
@@ -257,6 +270,10 @@ class Table:
         if columns.text and not isinstance(text, str):
             raise RowError("type", f"{columns.text!r} is {text!r}, not a text")
         features = [n for name in columns.features for n in _numbers(name, record[name])]
+        try:
+            cells = {} if columns.mixed is None else columns.mixed.read(record)
+        except ValueError as error:
+            raise RowError("value", str(error)) from None
         labels = None
         if columns.label is not None and columns.label in record:
             cell = record[columns.label]
@@ -264,7 +281,7 @@ class Table:
             several = columns.separator is not None or isinstance(cell, (list, tuple))
             if not labels and self.labelled and not several:
                 raise RowError("missing", f"its label {columns.label!r} is empty")
-        return text, features, labels
+        return text, features, labels, cells
 
     def _labels(self, cell: Any) -> list[str]:
         if self.columns.separator is not None and isinstance(cell, str):
@@ -304,6 +321,10 @@ def _label_text(value: Any) -> str:
     except (TypeError, ValueError):
         reason = f"label {str(value)[:40]!r} is neither a text nor a number"
         raise RowError("type", reason) from None
+
+
+def _size(cell: Any) -> int:
+    return len(cell) if isinstance(cell, str) else 1
 
 
 def _numbers(name: str, cell: Any) -> list[float]:

@@ -9,6 +9,7 @@ import pandas as pd
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..estimators.table import TablePredictor, input_columns
+from ..estimators.table_classifier import TableClassifier
 from ..io.arrow import InputColumns, as_table
 
 DEFAULTS: dict[str, Any] = {"k": 5, "proba": False}
@@ -47,7 +48,7 @@ class PyfuncModel:
             given = pd.DataFrame({_COLUMN: [given] if isinstance(given, str) else list(given)})
         names = list(given) if isinstance(given, dict) else list(map(str, given.columns))
         table = as_table(given)
-        if self.estimator.model_.columns:
+        if self.estimator.model_.columns or isinstance(self.estimator, TableClassifier):
             return input_columns(self.estimator, None, None), table
         if hasattr(self.estimator, "vectorizer_"):
             if len(names) != 1:

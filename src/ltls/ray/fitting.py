@@ -14,6 +14,7 @@ from sklearn.utils.random import sample_without_replacement
 from ..core.arrays import as_integer
 from ..core.version import __version__
 from ..estimators.classifier import LTLSClassifier
+from ..estimators.table_classifier import TableClassifier
 from ..features.vectorizer import Vectorizer
 from ..io.arrow import InputColumns, as_table, check_columns
 from ..model.examples import Batch
@@ -299,6 +300,8 @@ def _vectorizer(estimator: Any, dataset: Any, columns: InputColumns) -> Vectoriz
 
 def _check_input(estimator: Any, columns: InputColumns) -> None:
     """Raise an error for texts where an estimator takes features, and the other way round."""
+    if isinstance(estimator, TableClassifier):
+        raise ValueError("a TableClassifier is not trained on a cluster: use its fit_stream")
     if hasattr(estimator, "_settings") != bool(columns.text):
         kind, name = type(estimator).__name__, "features" if columns.text else "text"
         raise ValueError(f"a {kind} takes {name}: name the columns with {name}")

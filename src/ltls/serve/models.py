@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import numpy as np
 
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
+from ..estimators.table_classifier import TableClassifier
 from ..estimators.text import TextClassifier
+from ..features.table import TableColumns
 from ..model.predictor import Predictor
 from ..storage.tensor_file import ModelFileError
 from .errors import RequestError, quoted
@@ -45,9 +47,17 @@ class ServedModel:
     feature_names: list[str] | None = None
 
     @cached_property
+    def columns(self) -> TableColumns | None:
+        """The columns of a row, for a model of tables."""
+        if not isinstance(self.estimator, TableClassifier):
+            return None
+        columns: TableColumns = self.estimator.vectorizer_.columns
+        return columns
+
+    @cached_property
     def takes_text(self) -> bool:
         """Whether rows are texts."""
-        return isinstance(self.estimator, TextClassifier)
+        return isinstance(self.estimator, TextClassifier) and self.columns is None
 
     @cached_property
     def n_features(self) -> int:
@@ -80,8 +90,10 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Do what the first request would have to wait for."""
-        predictor = self.predictor(5)
-        if isinstance(self.estimator, TextClassifier):
+        predictor: Any = self.predictor(5)
+        if self.columns is not None:
+            predictor(dict.fromkeys(self.columns.names))
+        elif self.takes_text:
             predictor("")
         else:
             predictor(np.empty(0, np.int64), np.empty(0))
@@ -96,10 +108,11 @@ class ServedModel:
         return {
             "name": self.name,
             "version": self.version,
-            "input": "text" if self.takes_text else "features",
+            "input": "table" if self.columns else "text" if self.takes_text else "features",
             "labels": self.n_labels,
             "features": self.n_features,
             "feature_names": self.feature_names,
+            "columns": self.columns and asdict(self.columns),
             "several_labels": self.estimator.multilabel_,
             "probabilities": self.has_probabilities,
             "trellises": len(self.estimator.codebooks_),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from fastapi import Request, Response
@@ -19,6 +19,7 @@ from .settings import Settings
 from .work import Work, encoded, parsed
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Cell: TypeAlias = Number | str | bool | None  # of a table
 
 
 class SparseRow(BaseModel):
@@ -35,9 +36,10 @@ class PredictRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     model: str | None = Field(None, description="Name of a model, if there are several.")
     text: str | list[str] | None = Field(None, description="A text, or a list of texts.")
-    rows: list[list[Number]] | list[SparseRow] | list[dict[str, Number]] | None = Field(
+    rows: list[list[Number]] | list[SparseRow] | list[dict[str, Cell]] | None = Field(
         None,
-        description="Rows as lists of numbers, as indices and values, or by feature names.",
+        description="Rows as lists of numbers, as indices and values, or by names of features or "
+        "columns.",
     )
     k: int = Field(5, ge=1, description="Number of labels per row.")
     proba: bool = Field(False, description="Probabilities instead of scores.")
@@ -96,7 +98,7 @@ class Plain:
         if asked.explain:
             answer["explanations"] = explanations(model.estimator, rows.X, asked.k)
         if asked.trellis is not None:
-            first = rows.X[:1] if model.takes_text else rows.X[[0]]
+            first = rows.X[:1] if rows.arrays is None else rows.X[[0]]
             answer["trellis"] = trellis.paths(
                 model.estimator, first, best.labels[0].tolist(), asked.trellis
             )

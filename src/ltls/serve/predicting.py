@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..estimators.text import TextClassifier
 from .errors import RequestError, quoted
 from .models import ServedModel
 from .rows import Rows
@@ -32,9 +31,8 @@ def is_quick(n_bytes: int, k: int) -> bool:
 
 def best_by_score(model: ServedModel, rows: Rows, k: int) -> Best:
     """Return the k best labels of every row with their scores."""
-    estimator, predictor = model.estimator, model.predictor(k)
-    if not isinstance(estimator, TextClassifier):
-        assert rows.arrays is not None
+    predictor = model.predictor(k)
+    if rows.arrays is not None:
         return Best(*predictor(*rows.arrays))
     if rows.n_rows == 1:  # quicker than a list of one
         labels, scores = predictor(rows.X[0])

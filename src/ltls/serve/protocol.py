@@ -16,7 +16,7 @@ from ..core.version import __version__
 from .errors import RequestError, quoted
 from .models import ModelStore, ServedModel
 from .predicting import Best, best_by_probability, best_by_score, is_quick
-from .rows import Rows, dense_rows, sparse_rows, text_rows
+from .rows import Rows, dense_rows, sparse_rows, table_rows, text_rows
 from .settings import Settings
 from .tensors import Tensor, output
 from .work import Work, encoded, parsed
@@ -39,7 +39,7 @@ class InferRequest(BaseModel):
     model_config = ConfigDict(strict=True)
     id: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    inputs: list[Tensor] = Field(min_length=1, max_length=8)
+    inputs: list[Tensor] = Field(min_length=1, max_length=256)
     outputs: list[RequestedOutput] | None = Field(None, max_length=8)
 
 
@@ -74,7 +74,13 @@ class Protocol:
     async def model(self, name: str, version: str | None = None) -> dict[str, Any]:
         """Describe a model and its tensors."""
         model = self._model(name, version)
-        if model.takes_text:
+        if model.columns is not None:
+            numbers = model.columns.number
+            inputs = [
+                {"name": each, "datatype": "FP64" if each in numbers else "BYTES", "shape": [-1]}
+                for each in model.columns.names
+            ]
+        elif model.takes_text:
             inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
         else:
             inputs = [
@@ -156,6 +162,8 @@ class Protocol:
                 400, f"{len(binary)} bytes follow the JSON part, but tensors take {at}"
             )
         names = sorted(tensors)
+        if model.columns is not None:
+            return table_rows(model, _records(model, tensors), most)
         if names == ["text"]:
             tensor, own = tensors["text"]
             return text_rows(model, tensor.texts(own), most)
@@ -176,6 +184,25 @@ class Protocol:
         raise RequestError(
             400, f"the inputs of model {quoted(model.name)} are {wanted}, got {quoted(names)}"
         )
+
+
+def _records(model: ServedModel, tensors: dict[str, tuple[Tensor, bytes]]) -> list[dict[str, Any]]:
+    """Return the rows of a table from one tensor per column."""
+    assert model.columns is not None
+    wanted = model.columns.names
+    if sorted(tensors) != sorted(wanted):
+        raise RequestError(
+            400,
+            f"the inputs of model {quoted(model.name)} are {', '.join(wanted)}, "
+            f"got {quoted(sorted(tensors))}"[:300],
+        )
+    cells = {}
+    for name, (tensor, own) in tensors.items():
+        is_number = name in model.columns.number
+        cells[name] = tensor.numbers(own).reshape(-1).tolist() if is_number else tensor.texts(own)
+    if len({len(column) for column in cells.values()}) > 1:
+        raise RequestError(400, "all columns must have the same number of rows")
+    return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
 
 
 def _json_size(given: str | None, n_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""The rows of a request: texts, or features as a CSR matrix."""
+"""The rows of a request: texts, rows of a table, or features as a CSR matrix."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ class Rows:
 
     Parameters
     ----------
-    texts : list of str, or None
+    inputs : list of str, list of dict, or None
+        Texts, or rows of a table.
     arrays : (indptr, indices, values), or None
         The arrays of a CSR matrix, for a model of features.
     n_features : int
     """
 
-    texts: list[str] | None
+    inputs: list[Any] | None
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None
     n_features: int
 
     @property
     def n_rows(self) -> int:
         """The number of rows."""
-        return len(self.texts or ()) if self.arrays is None else len(self.arrays[0]) - 1
+        return len(self.inputs or ()) if self.arrays is None else len(self.arrays[0]) - 1
 
     @property
     def X(self) -> Any:  # noqa: N802
         """The rows as an estimator takes them."""
-        return self.texts if self.arrays is None else self._matrix
+        return self.inputs if self.arrays is None else self._matrix
 
     @cached_property
     def _matrix(self) -> csr_array:
@@ -56,9 +57,26 @@ class Rows:
 def text_rows(model: ServedModel, texts: Sequence[str], max_rows: int) -> Rows:
     """Return texts as rows of a model."""
     if not model.takes_text:
-        raise RequestError(422, f"model {quoted(model.name)} takes features, not text: send rows")
+        taken = "features" if model.columns is None else "rows of a table"
+        raise RequestError(422, f"model {quoted(model.name)} takes {taken}, not text: send rows")
     _check_count(len(texts), max_rows)
     return Rows(list(texts), None, model.n_features)
+
+
+def table_rows(model: ServedModel, rows: Sequence[dict[str, Any]], max_rows: int) -> Rows:
+    """Return rows of a table as rows of a model."""
+    assert model.columns is not None
+    _check_count(len(rows), max_rows)
+    cells = []
+    for number, row in enumerate(rows):
+        for name in row:
+            if name not in model.columns.names:
+                raise RequestError(422, f"model {quoted(model.name)} has no column {quoted(name)}")
+        try:
+            cells.append(model.columns.read(row))
+        except ValueError as error:
+            raise RequestError(422, f"row {number}: {error}"[:300]) from None
+    return Rows(cells, None, model.n_features)
 
 
 def dense_rows(model: ServedModel, values: npt.NDArray[Any], max_rows: int) -> Rows:
@@ -103,8 +121,10 @@ def sparse_rows(
     return Rows(None, (indptr, indices, values), model.n_features)
 
 
-def named_rows(model: ServedModel, rows: Sequence[dict[str, float]], max_rows: int) -> Rows:
+def named_rows(model: ServedModel, rows: Sequence[dict[str, Any]], max_rows: int) -> Rows:
     """Return rows that name their features as rows of a model; the others are 0."""
+    if model.columns is not None:
+        return table_rows(model, rows, max_rows)
     _check_features_wanted(model)
     places = model.places
     if not places:
@@ -117,6 +137,8 @@ def named_rows(model: ServedModel, rows: Sequence[dict[str, float]], max_rows: i
         for name in row:
             if name not in places:
                 raise RequestError(422, f"model {quoted(model.name)} has no feature {quoted(name)}")
+            if not isinstance(row[name], (int, float)):
+                raise RequestError(422, f"feature {quoted(name)} must be a number")
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.array([places[name] for row in rows for name in row], np.int64)
     values = np.array([value for row in rows for value in row.values()], np.float64)
@@ -126,6 +148,11 @@ def named_rows(model: ServedModel, rows: Sequence[dict[str, float]], max_rows: i
 def _check_features_wanted(model: ServedModel) -> None:
     if model.takes_text:
         raise RequestError(422, f"model {quoted(model.name)} takes text, not features: send text")
+    if model.columns is not None:
+        names = ", ".join(model.columns.names)
+        raise RequestError(
+            422, f"a row of model {quoted(model.name)} must be an object with {names}"[:300]
+        )
 
 
 def _check_count(n_rows: int, max_rows: int) -> None:

@@ -17,6 +17,8 @@ Beside a JSON description of the model, a file (see `ltls.storage.tensor_file`) 
                  last row of the weights, before that of the intercept, is for all others
     standardize.…  mean and scale (features,) float64 of dense features, if they are standardized
     text.…       of a model that takes strings: its vectorizer, see `ltls.features.vectorizer`
+    table.…      of a model that takes tables: mean and scale (number columns,) float64, and the
+                 categories of each column as JSON, see `ltls.features.table`
     replay.…, optimizer.…, resume.…  to train the model further, see `ltls.storage.continuation`
 
 Integers that are not described otherwise have the smallest type that holds them all. Parts that
@@ -42,6 +44,7 @@ import numpy.typing as npt
 from ..core.arrays import as_integer
 from ..features.mapping import FeatureMap
 from ..features.scaling import Standardizer
+from ..features.table import KINDS
 from ..linear.weights import AnyWeights, PrunedWeights, Weights, padded
 from ..model.calibration import Calibration, ScoreCurve
 from ..model.embedding import Embedding
@@ -77,7 +80,8 @@ MODEL = Kind("model file", "ltls", version=4)
 _DENSE_VERSION = 2
 _HEADER_OF_SECTIONS = 8192  # bytes of the header for the sections of training, at most
 # The sections that this version reads, each with the highest version of it.
-_SECTIONS = {"calibration": 1, "label_weights": 1, "propensity": 1, "standardize": 1, **VERSIONS}
+_SECTIONS = {"calibration": 1, "label_weights": 1, "propensity": 1, "standardize": 1, "table": 1,
+             **VERSIONS}  # fmt: skip
 # Verified only on request.
 _MAPPED = (
     "weights",
@@ -112,12 +116,15 @@ class SavedModel:
         Empty if the features have no names.
     text : (dict, dict) or None
         Description and tensors of the vectorizer, for a model that takes strings.
+    table : (dict, dict) or None
+        Description and tensors of the columns, for a model that takes tables.
     """
 
     model: FittedModel
     parameters: dict[str, Any]
     feature_names: list[str] = field(default_factory=list)
     text: tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None = None
+    table: tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None = None
 
 
 def save_model(
@@ -176,7 +183,7 @@ def _encode(
         weights = weights.astype(dtype)
     new = isinstance(weights, PrunedWeights) or model.feature_map is not None
     new = new or model.label_weights is not None or model.shares_paths or model.propensity > 0
-    new = new or model.standardizer is not None
+    new = new or model.standardizer is not None or saved.table is not None
     codebooks, tensors = encode_codebooks(model.codebooks, small=new)
     if isinstance(weights, PrunedWeights):
         tensors["weights.counts"] = smallest(np.diff(weights.row_ptr))
@@ -238,6 +245,10 @@ def _encode(
     if saved.text is not None:
         description["text"], parts = saved.text
         tensors.update({f"text.{name}": tensor for name, tensor in parts.items()})
+    if saved.table is not None:
+        columns, parts = saved.table
+        description["sections"]["table"] = {"version": 1, "required": True, **columns}
+        tensors.update({f"table.{name}": tensor for name, tensor in parts.items()})
     return description, tensors, MODEL.version if new else _DENSE_VERSION
 
 
@@ -254,12 +265,18 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
         parameters = current_parameters(decode_parameters(description["parameters"]))
         model = _decode_model(description, file, mmap, sections)
         check_model(model, description["labels"]["n"], description.get("n_features"))
-        text = None
+        text = table = None
         if "text" in description:
-            names = [name for name in file.tensors if name.startswith("text.")]
-            parts = {name.removeprefix("text."): file.tensor(name) for name in names}
-            text = description["text"], parts
-        return SavedModel(model, parameters, description["feature_names"], text)
+            text = description["text"], _parts_of(file, "text.")
+        if "table" in sections:
+            table = sections["table"], _parts_of(file, "table.")
+        return SavedModel(model, parameters, description["feature_names"], text, table)
+
+
+def _parts_of(file: TensorFile, prefix: str) -> Tensors:
+    """Return the tensors whose names begin like this, without it."""
+    names = [name for name in file.tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): file.tensor(name) for name in names}
 
 
 def _known_sections(file: TensorFile) -> dict[str, dict[str, Any]]:
@@ -325,9 +342,16 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             "replay_rows": _length(file, "replay.scales"),
             "verified": verify,
             **({"text": model["text"]} if "text" in model else {}),
+            **_table_columns(model),
             **{name: value for name, value in model.get("trained_on", {}).items() if value},
             "parameters": current_parameters(decode_parameters(model["parameters"])),
         }
+
+
+def _table_columns(description: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """Return the columns of a model that takes tables, by kind."""
+    section = description.get("sections", {}).get("table")
+    return {} if section is None else {"table": {kind: section[kind] for kind in KINDS}}
 
 
 def _length(file: TensorFile, name: str) -> int:

@@ -70,6 +70,19 @@ class TrainConfig:
         """The hyperparameters that must not change while a model is trained further."""
         return {name: getattr(self, name) for name in FIXED}
 
+    def may_standardize(self, X: Any) -> bool:
+        """Return whether features like these may be standardized: dense ones, unless told not to.
+
+        It is an error if sparse ones shall be.
+        """
+        sparse = hasattr(X, "indptr")
+        if sparse and self.standardize is True:
+            raise ValueError(
+                "standardize=True would make sparse features dense: use 'auto' or False, or "
+                "scale them with sklearn.preprocessing.MaxAbsScaler"
+            )
+        return not sparse and self.standardize is not False
+
     def use_unit_length(self, sparse: bool) -> bool:
         """Return whether rows are scaled to unit length."""
         return sparse if self.normalize == "auto" else bool(self.normalize)

@@ -46,6 +46,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
+_MIN_SCALED_ROWS = 100  # of a first batch that tells whether features are unscaled
 
 
 def fit(
@@ -107,20 +108,16 @@ def fit(
     return model
 
 
-def _standardizer(config: TrainConfig, X: Any) -> Standardizer | None:
-    """Return how dense features are standardized, None if they are not."""
-    if hasattr(X, "indptr"):
-        if config.standardize is True:
-            raise ValueError(
-                "standardize=True would make sparse features dense: use 'auto' or False, or "
-                "scale them with sklearn.preprocessing.MaxAbsScaler"
-            )
+def _standardizer(config: TrainConfig, X: Any, min_rows: int = 0) -> Standardizer | None:
+    """Return how dense features are standardized, None if they are not.
+
+    "auto" needs `min_rows` to tell.
+    """
+    if not config.may_standardize(X):
         return None
-    if config.standardize is False or (config.standardize == "auto" and Standardizer.copies(X)):
+    if config.standardize == "auto" and (Standardizer.copies(X) or X.shape[0] < min_rows):
         return None
-    standardizer = Standardizer.of(X)
-    needed = config.standardize is True or standardizer.is_needed
-    return standardizer if needed else None
+    return Standardizer.of(X).if_wanted(config.standardize)
 
 
 def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
@@ -228,8 +225,12 @@ def partial_fit(
         labels = Labels(classes)
         labels.add(targets)
         plan = plan_for_first_batch(config)
+        standardizer = _standardizer(config, X, _MIN_SCALED_ROWS)
+        if standardizer is not None:
+            X = standardizer(X)
         # A trellis keeps its width while it grows only if it has at least that many paths.
         model = _new_model(config, plan, labels, X, targets, rng, min_paths=plan.width)
+        model.standardizer = standardizer
     else:
         check_same_kind(model, targets)
         model = model.branch()

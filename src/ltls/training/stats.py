@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.mapping import used_features
+from ..features.scaling import ScaleStats, Standardizer
 from ..model.examples import Examples
 from ..model.labels import Labels, Targets
 from ..structure.policies import LabelStats
@@ -46,14 +47,18 @@ class DatasetStats:
         self._sample: list[Examples] = []
         self.sample: Examples | None = None  # the rows that were kept, set by `labels`
         self._room = _SAMPLE_VALUES
+        self._scale: ScaleStats | None = None
 
-    def add(self, X: Any, targets: Targets) -> None:
-        """Add a batch."""
+    def add(self, X: Any, targets: Targets, scale: bool = False) -> None:
+        """Add a batch; with `scale`, also what its features' means and deviations are."""
         if self.n_rows and targets.n_columns != self.n_columns:
             raise ValueError(
                 "batches must all have indicator matrices of the same number of columns, or none, "
                 f"got {targets.n_columns} columns after {self.n_columns}"
             )
+        if scale:
+            self._scale = self._scale or ScaleStats()
+            self._scale.add(X)
         self.n_rows += X.shape[0]
         n_values = int(X.nnz if hasattr(X, "indptr") else X.size)
         self.nnz, self.largest = self.nnz + n_values, max(self.largest, n_values)
@@ -114,8 +119,15 @@ class DatasetStats:
         """The number of different labels."""
         return len(self._seen)
 
-    def labels(self) -> tuple[Labels, LabelStats]:
-        """Return all labels, sorted if they can be, and their statistics."""
+    def standardizer(self, standardize: bool | str) -> Standardizer | None:
+        """Return how features are standardized, None if they are not."""
+        return None if self._scale is None else self._scale.standardizer().if_wanted(standardize)
+
+    def labels(self, standardizer: Standardizer | None = None) -> tuple[Labels, LabelStats]:
+        """Return all labels, sorted if they can be, and their statistics.
+
+        Vectors of labels are those of standardized rows.
+        """
         labels = Labels.sorted(self._targets(self._seen.values))
         order = self._seen.ids(self._targets(labels.values))
         vectors = None
@@ -124,6 +136,8 @@ class DatasetStats:
             self._sample = []
             self.sample.labels = np.argsort(order)[self.sample.labels]
             self.sample.multilabel = self.multilabel
+            if standardizer is not None:
+                self.sample.X = standardizer(self.sample.X)
             vectors = label_vectors(
                 self.sample.X, self.sample.indptr, self.sample.labels, len(labels)
             )

@@ -40,7 +40,7 @@ def fit_stream(
     """Train a model: one pass that collects statistics, then all epochs."""
     stats = DatasetStats(_sample_per_label(config))
     for X, targets in batches(True):
-        stats.add(X, targets)
+        stats.add(X, targets, scale=config.may_standardize(X))
         if checkpoint is not None:
             checkpoint.add_rows(X, targets.indptr)
     model, plan, class_weight = model_for(config, stats, rng)
@@ -110,7 +110,8 @@ def model_for(
     """
     if stats.n_labels < 2:
         raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
-    labels, label_stats = stats.labels()
+    standardizer = stats.standardizer(config.standardize)
+    labels, label_stats = stats.labels(standardizer)
     check_class_weight_labels(config.class_weight, labels)
     feature_map = None
     if stats.used is not None:
@@ -130,6 +131,7 @@ def model_for(
         target_format=stats.target_format,
         rng=rng,
     )
+    model.standardizer = standardizer
     counts = label_stats.counts
     assert counts is not None
     stats.sample = None  # only needed for the codebooks, as are the vectors of labels

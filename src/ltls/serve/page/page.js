@@ -43,24 +43,17 @@ async function start() {
 function chooseModel() {
   const model = state.models[byId("model").selectedIndex] ?? state.models[0];
   state.model = model;
-  const named = model.feature_names && model.feature_names.length <= MAX_NAMED;
+  const fields = fieldsOf(model);
+  const named = fields !== null;
   byId("about").textContent =
     `${model.name}: ${model.labels.toLocaleString()} labels, ${model.features.toLocaleString()} features`;
   document.title = `${model.name} – ltls`;
   byId("text-input").hidden = model.input !== "text";
   byId("row-input").hidden = model.input === "text" || named;
   byId("named-input").hidden = model.input === "text" || !named;
-  if (model.input !== "text" && named) {
-    const fields = model.feature_names.map((name) => {
-      const label = element("label", name);
-      const field = element("input");
-      field.type = "number";
-      field.step = "any";
-      field.dataset.name = name;
-      label.append(field);
-      return label;
-    });
-    byId("named-input").replaceChildren(element("legend", "Features"), ...fields);
+  if (named) {
+    const legend = element("legend", model.input === "table" ? "Columns" : "Features");
+    byId("named-input").replaceChildren(legend, ...fields.map(labelled));
   }
   byId("row").placeholder = `${model.features} numbers, or pairs as in 0:1 17:0.5`;
   byId("k").max = Math.min(50, model.labels);
@@ -72,6 +65,27 @@ function chooseModel() {
   ask();
 }
 
+// The names and kinds of the fields of a row; null if features have no names, or too many.
+function fieldsOf(model) {
+  if (model.columns) {
+    return Object.entries(model.columns).flatMap(([kind, names]) => names.map((name) => ({ kind, name })));
+  }
+  const names = model.input === "text" ? null : model.feature_names;
+  return names && names.length <= MAX_NAMED ? names.map((name) => ({ kind: "number", name })) : null;
+}
+
+function labelled({ kind, name }) {
+  const label = element("label", name);
+  const field = element(kind === "text" ? "textarea" : "input");
+  if (kind === "number") {
+    field.type = "number";
+    field.step = "any";
+  }
+  Object.assign(field.dataset, { kind, name });
+  label.append(field);
+  return label;
+}
+
 // The question
 
 function question() {
@@ -81,15 +95,26 @@ function question() {
     return text.trim() ? { text } : null;
   }
   if (!byId("named-input").hidden) {
-    const fields = [...byId("named-input").querySelectorAll("input")].filter((field) => field.value !== "");
-    const row = Object.fromEntries(fields.map((field) => [field.dataset.name, Number(field.value)]));
-    return fields.length ? { rows: [row] } : null;
+    const all = [...byId("named-input").querySelectorAll("input, textarea")];
+    const filled = all.filter((field) => field.value !== "");
+    const fields = model.input === "table" ? all : filled; // which needs every column
+    return filled.length ? { rows: [Object.fromEntries(fields.map(cell))] } : null;
   }
   const words = byId("row").value.split(/[\s,;[\]]+/).filter(Boolean);
   if (!words.length) return null;
   if (!words[0].includes(":")) return { rows: [words.map(number)] };
   const pairs = words.map((word) => word.split(":"));
   return { rows: [{ indices: pairs.map((pair) => number(pair[0])), values: pairs.map((pair) => number(pair[1])) }] };
+}
+
+function cell({ value, dataset }) {
+  return [dataset.name, dataset.kind !== "number" ? value : value === "" ? null : Number(value)];
+}
+
+// The text that the places of n-grams count in.
+function askedText({ text, rows }) {
+  const names = state.model.columns?.text ?? [];
+  return text ?? names.map((name) => rows[0][name]).join("\n");
 }
 
 function number(word) {
@@ -126,7 +151,7 @@ async function ask() {
     });
     const milliseconds = performance.now() - started;
     state.answer = answer;
-    state.asked = asked.text ?? "";
+    state.asked = askedText(asked);
     state.chosen = 0;
     byId("error").textContent = "";
     show(milliseconds);

@@ -1,0 +1,304 @@
+"""Features of tables with columns of texts, numbers and categories, by scikit-learn's transformers.
+
+Texts become TF-IDF weighted n-grams, numbers are standardized, and every value of a category is a
+feature of its own. Each kind of column weighs as much as the others, however many columns it has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, hstack
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from .scaling import Standardizer
+from .vectorizer import Vectorizer, VectorizerSettings
+
+Record: TypeAlias = "dict[str, Any]"
+
+KINDS = ("text", "number", "category")
+_MISSING_NUMBERS = frozenset({"", "nan", "na", "n/a", "null", "none"})
+_MAX_NUMBER = 1e100  # the variance of such numbers is finite
+_MAX_SCALED = 1e6  # standard deviations from the mean
+_BETWEEN = "\n"  # texts of a row
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table that are the input of a classifier, by kind."""
+
+    text: tuple[str, ...] = ()
+    number: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = self.names
+        if not names:
+            raise ValueError("a table needs a column: name one as text, number or category")
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"columns must be names, got {name!r}")
+            if names.count(name) > 1:
+                raise ValueError(f"column {name!r} must be given once, got it twice")
+
+    @property
+    def names(self) -> list[str]:
+        """All columns."""
+        return [*self.text, *self.number, *self.category]
+
+    def read(self, record: Mapping[str, Any]) -> Record:
+        """Return the cells of a row: texts, numbers and the texts of categories.
+
+        A missing text is empty, a missing number NaN, a missing category None.
+        """
+        for name in self.names:
+            if name not in record:
+                raise ValueError(f"it has no {name!r}")
+        cells: Record = {name: _text(name, record[name]) for name in self.text}
+        cells |= {name: _number(name, record[name]) for name in self.number}
+        return cells | {name: _category(name, record[name]) for name in self.category}
+
+    def joined_text(self, cells: Record) -> str:
+        """Return the texts of a row as one, which its n-grams are of."""
+        return _BETWEEN.join(cells[name] for name in self.text)
+
+
+def _is_missing(cell: Any) -> bool:
+    try:
+        return cell is None or bool(cell != cell)  # NaN
+    except (TypeError, ValueError):  # pandas.NA; arrays
+        return not hasattr(cell, "__len__")
+
+
+def _text(name: str, cell: Any) -> str:
+    if _is_missing(cell):
+        return ""
+    if not isinstance(cell, str):
+        raise ValueError(f"{name!r} is {repr(cell)[:40]}, not a text")
+    return cell
+
+
+def _number(name: str, cell: Any) -> float:
+    if _is_missing(cell) or (isinstance(cell, str) and cell.strip().lower() in _MISSING_NUMBERS):
+        return math.nan
+    try:
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= _MAX_NUMBER:
+        raise ValueError(f"{name!r} is {repr(cell)[:40]}, not a finite number")
+    return number
+
+
+def _category(name: str, cell: Any) -> str | None:
+    """Return a category as text, the same one for a number in a text and a number."""
+    if _is_missing(cell) or cell == "":
+        return None
+    value = cell.item() if isinstance(cell, np.generic) else cell
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, float) and value.is_integer():  # integers beside missing ones are floats
+        return str(int(value))
+    if isinstance(value, (bool, int, float, Decimal)):
+        return json.dumps(value) if isinstance(value, bool) else str(value)
+    raise ValueError(f"{name!r} is {repr(cell)[:40]}, neither a text nor a number")
+
+
+class _Learned:
+    """What batches of rows have shown of number and category columns."""
+
+    def __init__(self, columns: TableColumns) -> None:
+        self._scalers = {name: StandardScaler() for name in columns.number}
+        self._categories: dict[str, set[str | None]] = {name: set() for name in columns.category}
+
+    def add(self, rows: Sequence[Record]) -> None:
+        """Learn from a batch."""
+        for name, scaler in self._scalers.items():
+            numbers = [[row[name]] for row in rows if not math.isnan(row[name])]
+            if numbers:
+                scaler.partial_fit(numbers)
+        for name, known in self._categories.items():
+            known.update(row[name] for row in rows)
+
+    def scaling(self) -> Standardizer:
+        """Return mean and standard deviation of every number column, without missing numbers."""
+        for name, scaler in self._scalers.items():
+            if not hasattr(scaler, "mean_"):
+                raise ValueError(f"number column {name!r} must have numbers, all are missing")
+        mean, scale = (
+            np.array([getattr(scaler, part)[0] for scaler in self._scalers.values()])
+            for part in ("mean_", "scale_")
+        )
+        return Standardizer(mean, scale)
+
+    def categories(self) -> list[list[str | None]]:
+        """Return the values of every category column, sorted, a missing one last."""
+        return [
+            sorted(known, key=lambda value: (value is None, value))
+            for known in self._categories.values()
+        ]
+
+
+class TableVectorizer:
+    """Converts the rows of tables to features.
+
+    Parameters
+    ----------
+    columns : TableColumns
+    settings : VectorizerSettings or None
+        Those of the texts; None if there are none.
+    """
+
+    def __init__(self, columns: TableColumns, settings: VectorizerSettings | None) -> None:
+        self.columns = columns
+        self.texts = None if settings is None else Vectorizer(settings)
+        self._scaling: Standardizer | None = None
+        self._encoder: OneHotEncoder | None = None
+
+    def fit_transform(self, rows: Sequence[Record]) -> csr_array:
+        """Learn vocabulary, means and categories; return the features of the rows."""
+        parts = []
+        if self.texts is not None:
+            parts.append(self.texts.fit_transform(self._texts_of(rows)))
+        learned = _Learned(self.columns)
+        learned.add(rows)
+        self._set(learned)
+        return self._joined([*parts, *self._others(rows)])
+
+    def fit(self, batches: Iterable[Sequence[Record]]) -> None:
+        """Learn from rows that do not fit into memory together, in one pass."""
+        learned = _Learned(self.columns)
+
+        def texts() -> Iterator[list[str]]:
+            for rows in batches:
+                learned.add(rows)
+                yield self._texts_of(rows)
+
+        if self.texts is not None:
+            self.texts.fit(texts())
+        else:
+            for _ in texts():
+                pass
+        self._set(learned)
+
+    def transform(self, rows: Sequence[Record]) -> csr_array:
+        """Return the features of rows; unknown n-grams and categories are ignored."""
+        parts = [] if self.texts is None else [self.texts.transform(self._texts_of(rows))]
+        return self._joined([*parts, *self._others(rows)])
+
+    def _texts_of(self, rows: Sequence[Record]) -> list[str]:
+        return [self.columns.joined_text(row) for row in rows]
+
+    def _set(self, learned: _Learned) -> None:
+        if self.columns.number:
+            self._scaling = learned.scaling()
+        if self.columns.category:
+            self._set_categories(learned.categories())
+
+    def _set_categories(self, categories: list[list[str | None]]) -> None:
+        values = [np.array(each, object) for each in categories]
+        self._encoder = OneHotEncoder(categories=values, handle_unknown="ignore", dtype=np.float64)
+        self._encoder.fit(np.array([[each[0] for each in values]], object))
+
+    def _others(self, rows: Sequence[Record]) -> Iterator[Any]:
+        """Yield the features of numbers and of categories."""
+        if self._scaling is not None:
+            numbers = [[row[name] for name in self.columns.number] for row in rows]
+            scaled = np.nan_to_num(self._scaling(np.array(numbers)), nan=0.0)  # 0 is the mean
+            scaled = scaled.clip(-_MAX_SCALED, _MAX_SCALED)
+            yield csr_array(scaled / math.sqrt(len(self.columns.number)))
+        if self._encoder is not None:
+            cells = [[row[name] for name in self.columns.category] for row in rows]
+            encoded = self._encoder.transform(np.array(cells, object))
+            yield encoded / math.sqrt(len(self.columns.category))
+
+    @staticmethod
+    def _joined(parts: list[Any]) -> csr_array:
+        joined = csr_array(hstack(parts), dtype=np.float32)
+        joined.sort_indices()
+        return joined
+
+    @property
+    def n_features(self) -> int:
+        """The number of features."""
+        n_texts = 0 if self.texts is None else self.texts.n_features
+        return n_texts + len(self.columns.number) + sum(map(len, self._categories))
+
+    @property
+    def _categories(self) -> list[npt.NDArray[Any]]:
+        return [] if self._encoder is None else list(self._encoder.categories_)
+
+    def feature_names(self) -> list[str]:
+        """Return the names: n-grams, number columns, and ``column=value`` of categories."""
+        names = [] if self.texts is None else self.texts.feature_names()
+        return names + self._other_names()
+
+    def _other_names(self) -> list[str]:
+        pairs = zip(self.columns.category, self._categories, strict=False)
+        values = [
+            f"{name}={'' if value is None else value}" for name, known in pairs for value in known
+        ]
+        return [*self.columns.number, *values]
+
+    def found_in(self, row: Record) -> dict[int, tuple[str, Sequence[tuple[int, int]]]]:
+        """Return the features of a row: their names, and where they are in its joined text."""
+        found: dict[int, tuple[str, Sequence[tuple[int, int]]]] = {}
+        first = 0
+        if self.texts is not None:
+            found |= self.texts.found_in(self.columns.joined_text(row))
+            first = self.texts.n_features
+        return found | {first + at: (name, ()) for at, name in enumerate(self._other_names())}
+
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return a JSON description and tensors of all but the texts, for `from_state`."""
+        described = {kind: list(getattr(self.columns, kind)) for kind in KINDS}
+        tensors: dict[str, npt.NDArray[Any]] = {}
+        if self._scaling is not None:
+            tensors |= {"mean": self._scaling.mean, "scale": self._scaling.scale}
+        if self.columns.category:
+            listed = json.dumps([each.tolist() for each in self._categories], ensure_ascii=False)
+            encoded = listed.encode("utf-8", "surrogatepass")
+            tensors["categories"] = np.frombuffer(encoded, np.uint8)
+        return described, tensors
+
+    @classmethod
+    def from_state(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, npt.NDArray[Any]],
+        texts: Vectorizer | None,
+    ) -> TableVectorizer:
+        """Restore a vectorizer from its `state` and the vectorizer of its texts."""
+        columns = TableColumns(*(tuple(description[kind]) for kind in KINDS))
+        self = cls(columns, None)
+        self.texts = texts
+        if bool(columns.text) != (texts is not None):
+            raise ValueError("a table has text columns but no vocabulary, or the other way round")
+        if columns.number:
+            mean, scale = np.array(tensors["mean"]), np.array(tensors["scale"])
+            shape = (len(columns.number),)
+            if mean.shape != shape or scale.shape != shape or (scale <= 0).any():
+                raise ValueError(f"{shape[0]} number columns have means and scales {mean.shape}")
+            self._scaling = Standardizer(mean, scale)
+        if columns.category:
+            listed = json.loads(tensors["categories"].tobytes().decode("utf-8", "surrogatepass"))
+            if (
+                not isinstance(listed, list)
+                or len(listed) != len(columns.category)
+                or not all(isinstance(each, list) and each for each in listed)
+                or not all(isinstance(value, str | None) for each in listed for value in each)
+                or any(len(each) != len(set(each)) for each in listed)
+            ):
+                raise ValueError("category columns must have lists of different texts")
+            self._set_categories(listed)
+        return self

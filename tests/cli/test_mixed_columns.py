@@ -1,0 +1,202 @@
+"""Tables with columns of texts, numbers and categories, at the terminal."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+import ltls
+from ltls import TableClassifier
+
+COLUMNS = ("--text", "subject", "--text", "body", "--number", "amount", "--category", "country")
+TRAIN = (*COLUMNS, "--label", "kind", "-q", "--random-state", 0)
+
+
+def rows_of(n):
+    """Rows whose label is decided by text and number, with some cells missing."""
+    rng = np.random.default_rng(0)
+    for _ in range(n):
+        subject, large = rng.integers(2), rng.integers(2)
+        yield {
+            "subject": ["card, lost", "which fee"][subject],
+            "body": f"hello {rng.integers(5)}",
+            "amount": "" if rng.random() < 0.05 else f"{100 * large + rng.normal(0, 10):.2f}",
+            "country": rng.choice(["CH", "AT", ""]),
+            "kind": f"k{subject}{large}",
+        }
+
+
+ROWS = list(rows_of(200))
+
+
+def delimited(rows, delimiter):
+    written = io.StringIO()
+    writer = csv.DictWriter(written, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def typed(row):
+    amount = float(row["amount"]) if row["amount"] else None
+    return {**row, "amount": amount, "country": row["country"] or None}
+
+
+FORMS = {
+    "csv": delimited(ROWS, ","),
+    "tsv": delimited(ROWS, "\t"),
+    "jsonl": "".join(json.dumps(typed(row)) + "\n" for row in ROWS),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FORMS.items():
+        (tmp_path / f"rows.{name}").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def model_file():
+    return []
+
+
+@pytest.fixture
+def trained(folder, command, model_file):
+    path = folder / "mixed.ltls"
+    if not model_file:
+        result = command("train", "rows.csv", *TRAIN, "-o", "mixed.ltls")
+        assert (result.code, result.err) == (0, "")
+        model_file.append(path.read_bytes())
+    path.write_bytes(model_file[0])
+    return path
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_every_format_trains_the_same_model(folder, trained, command, form):
+    result = command("train", f"rows.{form}", *TRAIN, "-o", "other.ltls")
+    assert (result.code, result.err) == (0, "")
+    assert (folder / "other.ltls").read_bytes() == trained.read_bytes()
+
+
+def test_the_model_is_that_of_the_estimator(trained):
+    model = ltls.load(trained)
+    rows = [typed(row) for row in ROWS]
+    whole = TableClassifier(["subject", "body"], "amount", "country", random_state=0)
+    whole.fit(rows, [row["kind"] for row in ROWS])
+    np.testing.assert_allclose(
+        model.decision_function(rows), whole.decision_function(rows), 0.02, 1
+    )
+    assert model.score(rows, [row["kind"] for row in ROWS]) > 0.9
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predict_and_evaluate(trained, command, form):
+    result = command("predict", "mixed.ltls", f"rows.{form}", "-k", 1)
+    assert (result.code, result.err) == (0, "")
+    best = [line.rpartition(":")[0] for line in result.out.splitlines()]
+    assert best == ltls.load(trained).predict([typed(row) for row in ROWS]).tolist()
+    report = json.loads(command("evaluate", "mixed.ltls", f"rows.{form}", "--json").out)
+    assert report["metrics"][0]["precision"] > 0.9
+
+
+def test_parquet(folder, trained, command):
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is missing; make test-all installs it")
+    from pyarrow import parquet
+
+    parquet.write_table(
+        arrow.Table.from_pylist([typed(row) for row in ROWS]), folder / "rows.parquet"
+    )
+    assert command("train", "rows.parquet", *TRAIN, "-o", "other.ltls").code == 0
+    assert (folder / "other.ltls").read_bytes() == trained.read_bytes()
+    predicted = command("predict", "mixed.ltls", "rows.parquet").out
+    assert predicted == command("predict", "mixed.ltls", "rows.csv").out
+
+
+def test_streams(folder, trained, command):
+    assert command("train", "rows.csv", *TRAIN, "-o", "stream.ltls", "--stream").code == 0
+    streamed, whole = ltls.load("stream.ltls"), ltls.load(trained)
+    rows = whole._inputs([typed(row) for row in ROWS])
+    expected = whole.vectorizer_.transform(rows).toarray()
+    np.testing.assert_allclose(streamed.vectorizer_.transform(rows).toarray(), expected, atol=1e-6)
+
+
+def test_explain_shows_columns_and_values(trained, command):
+    row = json.dumps({"subject": "card, lost", "body": "", "amount": 101.5, "country": "CH"})
+    result = command("explain", "mixed.ltls", row, "-k", 1)
+    assert result.code == 0
+    assert "k01  score" in result.out
+    assert "  amount\n" in result.out
+    assert "  country=CH\n" in result.out
+    [found] = json.loads(command("explain", "mixed.ltls", row, "-k", 1, "--json").out)
+    spans = {each["feature"]: each.get("spans") for each in found["contributions"]}
+    assert spans["card"] == [[0, 4]]
+    assert spans["amount"] is None
+    result = command("explain", "mixed.ltls", "card lost")
+    assert "must be a JSON object with subject, body, amount, country" in result.err
+    result = command("explain", "mixed.ltls", '{"subject": "a"}')
+    assert "it has no 'body'" in result.err
+
+
+def test_info_lists_the_columns(trained, command):
+    facts = json.loads(command("info", "mixed.ltls", "--json").out)
+    columns = {"text": ["subject", "body"], "number": ["amount"], "category": ["country"]}
+    assert facts["table"] == columns
+    assert facts["columns"]["label"] == "kind"
+    assert "category=['country']" in " ".join(command("info", "mixed.ltls").out.split())
+
+
+def test_tune(folder, command):
+    words = [word for word in TRAIN if word != "-q"]
+    result = command("tune", "rows.csv", *words, "-o", "tuned.ltls", "--seconds", 1, "--json")
+    assert result.code == 0
+    assert isinstance(ltls.load("tuned.ltls"), TableClassifier)
+
+
+def test_rows_that_cannot_be_read(folder, trained, command):
+    header, first = FORMS["csv"].splitlines()[:2]
+    (folder / "bad.csv").write_text(f"{header}\n{first}\na,b,ten,CH,k00\n{first}\n")
+    result = command("predict", "mixed.ltls", "bad.csv")
+    assert result.code == 2
+    assert "bad.csv, line 3: 'amount' is 'ten', not a finite number; fix it" in result.err
+    result = command("predict", "mixed.ltls", "bad.csv", "-k", 1, "--skip-bad-rows")
+    assert [bool(line) for line in result.out.splitlines()] == [True, False, True]
+    assert "1 bad row was skipped" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "train rows.csv --text subject --number amnt --label kind -o m.ltls",
+            "did you mean 'amount'",
+        ),
+        ("train rows.csv --number subject --label kind -o m.ltls", "'subject' is 'which fee'"),
+        ("train rows.csv --number amount --text --label kind -o m.ltls", "--text needs the name"),
+        ("train rows.csv --number amount --text subject -o m.ltls", "with --label; it has"),
+        ("train rows.csv --number amount --category amount --label kind -o m.ltls", "given once"),
+        (
+            "train rows.csv --number amount --features amount --label kind -o m.ltls",
+            "--features cannot be given with columns of numbers",
+        ),
+        ("train rows.svm --number amount --format svmlight -o m.ltls", "svmlight files have none"),
+        (
+            "train rows.svm --number amount --format fasttext -o m.ltls",
+            "fasttext files have no col",
+        ),
+        ("train rows.csv --number amount --label kind --preset paper -o m.ltls", "--preset is for"),
+        ("predict mixed.ltls rows.csv --text subject", "--text is not for this model"),
+        ("predict mixed.ltls rows.csv --text", "--text is not for this model"),
+        ("predict mixed.ltls rows.svm --format svmlight", "the model takes a table"),
+        ("predict mixed.ltls other.csv", "no column 'amount'"),
+    ],
+)
+def test_mistakes_are_explained(folder, trained, command, words, message):
+    (folder / "rows.svm").write_text("__label__k0 1:1\n")
+    (folder / "other.csv").write_text(FORMS["csv"].replace("amount", "sum", 1))
+    result = command(*words.split())
+    assert result.code == 2
+    assert message in result.err

@@ -1,0 +1,169 @@
+"""TableClassifier: tables with texts, numbers and categories, from rows to model files."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import ltls
+from ltls import TableClassifier
+from ltls.tuning import tune
+
+COLUMNS = {"text": ["subject", "body"], "number": "amount", "category": ["country"]}
+
+
+def rows_of(n, seed=0):
+    """Rows whose label needs the text, the number and the category: no column is enough."""
+    rng = np.random.default_rng(seed)
+    rows, labels = [], []
+    for _ in range(n):
+        subject, large, country = rng.integers(2), rng.integers(2), rng.integers(2)
+        amount = None if rng.random() < 0.05 else float(100 * large + rng.normal(0, 10))
+        rows.append(
+            {
+                "subject": ["card lost", "which fee"][subject],
+                "body": f"hello {rng.integers(9)}",
+                "amount": amount,
+                "country": ["CH", "AT"][country],
+                "unused": object(),
+            }
+        )
+        labels.append(f"{subject}{large}{country}")
+    return rows, labels
+
+
+ROWS, LABELS = rows_of(400)
+TEST, TRUTH = rows_of(200, seed=1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return TableClassifier(**COLUMNS, random_state=0).fit(ROWS, LABELS)
+
+
+def test_every_kind_of_column_counts(model):
+    assert model.score(TEST, TRUTH) > 0.9
+    for kind in COLUMNS:
+        other = clone(model).set_params(**{kind: ()}).fit(ROWS, LABELS)
+        assert other.score(TEST, TRUTH) < 0.65
+
+
+def test_a_file_has_all_of_it(model, tmp_path):
+    path = tmp_path / "model.ltls"
+    model.save(path, dtype="float32")
+    loaded = ltls.load(path, verify=True)
+    assert isinstance(loaded, TableClassifier)
+    assert (loaded.text, loaded.number, loaded.category) == (
+        ["subject", "body"],
+        ["amount"],
+        ["country"],
+    )
+    for got, expected in zip(
+        loaded.predict_topk(TEST, 3), model.predict_topk(TEST, 3), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+    assert b"pickle" not in path.read_bytes()
+    loaded.partial_fit(ROWS[:20], ["new"] * 20)
+    assert "new" in loaded.classes_
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_one_kind_of_column_is_enough(kind, tmp_path):
+    model = TableClassifier(**{kind: COLUMNS[kind]}, random_state=0).fit(ROWS, LABELS)
+    model.save(tmp_path / "model.ltls")
+    loaded = ltls.load(tmp_path / "model.ltls")
+    assert (loaded.predict(TEST) == model.predict(TEST)).mean() > 0.95
+
+
+def test_streams_learn_the_same_features(model):
+    batches = [(ROWS[:150], LABELS[:150]), (ROWS[150:], LABELS[150:])]
+    streamed = TableClassifier(**COLUMNS, random_state=0).fit_stream(batches)
+    inputs = model._inputs(TEST)
+    np.testing.assert_allclose(
+        streamed.vectorizer_.transform(inputs).toarray(),
+        model.vectorizer_.transform(inputs).toarray(),
+        atol=1e-6,
+    )
+    assert streamed.score(TEST, TRUTH) > 0.9
+
+
+def test_explanations_name_columns_and_values(model):
+    row = {"subject": "card lost", "body": "", "amount": 103, "country": "AT"}
+    [[best]] = model.explain([row], k=1)
+    assert best.label == "011"
+    values = {each.feature: each.value for each in best.contributions}
+    assert min(values["amount"], values["country=AT"], values["card"]) > 0
+    total = sum(values.values()) + best.intercept
+    assert total == pytest.approx(best.linear_score, rel=1e-4)
+    spans = {each.feature: each.spans for each in best.contributions}
+    assert spans["card"] == ((0, 4),)
+    assert spans["amount"] == spans["country=AT"] == ()
+    names = [each.feature for each in model.global_explanation("111", k=1000).contributions]
+    assert {"amount", "country=CH", "country=AT"} <= set(names)
+    assert list(model.get_feature_names_out()[-3:]) == ["amount", "country=AT", "country=CH"]
+
+
+def test_a_predictor_takes_rows(model):
+    predict = model.predictor(k=2)
+    labels, scores = predict(TEST[0])
+    many, _ = predict(TEST[:3])
+    assert labels.shape == scores.shape == (2,)
+    assert many.tolist()[0] == labels.tolist()
+    np.testing.assert_array_equal(many, model.predict_topk(TEST[:3], 2)[0])
+
+
+def test_data_frames(model):
+    pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
+    frame = pandas.DataFrame(TEST)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(TEST))
+    frame["country"] = frame["country"].astype("category")
+    frame["amount"] = frame["amount"].astype("Float64")  # with pandas.NA
+    np.testing.assert_array_equal(model.predict(frame), model.predict(TEST))
+    with pytest.raises(ValueError, match=r"must have a column 'amount', it has 'subject'"):
+        model.predict(frame.drop(columns="amount"))
+
+
+def test_tuning(tmp_path):
+    estimator, results = tune(
+        ROWS, LABELS, 1, estimator=TableClassifier(**COLUMNS), random_state=0, verbose=0
+    )
+    assert isinstance(estimator, TableClassifier)
+    assert estimator.score(TEST, TRUTH) > 0.9
+    assert results[0]["note"] == "defaults"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("text", "must be a data frame or a list of dicts"),
+        ([], "at least one row"),
+        ([[1, 2]], r"row 0 is \[1, 2\]"),
+        ([{"subject": "a"}], "row 0: it has no 'body'"),
+        ([{**ROWS[0], "amount": "ten"}], "row 0: 'amount' is 'ten', not a finite number"),
+        ([ROWS[0], {**ROWS[0], "body": 3}], "row 1: 'body' is 3, not a text"),
+    ],
+    ids=str,
+)
+def test_bad_rows(model, rows, message):
+    with pytest.raises(ValueError, match=message):
+        model.predict(rows)
+
+
+def test_bad_parameters():
+    with pytest.raises(ValueError, match="needs a column"):
+        TableClassifier().fit(ROWS, LABELS)
+    with pytest.raises(ValueError, match="'amount' must be given once"):
+        TableClassifier(number=["amount", "amount"]).fit(ROWS, LABELS)
+    with pytest.raises(TypeError, match="no parameter 'colour'"):
+        TableClassifier(colour=3)
+    with pytest.raises(ValueError, match="all are missing"):
+        TableClassifier(number="n").fit([{"n": math.nan}, {"n": None}], "ab")
+    with pytest.raises(ValueError, match="tokenizer is a function cannot be saved"):
+        TableClassifier(text="subject", tokenizer=str.split).fit(ROWS, LABELS).save("m.ltls")
+
+
+def test_the_repr_is_short():
+    assert (
+        repr(TableClassifier(text="a", number=["b"])) == "TableClassifier(number=['b'], text='a')"
+    )
