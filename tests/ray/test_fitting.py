@@ -12,6 +12,7 @@ pytest.importorskip("ray", reason="needs ray: run make test-all")
 import pyarrow as pa
 import pyarrow.parquet
 from ray_workers import clusters_of_rows, dense, killing, workers
+from scipy.sparse import csr_array
 
 import ltls.ray
 from ltls import Checkpoint, LTLSClassifier, TextClassifier
@@ -36,6 +37,24 @@ def test_workers_with_a_trellis_each_are_one_worker(dataset, tmp_path):
         ltls.ray.fit(model, dataset(table, n_blocks), n_workers=n_workers, **SPARSE)
         files.append(saved(model, tmp_path))
     assert files[0] == files[1]
+
+
+def test_one_worker_is_a_local_fit(dataset):
+    """Without shuffling, one worker makes the steps of `fit`: the same plan, rows and choices."""
+    table, labels = clusters_of_rows(1300, n_labels=70)
+    parameters = {"shuffle": False, "epochs": 2, "bucket_size": 2, "random_state": 0}
+    model = LTLSClassifier(**parameters, density=0.3)
+    ltls.ray.fit(model, dataset(table), n_workers=1, **SPARSE)
+    X = csr_array(dense(table))
+    local = LTLSClassifier(**parameters, density=0.3).fit(X, labels)
+    assert np.array_equal(model.coef_, local.coef_)
+    assert model.model_.density == local.model_.density == 0.3
+    assert np.array_equal(model.model_.reservoir.keys, local.model_.reservoir.keys)
+    assert np.array_equal(model.model_.reservoir.values, local.model_.reservoir.values)
+    # Label weights see the held-out rows last.
+    assert model.score(X, labels) == pytest.approx(local.score(X, labels), abs=0.003)
+    found, expected = model.predict_proba(X), local.predict_proba(X)
+    assert np.abs(found - expected).mean() < 0.002
 
 
 def test_averaging(dataset, tmp_path):
@@ -160,6 +179,8 @@ def test_bad_rows(dataset):
     for parameters, text in [
         ({"assignment": "ranking"}, "needs one machine"),
         ({"average": True}, "average=True"),
+        ({"embedding_dim": 8}, "embedding_dim=8 needs all rows in memory"),
+        ({"standardize": True}, "standardize=True needs one machine"),
     ]:
         with pytest.raises(ValueError, match=text):
             ltls.ray.fit(LTLSClassifier(**parameters), dataset(pa.table(rows), 1), **options)

@@ -78,6 +78,7 @@ class Searcher:
     model: FittedModel
     sharding: Sharding
     n_negatives: int
+    thorough: bool
     n_jobs: int | None
     version: str
 
@@ -127,7 +128,7 @@ def train_shard(
     candidates = np.concatenate([candidates for _, candidates in parts])
     n_labels, unit_length = len(searcher.model.labels), searcher.model.weights.unit_length
     task = label_task(examples, candidates, n_labels, unit_length)
-    W = train_range(task, first, last, n_features, several, searcher.n_jobs)
+    W = train_range(task, first, last, n_features, several, searcher.n_jobs, searcher.thorough)
     return W, time.process_time() - start
 
 
@@ -139,16 +140,28 @@ def train_label_weights(
     n_jobs: int | None,
     tasks: Tasks,
     weight: float | None = None,
+    thorough: bool = True,
 ) -> tuple[LabelWeights, float]:
-    """Return label weights for a model whose trellises are trained, and the processor seconds."""
+    """Return label weights for a model whose trellises are trained, and the processor seconds.
+
+    The parameters are those of `ltls.training.label_weights.train_label_weights`, and how many
+    non-zeros all rows have.
+    """
     n_shards = n_workers * max(1, -(-nnz // (n_workers * _SHARD_VALUES)))
-    n = n_negatives(source.n_rows)
+    n = n_negatives(model.n_rows)
     sharding = Sharding.of(model, n_shards)
     labels = cast(Labels, range(len(model.labels)))
     frozen = replace(
-        model, labels=labels, trainable=None, frozen=model.weights, counts=None, propensity=0.0
+        model,
+        labels=labels,
+        trainable=None,
+        frozen=model.weights,
+        label_weights=None,
+        counts=None,
+        propensity=0.0,
     )
-    searcher = tasks.put(Searcher(frozen, sharding, n, n_jobs, __version__))
+    used = n if thorough else n_negatives(model.n_rows, thorough)
+    searcher = tasks.put(Searcher(frozen, sharding, used, thorough, n_jobs, __version__))
     found = [
         tasks.run(candidates_by_shard, searcher, chunk, n_returns=n_shards + 1)
         for chunk, size in zip(source.chunks, source.sizes, strict=True)
