@@ -154,11 +154,18 @@ class Reader:
     n_features: int
     version: str
 
-    def read(self, tables: Sequence[Any], bounds: Sequence[tuple[int, int]]) -> tuple[Any, Targets]:
-        """Return features and labels of a chunk."""
+    def read(
+        self,
+        tables: Sequence[Any],
+        bounds: Sequence[tuple[int, int]],
+        rows: Ints | None = None,
+    ) -> tuple[Any, Targets]:
+        """Return features and labels of a chunk, or of some of its rows."""
         check_version(self.version)
         parts = [table.slice(a, b - a) for table, (a, b) in zip(tables, bounds, strict=True)]
         table = pa.concat_tables(parts)
+        if rows is not None:
+            table = table.take(pa.array(rows))
         X = _features(table, self.n_features)
         return LTLSClassifier._pair(self.estimator, X, read_targets(table, _LABEL), reset=True)
 
@@ -200,7 +207,7 @@ def _some_examples(
     reader: Reader, encoder: Encoder, rows: Ints, bounds: list[tuple[int, int]], *tables: Any
 ) -> Examples:
     """Return some rows of a chunk."""
-    return encoder.examples(*reader.read(tables, bounds)).take(rows)
+    return encoder.examples(*reader.read(tables, bounds, rows))
 
 
 @dataclass(frozen=True)

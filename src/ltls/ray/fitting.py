@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
-from ..core.arrays import as_integer
+from ..core.arrays import as_integer, threads
 from ..core.version import __version__
 from ..estimators.classifier import LTLSClassifier
 from ..features.vectorizer import Vectorizer
@@ -135,7 +136,7 @@ class Job:
     """One fit, from a dataset to a model.
 
     For benchmarks, `seconds` has the time of its phases, `trainer` reports of its tasks, and
-    `label_seconds` the processor time of those of label weights.
+    `label_seconds` the processor time of those of label weights, for every time these are trained.
     """
 
     def __init__(
@@ -148,12 +149,15 @@ class Job:
         checkpoint: Checkpoint | None,
         rng: Any,
     ) -> None:
-        self.estimator, self.config, self.rng = estimator, config, rng
+        self.estimator, self.rng, self.checkpoint = estimator, rng, checkpoint
         self.n_workers, self.split, self.sync_rows = n_workers, split, sync_rows
-        self.checkpoint = checkpoint
+        self.n_jobs = config.n_jobs  # of a task
         self.tasks = Tasks(max(config.n_jobs or 1, 1))
+        # Workers wait while this process clusters labels and evaluates held-out rows.
+        n_threads = min(n_workers * threads(config.n_jobs), os.cpu_count() or 1)
+        self.config = replace(config, n_jobs=max(n_threads, threads(config.n_jobs)))
         self.seconds: dict[str, float] = {}
-        self.label_seconds = 0.0
+        self.label_seconds: list[list[float]] = []
 
     def run(
         self, dataset: Any, columns: InputColumns, label: str, n_features: int | None
@@ -201,7 +205,9 @@ class Job:
         model.reservoir = reservoir if config.replay_size else None
         source = ChunkSource(sizes, references, evaluation, held_out, rng, tasks)
         self.rng = rng
-        trainer = ClusterTrainer(model, config, source, split, self.sync_rows, stats.nnz, tasks)
+        trainer = ClusterTrainer(
+            model, config, source, split, self.sync_rows, stats.nnz, self.n_jobs, tasks
+        )
         self.trainer = trainer
         read = time.perf_counter()
         trainer.fit(source, plan, state, saved)
@@ -258,18 +264,18 @@ class Job:
         self, model: FittedModel, source: ChunkSource, nnz: int, thorough: bool = True
     ) -> None:
         """Train label weights; the weight of the trellises' scores stays if it is chosen."""
-        n_jobs, known = self.config.n_jobs, model.label_weights
+        known = model.label_weights
         model.label_weights, seconds = train_label_weights(
             model,
             source,
             nnz,
             self.n_workers,
-            n_jobs,
+            self.n_jobs,
             self.tasks,
             None if known is None else known.weight,
             thorough,
         )
-        self.label_seconds += seconds
+        self.label_seconds.append(seconds)
 
     def _choose(
         self, model: FittedModel, trainer: ClusterTrainer, plan: Plan, batch: Batch

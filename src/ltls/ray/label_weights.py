@@ -141,11 +141,12 @@ def train_label_weights(
     tasks: Tasks,
     weight: float | None = None,
     thorough: bool = True,
-) -> tuple[LabelWeights, float]:
-    """Return label weights for a model whose trellises are trained, and the processor seconds.
+) -> tuple[LabelWeights, list[float]]:
+    """Return label weights for a model whose trellises are trained.
 
-    The parameters are those of `ltls.training.label_weights.train_label_weights`, and how many
-    non-zeros all rows have.
+    Also returns the processor seconds of all searches for candidates together, then those of
+    every shard. The parameters are those of `ltls.training.label_weights.train_label_weights`, and
+    how many non-zeros all rows have.
     """
     n_shards = n_workers * max(1, -(-nnz // (n_workers * _SHARD_VALUES)))
     n = n_negatives(model.n_rows)
@@ -174,7 +175,8 @@ def train_label_weights(
         for shard in range(n_shards)
     ]
     trained = list(tasks.in_order(blocks))
-    seconds = sum(tasks.get([parts[-1] for parts in found])) + sum(took for _, took in trained)
+    searching = sum(tasks.get([parts[-1] for parts in found]))
+    seconds = [searching, *(took for _, took in trained)]
     tasks.finished()
     W = vstack([block for block, _ in trained], "csr")[sharding.places]
     return from_matrix(model, W, n, several, weight), seconds

@@ -196,6 +196,8 @@ class ClusterTrainer(Trainer):
         Rows of a shard between two averages; None is as many as keep averages cheap.
     nnz : int
         Non-zeros of all rows.
+    n_jobs : int or None
+        Threads of a task; those of `config` are for this process.
     tasks : Tasks
     """
 
@@ -207,10 +209,11 @@ class ClusterTrainer(Trainer):
         split: Split,
         sync_rows: int | None,
         nnz: int,
+        n_jobs: int | None,
         tasks: Tasks,
     ) -> None:
         super().__init__(model, config)
-        self._source, self._split, self._tasks = source, split, tasks
+        self._source, self._split, self._tasks, self._n_jobs = source, split, tasks, n_jobs
         self._state: list[list[Any]] = []  # the slices of every group's state
         self._chunks_per_round = self._chunks_between_averages(sync_rows, nnz)
         n_rows = len(self.trainable.values)
@@ -228,7 +231,8 @@ class ClusterTrainer(Trainer):
             self._state = self._initial_state()
         seed = int(self._source.rng.randint(2**31 - 1)) if self.config.shuffle else 0
         # Codebooks may have changed since the last epoch.
-        recipe = self._tasks.put(Recipe.of(self.model, self.config, seed, __version__))
+        config = replace(self.config, n_jobs=self._n_jobs)
+        recipe = self._tasks.put(Recipe.of(self.model, config, seed, __version__))
         stats = EpochStats()
         try:
             for chunks in self._rounds(seed):
