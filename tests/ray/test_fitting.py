@@ -158,8 +158,9 @@ def test_texts_and_several_labels(dataset):
 def test_empty_shards_and_labels_of_one_shard(dataset):
     """Three rows for four workers; each label is known to one of them only."""
     rows = pa.table({"x": [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]], "label": [5, 7, 9]})
-    model = LTLSClassifier(epochs=20, random_state=0, n_trellises=1)
+    model = LTLSClassifier(epochs=20, random_state=0, n_trellises=1, replay_size=0)
     ltls.ray.fit(model, dataset(rows, 1), label="label", features="x", n_workers=4, split="rows")
+    assert model.model_.reservoir is None
     assert model.predict(np.eye(3)).tolist() == [5, 7, 9]
 
 
