@@ -5,7 +5,10 @@ W workers are G groups of P (see `ltls.ray.training`). One epoch takes
     work / W                                     of processor time, shared by all workers
     rounds · 2 (P − 1)/P · bytes / network       to exchange changes and new weights in a group
     rounds · (bytes / memory + start)            to copy and average weights, and to start tasks
-    bytes · G / network                          for the driver to fetch the weights
+    bytes · G / network                          for the caller to fetch the weights
+
+and the caller needs the same processor time for any W, to cluster labels, to evaluate held-out
+rows and to merge statistics,
 
 where bytes = features · trellises / G · padded edges · 8: weights and AdaGrad's accumulators. The
 number of labels counts only through the edges, O(log labels). Label weights cost their work / W,
@@ -31,8 +34,9 @@ class Measured:
     ----------
     epochs, trellises, features, stride : int
         Of the model; stride is the padded number of edges.
-    epoch_s, labels_s, reading_s : float
-        Processor seconds of an epoch of all trellises, of label weights, and of reading.
+    epoch_s, labels_s, reading_s, driver_s : float
+        Processor seconds of an epoch of all trellises, of label weights, of reading, and of the
+        process that calls `fit`.
     memory : float
         Bytes per second at which weights are copied and averaged.
     start_s : float
@@ -48,6 +52,7 @@ class Measured:
     epoch_s: float
     labels_s: float
     reading_s: float
+    driver_s: float
     memory: float
     start_s: float
     nnz: int
@@ -71,7 +76,7 @@ class Measured:
             "network": self.epochs * rounds * exchanged + moved,
             "copying weights": self.epochs * rounds * 2 * size / self.memory,
             "starting tasks": self.epochs * rounds * self.start_s,
-            "the driver": self.epochs * size * groups / network,
+            "the caller": self.driver_s + self.epochs * size * groups / network,
         }
 
     def processor_seconds(self, groups: int, shards: int) -> float:

@@ -205,18 +205,29 @@ def cluster_training(result: Result) -> list[str]:
     for name, found in result["sets"].items():
         one = found["runs"][0]
         for run in found["runs"]:
-            alike = one["critical_s"] / (run["workers"] * run["critical_s"])
+            efficiency = [
+                f"{one[path] / (run['workers'] * run[path]):.2f}"
+                for path in ("critical_s", "whole_s")
+            ]
             rows.append(
                 [
-                    f"{name}, {found['rows']:,} rows",
+                    f"{name}, {found['rows']:,} rows, {found['labels']:,} labels",
                     f"{run['workers']} ({run['groups']} × {run['shards']})",
                     f"{run['p1']:.4f}",
-                    f"{run['seconds']:.1f}",
-                    f"{run['critical_s']:.1f}",
-                    f"{alike:.2f}",
+                    f"{run['driver_s'] + run['workers_s']:.1f}",
+                    f"{run['whole_s']:.1f}",
+                    *efficiency,
                 ]
             )
-    heads = ["data set", "workers", "P@1", "seconds", "slowest tasks [s]", "efficiency"]
+    heads = [
+        "data set",
+        "workers",
+        "P@1",
+        "processor time [s]",
+        "critical path [s]",
+        "efficiency, trellises",
+        "efficiency, all",
+    ]
     return captioned(table(heads, rows, 2), result)
 
 
@@ -272,7 +283,7 @@ def cluster_hour(result: Result) -> list[str]:
     rows = []
     for name, found in result["sets"].items():
         costs = Measured(**found["measured"])
-        seconds = costs.epochs * costs.epoch_s + costs.labels_s + costs.reading_s
+        seconds = sum(costs.seconds(1, GBITS[-1]).values())
         cells = [f"{found['rows']:,}", f"{costs.epochs}", f"{seconds:.1f}"]
         rows.append([name, *cells, f"{found['rows'] * 3600 / seconds / 1e6:,.0f}"])
     heads = ["data set", "rows", "epochs", "seconds of one core", "million rows in an hour"]
@@ -280,14 +291,19 @@ def cluster_hour(result: Result) -> list[str]:
 
 
 def cluster_scoring(result: Result) -> list[str]:
-    cells = [
-        f"{result['rows']:,}",
-        str(result["killed"]),
-        str(result["lost"]),
-        str(result["twice"]),
-        f"{result['rows_per_second']:,.0f}",
+    jobs = result["jobs"]
+    rows, seconds = (sum(job[name] for job in jobs) for name in ("rows", "seconds"))
+    counts = [sum(job[name] for job in jobs) for name in ("killed", "lost", "twice", "wrong")]
+    cells = [f"{rows:,}", str(len(jobs)), *map(str, counts), f"{rows / seconds:,.0f}"]
+    heads = [
+        "rows",
+        "jobs",
+        "workers killed",
+        "rows lost",
+        "scored twice",
+        "other labels",
+        "rows/s",
     ]
-    heads = ["rows", "workers killed", "rows lost", "rows scored twice", "rows/s"]
     return captioned(table(heads, [cells], 0), result)
 
 

@@ -14,6 +14,7 @@ MEASURED = Measured(
     epoch_s=64.0,
     labels_s=30.0,
     reading_s=2.0,
+    driver_s=5.0,
     memory=1e9,
     start_s=0.5,
     nnz=256_000,
@@ -25,6 +26,8 @@ def test_one_worker_needs_no_network():
     parts = MEASURED.seconds(1, 10)
     assert parts["computing"] == 2 * 64 + 30 + 2
     assert parts["network"] == 0
+    # Its weights are fetched after every epoch.
+    assert parts["the caller"] == pytest.approx(5 + 2 * 3_200_000 / 1.25e9)
 
 
 def test_messages():

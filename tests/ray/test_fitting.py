@@ -12,11 +12,14 @@ pytest.importorskip("ray", reason="needs ray: run make test-all")
 import pyarrow as pa
 import pyarrow.parquet
 from ray_workers import clusters_of_rows, dense, killing, workers
+from scipy.sparse import csr_array
 
 import ltls.ray
-from ltls import Checkpoint, LTLSClassifier, TextClassifier
+from ltls import LTLSClassifier, TextClassifier
 from ltls.io.errors import ColumnError
-from ltls.training.checkpoint import CheckpointMismatchError
+from ltls.ray import BatchPredictor
+from ltls.storage.tensor_file import TensorFile
+from ltls.training.checkpoint import _CHECKPOINT
 
 SPARSE = {"label": "label", "features": ["i", "v"], "n_features": 40}
 SMALL = {"width": 3, "n_trellises": 2, "epochs": 3, "random_state": 0}
@@ -36,6 +39,24 @@ def test_workers_with_a_trellis_each_are_one_worker(dataset, tmp_path):
         ltls.ray.fit(model, dataset(table, n_blocks), n_workers=n_workers, **SPARSE)
         files.append(saved(model, tmp_path))
     assert files[0] == files[1]
+
+
+def test_one_worker_is_a_local_fit(dataset):
+    """Without shuffling, one worker makes the steps of `fit`: the same plan, rows and choices."""
+    table, labels = clusters_of_rows(1300, n_labels=70)
+    parameters = {"shuffle": False, "epochs": 2, "bucket_size": 2, "random_state": 0}
+    model = LTLSClassifier(**parameters, density=0.3)
+    ltls.ray.fit(model, dataset(table), n_workers=1, **SPARSE)
+    X = csr_array(dense(table))
+    local = LTLSClassifier(**parameters, density=0.3).fit(X, labels)
+    assert np.array_equal(model.coef_, local.coef_)
+    assert model.model_.density == local.model_.density == 0.3
+    assert np.array_equal(model.model_.reservoir.keys, local.model_.reservoir.keys)
+    assert np.array_equal(model.model_.reservoir.values, local.model_.reservoir.values)
+    # Label weights see the held-out rows last.
+    assert model.score(X, labels) == pytest.approx(local.score(X, labels), abs=0.003)
+    found, expected = model.predict_proba(X), local.predict_proba(X)
+    assert np.abs(found - expected).mean() < 0.002
 
 
 def test_averaging(dataset, tmp_path):
@@ -74,37 +95,53 @@ def test_killed_workers_change_nothing(dataset, tmp_path):
     assert killed
 
 
-def test_the_driver_is_killed_and_resumes(cluster, dataset, tmp_path):
-    """A driver that dies after an epoch leaves a checkpoint, from which another goes on."""
+def test_the_driver_is_killed_and_resumes(cluster, dataset, command, tmp_path):
+    """A command that dies after an epoch leaves a checkpoint, from which another one goes on."""
     table, _ = clusters_of_rows(600)
-    pa.parquet.write_table(table, tmp_path / "rows.parquet")
-    model = LTLSClassifier(**{**SMALL, "epochs": 6})
-    ltls.ray.fit(model, dataset(table), n_workers=2, **SPARSE)
-    whole = saved(model, tmp_path)
-    file = tmp_path / "fit.checkpoint"
-    script = f"""
-import os, ray, ltls.ray
-from ltls import Checkpoint, LTLSClassifier
-class Dying(Checkpoint):
-    def save(self, model, state, *rest):
-        super().save(model, state, *rest)
-        if len(state.losses) == 2:
-            os._exit(9)
-ray.init(num_cpus=1, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False)
-model = LTLSClassifier(width=3, n_trellises=2, epochs=6, random_state=0)
-rows = ray.data.read_parquet({str(tmp_path / "rows.parquet")!r})
-ltls.ray.fit(model, rows, label="label", features=["i", "v"], n_features=40, n_workers=2,
-             checkpoint=Dying({str(file)!r}))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 9, done.stderr
-    resumed = LTLSClassifier(**{**SMALL, "epochs": 6})
-    start = Checkpoint(file, resume=True)
-    ltls.ray.fit(resumed, dataset(table), n_workers=2, checkpoint=start, **SPARSE)
-    assert saved(resumed, tmp_path) == whole
-    with pytest.raises(CheckpointMismatchError, match="n_workers"):
-        ltls.ray.fit(LTLSClassifier(**{**SMALL, "epochs": 6}), dataset(table), n_workers=3,
-                     checkpoint=Checkpoint(file, resume=True), **SPARSE)  # fmt: skip
+    rows, model, file = (tmp_path / name for name in ("rows.parquet", "m.ltls", "fit.checkpoint"))
+    pa.parquet.write_table(table, rows)
+    parameters = {**SMALL, "epochs": 20}
+    whole = LTLSClassifier(**parameters)
+    ltls.ray.fit(whole, dataset(table), n_workers=2, **SPARSE)
+    words = ["train", rows, "--label", "label", "--features", "i,v", "-o", model, "-q"]
+    words += ["--width", 3, "--n-trellises", 2, "--epochs", 20, "--random-state", 0]
+    words += ["--ray", cluster.get_runtime_context().gcs_address, "--checkpoint", file]
+    driver = subprocess.Popen([sys.executable, "-m", "ltls", *map(str, words)])
+    deadline = time.monotonic() + 60
+    while not file.exists() and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    driver.kill()
+    assert driver.wait() == -9
+    assert not model.exists()
+    n_done = len(TensorFile(file, _CHECKPOINT).description["losses"])
+    assert 1 <= n_done < 20
+    done = command(*words, "--resume", "--workers", 3)
+    assert (done.code, "n_workers=2, got 3" in done.err) == (2, True)
+    done = command(*words, "--resume")
+    assert done.code == 0, done.err
+    resumed = ltls.load(model)
+    whole.save(tmp_path / "whole.ltls")
+    assert np.array_equal(resumed.coef_, ltls.load(tmp_path / "whole.ltls").coef_)
+    assert resumed.n_iter_ == 20
+    assert not file.exists()
+    scored = BatchPredictor(model, k=1)(table)  # the model has recorded its columns
+    assert scored["labels"].to_pylist() == [[name] for name in whole.predict(dense(table))]
+
+
+def test_bad_commands(cluster, command, tmp_path):
+    (tmp_path / "rows.csv").write_text("x,label\n1,a\n2,b\n")
+    pa.parquet.write_table(pa.table({"x": [1.0, 2.0], "label": ["a", "b"]}), tmp_path / "r.parquet")
+    columns = ["--label", "label", "--features", "x", "-o", tmp_path / "m.ltls"]
+    for file, options, text in [
+        ("rows.csv", ["--ray", "auto"], "--ray reads Parquet files, "),
+        ("r.parquet", ["--ray", "auto", "--stream"], "--stream is not for --ray"),
+        ("r.parquet", ["--ray", "auto", "--skip-bad-rows"], "--skip-bad-rows is not for --ray"),
+        ("r.parquet", ["--ray", "auto", "--features", "y"], "no column 'y'"),
+    ]:
+        done = command("train", tmp_path / file, *columns, *options)
+        assert done.code == 2
+        assert text in done.err
+    assert not (tmp_path / "m.ltls").exists()
 
 
 def test_texts_and_several_labels(dataset):
@@ -121,8 +158,9 @@ def test_texts_and_several_labels(dataset):
 def test_empty_shards_and_labels_of_one_shard(dataset):
     """Three rows for four workers; each label is known to one of them only."""
     rows = pa.table({"x": [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]], "label": [5, 7, 9]})
-    model = LTLSClassifier(epochs=20, random_state=0, n_trellises=1)
+    model = LTLSClassifier(epochs=20, random_state=0, n_trellises=1, replay_size=0)
     ltls.ray.fit(model, dataset(rows, 1), label="label", features="x", n_workers=4, split="rows")
+    assert model.model_.reservoir is None
     assert model.predict(np.eye(3)).tolist() == [5, 7, 9]
 
 
@@ -160,6 +198,8 @@ def test_bad_rows(dataset):
     for parameters, text in [
         ({"assignment": "ranking"}, "needs one machine"),
         ({"average": True}, "average=True"),
+        ({"embedding_dim": 8}, "embedding_dim=8 needs all rows in memory"),
+        ({"standardize": True}, "standardize=True needs one machine"),
     ]:
         with pytest.raises(ValueError, match=text):
             ltls.ray.fit(LTLSClassifier(**parameters), dataset(pa.table(rows), 1), **options)

@@ -35,7 +35,8 @@ def in_shards(model, examples, n_workers):
     chunks = [tasks.put(examples.take(rows)) for rows in (cuts[0][:0], *cuts)]
     source = ChunkSource(sizes, chunks, None, np.empty(0, np.int64), None, tasks)
     weights, seconds = train_label_weights(model, source, examples.X.size, n_workers, None, tasks)
-    assert seconds > 0
+    assert len(seconds) == 1 + n_workers
+    assert min(seconds) > 0
     return weights
 
 

@@ -111,6 +111,15 @@ SkipBadRows = Annotated[
 Encoding = Annotated[
     str | None, option("UTF-8", "Encoding of text files, as latin-1.", "--encoding")
 ]
+RayAddress = Annotated[
+    str | None,
+    option(
+        "this process",
+        "Read Parquet files on a Ray cluster: host:port, auto, or local.",
+        "--ray",
+        metavar="ADDRESS",
+    ),
+]
 Verify = Annotated[
     bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")
 ]

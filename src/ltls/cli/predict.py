@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -17,7 +15,8 @@ from ..core.streams import is_pipe, open_input
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..io.errors import RowError
-from .messages import note, set_verbosity
+from .cluster import score_on_cluster
+from .messages import set_verbosity
 from .options import (
     DataFiles,
     Encoding,
@@ -25,6 +24,7 @@ from .options import (
     FormatOption,
     ModelFile,
     NoProgress,
+    RayAddress,
     SkipBadRows,
     TextOption,
     Verbose,
@@ -69,14 +69,7 @@ def predict(
         bool, typer.Option("--row-numbers", help="Print the number of every row, from 1.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
-    ray: Annotated[
-        str | None,
-        option(
-            "this process",
-            "Score Parquet files on a Ray cluster: host:port, auto, or local.",
-            metavar="ADDRESS",
-        ),
-    ] = None,
+    ray: RayAddress = None,
     verify: Verify = True,
     verbose: Verbose = False,
     quiet: NoProgress = False,
@@ -95,7 +88,7 @@ def predict(
     set_verbosity(verbose, quiet)
     if ray is not None:
         options = {"k": k, "proba": proba, "threshold": threshold, "text": text}
-        _score_on_cluster(ray, model, files, output, features, options)
+        score_on_cluster(ray, model, files, output, features, options)
         return
     if len(files) > 1:
         raise ValueError(f"one file can be predicted at a time, got {len(files)}; or use --ray")
@@ -179,30 +172,6 @@ def _labels_in(path: Path, estimator: LTLSClassifier) -> list[Any]:
     if not names:
         raise ValueError(f"{path}: the file has no labels (--among)")
     return [by_name[name] for name in names]
-
-
-def _score_on_cluster(
-    address: str,
-    model: Path,
-    files: list[Path],
-    output: Path | None,
-    features: str | None,
-    options: dict[str, Any],
-) -> None:
-    """Score Parquet files on a Ray cluster."""
-    from ..ray.cluster import connect
-    from ..ray.scoring import score_parquet
-
-    if output is None:
-        raise ValueError("--ray needs a folder to write to: give --output")
-    for file in [model, *files]:
-        if not file.exists():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    load(model)  # an error of the model comes before the cluster is asked
-    names = features.split(",") if features else None
-    with connect(address):
-        n_rows = score_parquet(model, files, output, features=names, **options)
-    note(f"{n_rows:,} rows written to {output}")
 
 
 def _best(

@@ -65,6 +65,13 @@ def training_rows(source: Source, stream: bool | None, n_jobs: int | None) -> Tr
     return TrainingRows(data.X, data.targets, data.n_rows, data.zero_based)
 
 
+def cluster_rows(source: Source) -> TrainingRows:
+    """Return what is known of rows that the nodes of a cluster read."""
+    columns = source.columns()
+    _check_columns_given(source, columns)
+    return TrainingRows(None, None, None, columns=_recorded(source, columns))
+
+
 def _is_streamed(source: Source) -> bool:
     """Decide by the sizes of files and the free memory, and say so."""
     kind = "sparse" if source.sparse else "numbers" if source.columns().features else "text"

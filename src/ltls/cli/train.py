@@ -20,6 +20,7 @@ from ..structure.losses import LOSSES
 from ..structure.policies import POLICIES
 from ..training.checkpoint import Checkpoint
 from ..training.interrupt import TrainingInterruptedWarning
+from .cluster import check_for_cluster, fit_on_cluster
 from .messages import note, noticed, set_verbosity, warn
 from .options import (
     DATA_FILES,
@@ -32,6 +33,7 @@ from .options import (
     LabelColumn,
     NumberColumns,
     Quiet,
+    RayAddress,
     Separator,
     SkipBadRows,
     TextColumns,
@@ -43,7 +45,7 @@ from .options import (
     switch,
 )
 from .output import check_output, errors_named, is_standard_output, model_output
-from .rows import TrainingRows, training_rows
+from .rows import cluster_rows, training_rows
 from .running import INTERRUPTED, Terminated
 from .source import Source, row_errors_explained
 from .terminal import show_facts
@@ -174,6 +176,10 @@ def train(
         option("OUTPUT.checkpoint, every minute", "Write a checkpoint here after every epoch."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint.")] = False,
+    ray: RayAddress = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="With --ray: tasks that train together.")
+    ] = 2,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -190,6 +196,9 @@ def train(
     size of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with
     code 130. Resuming is bit-identical to a training that was never interrupted. SIGTERM ends the
     training at once; what --checkpoint has written after the last epoch stays.
+
+    With --ray, the files are Parquet files with rows in random order that every node of the cluster
+    can read. The checkpoint is for the case that this command dies; workers may die at any time.
     """
     set_verbosity(verbose, quiet)
     if n_jobs == 0:
@@ -228,12 +237,20 @@ def train(
         kind = TextClassifier
     estimator = _estimator(context.params, preset, kind)
     estimator.check_parameters()  # before the file is read
-    data = training_rows(source, stream, n_jobs)
+    if ray is not None:
+        check_for_cluster(source, stream)
+    data = training_rows(source, stream, n_jobs) if ray is None else cluster_rows(source)
     note(f"{'all' if data.n_rows is None else f'{data.n_rows:,}'} rows; {estimator}")
     estimator.verbose = int(not quiet)
     start = time.perf_counter()
     try:
-        interrupted = _fit(estimator, data, state)
+        with noticed(TrainingInterruptedWarning) as interruptions, row_errors_explained():
+            if ray is not None:
+                fit_on_cluster(estimator, source, ray, workers, state)
+            elif data.y is None:
+                estimator.fit_stream(data.X, checkpoint=state)
+            else:
+                estimator.fit(data.X, data.y, checkpoint=state)
     except Terminated:
         if place is not None and place.exists():
             warn(f"training was terminated; --resume continues from {place}")
@@ -244,6 +261,7 @@ def train(
     data.record_in(estimator)
     with errors_named(output):
         estimator.save(output, dtype, resumable)
+    interrupted = bool(interruptions)
     if interrupted:
         saved = place is not None and place.exists()
         hint = "; --resume continues from the checkpoint" if saved else ""
@@ -304,16 +322,6 @@ def _range(name: str, given: str) -> tuple[int, int] | str | None:
         name = name.replace("_", "-")
         raise ValueError(f"--{name} must be two numbers, as 1,2, or none, got {given!r}")
     return int(found[1]), int(found[2])
-
-
-def _fit(estimator: LTLSClassifier, data: TrainingRows, checkpoint: Checkpoint | None) -> bool:
-    """Train, and return whether that was interrupted."""
-    with noticed(TrainingInterruptedWarning) as interruptions, row_errors_explained():
-        if data.y is None:
-            estimator.fit_stream(data.X, checkpoint=checkpoint)
-        else:
-            estimator.fit(data.X, data.y, checkpoint=checkpoint)
-    return bool(interruptions)
 
 
 def _summary(

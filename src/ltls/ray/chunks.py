@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,8 @@ from ..io.arrow import (
 )
 from ..model.examples import Batch, Examples
 from ..model.labels import Labels, Targets
-from ..training.batches import THRESHOLD_ROWS, RowsToHoldOut
+from ..model.reservoir import Reservoir
+from ..training.batches import THRESHOLD_ROWS
 from ..training.examples import make_examples
 from ..training.stats import DatasetStats
 from .cluster import causes_raised, check_version, set_options
@@ -36,6 +38,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 _BATCH_ROWS = 4096
 _MAX_CHUNK, _MIN_CHUNKS = 1 << 16, 16  # rows, and chunks of a data set or of a shard of it
+_MERGED = 16  # samples of chunks that a task merges
 _LABEL = "label"
 
 
@@ -151,11 +154,18 @@ class Reader:
     n_features: int
     version: str
 
-    def read(self, tables: Sequence[Any], bounds: Sequence[tuple[int, int]]) -> tuple[Any, Targets]:
-        """Return features and labels of a chunk."""
+    def read(
+        self,
+        tables: Sequence[Any],
+        bounds: Sequence[tuple[int, int]],
+        rows: Ints | None = None,
+    ) -> tuple[Any, Targets]:
+        """Return features and labels of a chunk, or of some of its rows."""
         check_version(self.version)
         parts = [table.slice(a, b - a) for table, (a, b) in zip(tables, bounds, strict=True)]
         table = pa.concat_tables(parts)
+        if rows is not None:
+            table = table.take(pa.array(rows))
         X = _features(table, self.n_features)
         return LTLSClassifier._pair(self.estimator, X, read_targets(table, _LABEL), reset=True)
 
@@ -197,17 +207,41 @@ def _some_examples(
     reader: Reader, encoder: Encoder, rows: Ints, bounds: list[tuple[int, int]], *tables: Any
 ) -> Examples:
     """Return some rows of a chunk."""
-    return encoder.examples(*reader.read(tables, bounds)).take(rows)
+    return encoder.examples(*reader.read(tables, bounds, rows))
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Samples the rows that a model keeps, as `ltls.training.replay.keep_rows` does."""
+
+    capacity: int
+    counts: Ints
+
+    def sample(self, examples: Examples, first_row: int) -> Reservoir:
+        """Return a sample of a chunk, whose rows are numbered from `first_row` on."""
+        return Reservoir.of(examples, self.capacity, self.counts, len(self.counts), first_row)
 
 
 def _other_examples(
-    reader: Reader, encoder: Encoder, held_out: Ints, bounds: list[tuple[int, int]], *tables: Any
-) -> tuple[int, Examples]:
-    """Return how many rows of a chunk are to be trained on, and these."""
+    reader: Reader,
+    encoder: Encoder,
+    keeper: Keeper,
+    first_row: int,
+    held_out: Ints,
+    bounds: list[tuple[int, int]],
+    *tables: Any,
+) -> tuple[int, Examples, Reservoir]:
+    """Return how many rows of a chunk are to be trained on, these, and a sample of all."""
     examples = encoder.examples(*reader.read(tables, bounds))
+    reservoir = keeper.sample(examples, first_row)
     if len(held_out):
         examples = examples.take(np.delete(np.arange(len(examples)), held_out))
-    return len(examples), examples
+    return len(examples), examples, reservoir
+
+
+def _merged(capacity: int, *parts: Reservoir) -> Reservoir:
+    """Return a sample of the rows of some samples."""
+    return reduce(lambda one, other: one.merge(other, capacity), parts)
 
 
 @dataclass
@@ -238,23 +272,38 @@ class Chunks:
             digest.update(its_digest)
         return stats, digest.digest()
 
-    def rows(self, encoder: Any, numbers: Ints) -> list[Examples]:
-        """Return some rows, chunk by chunk."""
+    def rows(self, encoder: Any, numbers: Ints) -> Examples | None:
+        """Return some rows, given their increasing numbers; None if there are none."""
         found = [
             self._run(_some_examples, chunk, encoder, own)
             for chunk, own in enumerate(self._by_chunk(numbers))
             if len(own)
         ]
-        return list(self.tasks.in_order(found))
+        return Examples.concatenate(list(self.tasks.in_order(found))) if found else None
 
-    def without(self, encoder: Any, held_out: Ints) -> tuple[Ints, list[Any]]:
-        """Return sizes of and references to all chunks, without the rows that are held out."""
+    def without(
+        self, encoder: Any, held_out: Ints, capacity: int, counts: Ints
+    ) -> tuple[Ints, list[Any], Reservoir]:
+        """Return sizes of and references to all chunks, without the rows that are held out.
+
+        Returns a sample of all rows, too, of at most `capacity` rows.
+        """
+        keeper = self.tasks.put(Keeper(capacity, counts))
         found = [
-            self._run(_other_examples, chunk, encoder, own, n_returns=2)
+            self._run(
+                _other_examples, chunk, encoder, keeper, int(self.starts[chunk]), own, n_returns=3
+            )
             for chunk, own in enumerate(self._by_chunk(held_out))
         ]
-        sizes = self.tasks.get([size for size, _ in found])
-        return np.array(sizes, np.int64), [examples for _, examples in found]
+        sizes = self.tasks.get([size for size, _, _ in found])
+        samples = [each for _, _, each in found]
+        while len(samples) > 1:
+            samples = [
+                self.tasks.run(_merged, capacity, *samples[first : first + _MERGED])
+                for first in range(0, len(samples), _MERGED)
+            ]
+        examples = [each for _, each, _ in found]
+        return np.array(sizes, np.int64), examples, self.tasks.get(samples[0])
 
     def _by_chunk(self, numbers: Ints) -> list[Ints]:
         """Split increasing row numbers by chunks, counted from the first row of each."""
@@ -321,19 +370,9 @@ class ChunkSource:
         return self._evaluation, np.arange(len(self._evaluation))
 
 
-def rows_to_hold_out(
-    chunks: Chunks, encoder: Any, candidates: Ints, counts: Ints
-) -> tuple[Ints, Examples | None]:
-    """Return those of some rows that can be held out, their numbers and their examples."""
-    parts = chunks.rows(encoder, candidates)
-    if not parts:
-        return candidates[:0], None
-    examples = Examples.concatenate(parts)
-    kept = RowsToHoldOut(counts).select(examples, np.arange(len(examples)))
-    return candidates[kept], examples.take(kept)
-
-
 def sample(chunks: Chunks, encoder: Any, n_rows: int) -> Examples:
     """Return rows that are spread evenly over all chunks."""
     step = -(-n_rows // THRESHOLD_ROWS)
-    return Examples.concatenate(chunks.rows(encoder, np.arange(0, n_rows, step)))
+    rows = chunks.rows(encoder, np.arange(0, n_rows, step))
+    assert rows is not None
+    return rows

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
-from ..core.arrays import as_integer
+from ..core.arrays import as_integer, threads
 from ..core.version import __version__
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.table_classifier import TableClassifier
@@ -20,16 +22,18 @@ from ..io.arrow import InputColumns, as_table, check_columns
 from ..model.examples import Batch
 from ..model.fitted import FittedModel
 from ..training.auto import Plan
+from ..training.batches import RowsToHoldOut
+from ..training.calibration import calibrate, usual_calibration
 from ..training.checkpoint import Checkpoint
 from ..training.config import TrainConfig
+from ..training.fit import pruned
 from ..training.label_weights import choose_weight
 from ..training.propensity import choose_propensity
 from ..training.pruning import choose_density, prune
 from ..training.state import TrainerState
-from ..training.stats import ROWS_FOR_VECTORS
-from ..training.stream import MAX_HELD_OUT, model_for
+from ..training.stream import MAX_CALIBRATED, MAX_HELD_OUT, model_for, sample_per_label
 from ..training.trainer import Trainer
-from .chunks import Blocks, Chunks, ChunkSource, Encoder, Reader, rows_to_hold_out, sample
+from .chunks import Blocks, Chunks, ChunkSource, Encoder, Reader, sample
 from .cluster import causes_raised, check_nodes, set_options
 from .label_weights import train_label_weights
 from .tasks import Tasks
@@ -37,7 +41,10 @@ from .training import ClusterTrainer, Split
 
 Estimator = TypeVar("Estimator", bound=LTLSClassifier)
 
+Ints: TypeAlias = npt.NDArray[np.int64]
+
 _TEXTS = 1 << 16  # from which vocabulary and TF-IDF weights are learned
+_SHUFFLED = 1 << 26  # rows whose numbers may be shuffled in memory
 
 
 def fit(
@@ -130,7 +137,7 @@ class Job:
     """One fit, from a dataset to a model.
 
     For benchmarks, `seconds` has the time of its phases, `trainer` reports of its tasks, and
-    `label_seconds` the processor time of those of label weights.
+    `label_seconds` the processor time of those of label weights, for every time these are trained.
     """
 
     def __init__(
@@ -143,13 +150,15 @@ class Job:
         checkpoint: Checkpoint | None,
         rng: Any,
     ) -> None:
-        self.estimator, self.config, self.rng = estimator, config, rng
+        self.estimator, self.rng, self.checkpoint = estimator, rng, checkpoint
         self.n_workers, self.split, self.sync_rows = n_workers, split, sync_rows
-        self.checkpoint = checkpoint
+        self.n_jobs = config.n_jobs  # of a task
         self.tasks = Tasks(max(config.n_jobs or 1, 1))
-        self.seed = int(rng.randint(2**31 - 1))
+        # Workers wait while this process clusters labels and evaluates held-out rows.
+        n_threads = min(n_workers * threads(config.n_jobs), os.cpu_count() or 1)
+        self.config = replace(config, n_jobs=max(n_threads, threads(config.n_jobs)))
         self.seconds: dict[str, float] = {}
-        self.label_seconds = 0.0
+        self.label_seconds: list[list[float]] = []
 
     def run(
         self, dataset: Any, columns: InputColumns, label: str, n_features: int | None
@@ -166,8 +175,9 @@ class Job:
         bare = LTLSClassifier(**_plain_parameters(self.estimator))
         reader = tasks.put(Reader(bare, blocks.n_features, __version__))
         # Statistics must not depend on the number of workers, as the chunks of training do.
-        stats, digest = Chunks(blocks.cut(1), reader, tasks).statistics(_sample_per_label(config))
-        model, plan, class_weight = model_for(config, stats, rng)
+        stats, digest = Chunks(blocks.cut(1), reader, tasks).statistics(sample_per_label(config))
+        # Held-out rows are trained on in the end, so that all is chosen as by `fit` in memory.
+        model, plan, class_weight = model_for(config, stats, rng, in_memory=True)
         split = Split.of(self.split, self.n_workers, plan.n_trellises)
         chunks = Chunks(blocks.cut(split.shards), reader, tasks)
         counts = model.counts
@@ -177,24 +187,31 @@ class Job:
                 model.labels, model.feature_map, stats.multilabel, stats.target_format, class_weight
             )
         )
-        n_held_out = min(plan.n_held_out, MAX_HELD_OUT)
-        numbers = np.sort(sample_without_replacement(stats.n_rows, n_held_out, random_state=rng))
-        held_out, evaluation = rows_to_hold_out(chunks, encoder, numbers, counts)
-        if model.multilabel and evaluation is None:
+        state, saved = TrainerState(), self.checkpoint
+        if saved is not None:
+            saved.add_rows(np.frombuffer(digest, np.uint8), counts)
+        if saved is not None and saved.resume:
+            state, held_out, rng = saved.restore(model)
+            evaluation = chunks.rows(encoder, held_out)
+        else:
+            numbers = _some_rows(stats.n_rows, min(plan.n_held_out, MAX_HELD_OUT), rng)
+            evaluation = chunks.rows(encoder, numbers)
+            held_out = numbers
+            if plan.early_stopping and evaluation is not None:
+                kept = RowsToHoldOut(counts).select(evaluation, np.arange(len(numbers)))
+                held_out, evaluation = numbers[kept], evaluation.take(kept)
+        if model.multilabel and not len(held_out):
             evaluation = sample(chunks, encoder, stats.n_rows)
-        sizes, references = chunks.without(encoder, held_out)
+        sizes, references, reservoir = chunks.without(encoder, held_out, config.replay_size, counts)
+        model.reservoir = reservoir if config.replay_size else None
         source = ChunkSource(sizes, references, evaluation, held_out, rng, tasks)
-        state = TrainerState()
-        if self.checkpoint is not None:
-            self.checkpoint.add_rows(np.frombuffer(digest, np.uint8), counts)
-            if self.checkpoint.resume:
-                state, _, source.rng = self.checkpoint.restore(model)
+        self.rng = rng
         trainer = ClusterTrainer(
-            model, config, source, split, self.sync_rows, stats.nnz, self.seed, tasks
+            model, config, source, split, self.sync_rows, stats.nnz, self.n_jobs, tasks
         )
         self.trainer = trainer
         read = time.perf_counter()
-        trainer.fit(source, plan, state, self.checkpoint)
+        trainer.fit(source, plan, state, saved)
         trained = time.perf_counter()
         self._finish(model, source, plan, trainer, stats.nnz)
         self.seconds = {
@@ -213,70 +230,78 @@ class Job:
         As in `LTLSClassifier.fit`: held-out rows that are not for early stopping are trained on
         in the end.
         """
-        config, n_jobs = self.config, self.config.n_jobs
-        validation, density = source.validation_rows(), plan.density
-        if density is None:
-            density = 1.0
-            if validation is not None:
-                density = choose_density(model, validation, plan.label_weights, n_jobs)
-        train_on_all = validation is not None and not plan.early_stopping
-        chooses = model.multilabel or config.propensity == "auto" or plan.early_stopping
-        weight = None
-        if chooses or not train_on_all:
-            weight = self._train_label_weights(model, source, plan, density, nnz, None)
-            if validation is not None and chooses:
-                weight = self._choose(model, trainer, validation)
-        if train_on_all and not trainer.guard.interrupted:
-            assert validation is not None
-            model.frozen = None
-            examples, rows = validation
-            for _ in range(plan.epochs):
-                order = self.rng.permutation(rows)
-                Trainer.run_epoch(trainer, [(examples, order)], [0.0])
-            source.add(examples)
-            self._train_label_weights(model, source, plan, density, nnz, weight)
+        config, n_jobs, guard = self.config, self.config.n_jobs, trainer.guard
+        batch, density = source.validation_rows(), plan.density
+        with_labels = plan.label_weights or model.shares_paths
+        chooses_weight = model.multilabel or config.propensity == "auto" or plan.early_stopping
+        if batch is not None and not guard.interrupted:
+            if density is None:
+                density = choose_density(model, batch, plan.label_weights, n_jobs)
+            if not with_labels:
+                with pruned(model, density):
+                    self._choose(model, trainer, plan, batch)
+            elif (chooses_weight or plan.calibrate) and not plan.early_stopping:
+                with pruned(model, density):
+                    self._train_label_weights(model, source, nnz, thorough=chooses_weight)
+                    self._choose(model, trainer, plan, batch)
+            if not plan.early_stopping:
+                examples, rows = batch
+                for _ in range(plan.epochs):
+                    order = self.rng.permutation(rows)
+                    Trainer.run_epoch(trainer, [(examples, order)], [0.0])
+                source.add(examples)
+        if density is not None and density < 1:
+            prune(model, density)
+        if with_labels:
+            self._train_label_weights(model, source, nnz)
+            if batch is not None and plan.early_stopping:
+                self._choose(model, trainer, plan, batch)
         if model.multilabel and model.threshold is None:
             model.threshold = trainer.choose_threshold(source.evaluation_rows())
+        if config.calibrate and model.calibration is None:
+            model.calibration = usual_calibration(model)
 
     def _train_label_weights(
-        self,
-        model: FittedModel,
-        source: ChunkSource,
-        plan: Plan,
-        density: float,
-        nnz: int,
-        weight: float | None,
-    ) -> float | None:
-        """Prune the model, and train label weights if it is to have them."""
-        if density < 1:
-            prune(model, density)
-        if not (plan.label_weights or model.shares_paths):
-            return None
-        n_jobs = self.config.n_jobs
-        model.label_weights = None
+        self, model: FittedModel, source: ChunkSource, nnz: int, thorough: bool = True
+    ) -> None:
+        """Train label weights; the weight of the trellises' scores stays if it is chosen."""
+        known = model.label_weights
         model.label_weights, seconds = train_label_weights(
-            model, source, nnz, self.n_workers, n_jobs, self.tasks, weight
+            model,
+            source,
+            nnz,
+            self.n_workers,
+            self.n_jobs,
+            self.tasks,
+            None if known is None else known.weight,
+            thorough,
         )
-        self.label_seconds += seconds
-        return model.label_weights.weight
+        self.label_seconds.append(seconds)
 
-    def _choose(self, model: FittedModel, trainer: ClusterTrainer, batch: Batch) -> float | None:
-        """Choose threshold, strength of propensities, and weight of the trellises' scores."""
-        n_jobs, weight = self.config.n_jobs, None
-        if model.label_weights is not None:
+    def _choose(
+        self, model: FittedModel, trainer: ClusterTrainer, plan: Plan, batch: Batch
+    ) -> None:
+        """Choose weight of the trellises' scores, propensities, calibration and threshold."""
+        config, n_jobs = self.config, self.config.n_jobs
+        by_propensity = config.propensity == "auto"
+        if model.label_weights is not None and (
+            model.multilabel or by_propensity or plan.early_stopping
+        ):
             choose_weight(model, batch, n_jobs)
-            weight = model.label_weights.weight
-        if self.config.propensity == "auto":
+        if by_propensity:
             choose_propensity(model, batch, n_jobs)
+        if plan.calibrate:
+            examples, rows = batch
+            calibrate(model, (examples, rows[:: -(-len(rows) // MAX_CALIBRATED)]), n_jobs)
         if model.multilabel:
             model.threshold = trainer.choose_threshold(batch)
-        return weight
 
 
-def _sample_per_label(config: TrainConfig) -> int:
-    policy = config.policy
-    needed = config.label_weights or (policy is not None and policy.needs_sample)
-    return ROWS_FOR_VECTORS if needed else 0
+def _some_rows(n_rows: int, n: int, rng: Any) -> Ints:
+    """Return the numbers of n random rows, the same ones as `fit` in memory holds out."""
+    if n_rows > _SHUFFLED:
+        return np.sort(sample_without_replacement(n_rows, n, random_state=rng)).astype(np.int64)
+    return np.sort(rng.permutation(n_rows)[:n]) if n else np.empty(0, np.int64)
 
 
 def _plain_parameters(estimator: LTLSClassifier) -> dict[str, Any]:
@@ -316,3 +341,9 @@ def _check_config(config: TrainConfig) -> None:
         )
     if config.average:
         raise ValueError("average=True needs all steps in one order; use average=False")
+    if config.embedding_dim:
+        raise ValueError(
+            f"embedding_dim={config.embedding_dim} needs all rows in memory and one machine; use 0"
+        )
+    if config.standardize is True:
+        raise ValueError("standardize=True needs one machine; scale the features of the dataset")

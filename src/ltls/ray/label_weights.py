@@ -78,6 +78,7 @@ class Searcher:
     model: FittedModel
     sharding: Sharding
     n_negatives: int
+    thorough: bool
     n_jobs: int | None
     version: str
 
@@ -127,7 +128,7 @@ def train_shard(
     candidates = np.concatenate([candidates for _, candidates in parts])
     n_labels, unit_length = len(searcher.model.labels), searcher.model.weights.unit_length
     task = label_task(examples, candidates, n_labels, unit_length)
-    W = train_range(task, first, last, n_features, several, searcher.n_jobs)
+    W = train_range(task, first, last, n_features, several, searcher.n_jobs, searcher.thorough)
     return W, time.process_time() - start
 
 
@@ -139,16 +140,29 @@ def train_label_weights(
     n_jobs: int | None,
     tasks: Tasks,
     weight: float | None = None,
-) -> tuple[LabelWeights, float]:
-    """Return label weights for a model whose trellises are trained, and the processor seconds."""
+    thorough: bool = True,
+) -> tuple[LabelWeights, list[float]]:
+    """Return label weights for a model whose trellises are trained.
+
+    Also returns the processor seconds of all searches for candidates together, then those of
+    every shard. The parameters are those of `ltls.training.label_weights.train_label_weights`, and
+    how many non-zeros all rows have.
+    """
     n_shards = n_workers * max(1, -(-nnz // (n_workers * _SHARD_VALUES)))
-    n = n_negatives(source.n_rows)
+    n = n_negatives(model.n_rows)
     sharding = Sharding.of(model, n_shards)
     labels = cast(Labels, range(len(model.labels)))
     frozen = replace(
-        model, labels=labels, trainable=None, frozen=model.weights, counts=None, propensity=0.0
+        model,
+        labels=labels,
+        trainable=None,
+        frozen=model.weights,
+        label_weights=None,
+        counts=None,
+        propensity=0.0,
     )
-    searcher = tasks.put(Searcher(frozen, sharding, n, n_jobs, __version__))
+    used = n if thorough else n_negatives(model.n_rows, thorough)
+    searcher = tasks.put(Searcher(frozen, sharding, used, thorough, n_jobs, __version__))
     found = [
         tasks.run(candidates_by_shard, searcher, chunk, n_returns=n_shards + 1)
         for chunk, size in zip(source.chunks, source.sizes, strict=True)
@@ -161,7 +175,8 @@ def train_label_weights(
         for shard in range(n_shards)
     ]
     trained = list(tasks.in_order(blocks))
-    seconds = sum(tasks.get([parts[-1] for parts in found])) + sum(took for _, took in trained)
+    searching = sum(tasks.get([parts[-1] for parts in found]))
+    seconds = [searching, *(took for _, took in trained)]
     tasks.finished()
     W = vstack([block for block, _ in trained], "csr")[sharding.places]
     return from_matrix(model, W, n, several, weight), seconds

@@ -72,7 +72,7 @@ class Recipe:
     config: TrainConfig
     n_features: int
     unit_length: bool
-    seed: int
+    seed: int  # of an epoch
     version: str
 
     @classmethod
@@ -106,11 +106,11 @@ class Recipe:
         trainable.step, trainable.epochs = step, epochs
         return Trainer(replace(self.model, codebooks=books, trainable=trainable), config)
 
-    def order(self, epoch: int, chunk: int, n_rows: int) -> Ints:
+    def order(self, chunk: int, n_rows: int) -> Ints:
         """Return the order of the rows of a chunk."""
         if not self.config.shuffle:
             return np.arange(n_rows)
-        return np.random.default_rng([self.seed, epoch, chunk]).permutation(n_rows)
+        return np.random.default_rng([self.seed, chunk]).permutation(n_rows)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _trained(recipe: Recipe, work: Work, state: list[Tensors]) -> tuple[TaskRepo
         for number, examples in fetched(work.chunks):
             features = used_features(examples.X)
             used[slice(None) if features is None else features] = True
-            yield examples, recipe.order(work.epoch, number, len(examples))
+            yield examples, recipe.order(number, len(examples))
 
     losses, passes = [0.0], [EpochStats()]
     trainer.run_epoch(batches(), losses, lambda stats, _: passes.append(stats))
@@ -196,7 +196,8 @@ class ClusterTrainer(Trainer):
         Rows of a shard between two averages; None is as many as keep averages cheap.
     nnz : int
         Non-zeros of all rows.
-    seed : int
+    n_jobs : int or None
+        Threads of a task; those of `config` are for this process.
     tasks : Tasks
     """
 
@@ -208,11 +209,11 @@ class ClusterTrainer(Trainer):
         split: Split,
         sync_rows: int | None,
         nnz: int,
-        seed: int,
+        n_jobs: int | None,
         tasks: Tasks,
     ) -> None:
         super().__init__(model, config)
-        self._source, self._split, self._seed, self._tasks = source, split, seed, tasks
+        self._source, self._split, self._tasks, self._n_jobs = source, split, tasks, n_jobs
         self._state: list[list[Any]] = []  # the slices of every group's state
         self._chunks_per_round = self._chunks_between_averages(sync_rows, nnz)
         n_rows = len(self.trainable.values)
@@ -228,11 +229,13 @@ class ClusterTrainer(Trainer):
         """Train on all chunks, round by round; set the last loss."""
         if not self._state:
             self._state = self._initial_state()
+        seed = int(self._source.rng.randint(2**31 - 1)) if self.config.shuffle else 0
         # Codebooks may have changed since the last epoch.
-        recipe = self._tasks.put(Recipe.of(self.model, self.config, self._seed, __version__))
+        config = replace(self.config, n_jobs=self._n_jobs)
+        recipe = self._tasks.put(Recipe.of(self.model, config, seed, __version__))
         stats = EpochStats()
         try:
-            for chunks in self._rounds():
+            for chunks in self._rounds(seed):
                 reports = self._run_round(recipe, chunks)
                 self.reports.append(reports)
                 for report in reports:
@@ -256,7 +259,7 @@ class ClusterTrainer(Trainer):
         n_features = len(self.trainable.values)
         return -(-per_shard // averages_per_epoch(nnz, n_features, self._split.shards))
 
-    def _rounds(self) -> list[list[list[int]]]:
+    def _rounds(self, seed: int) -> list[list[list[int]]]:
         """Return the chunks of every shard in every round of an epoch."""
         n_chunks, shards, size = (
             len(self._source.chunks),
@@ -265,7 +268,7 @@ class ClusterTrainer(Trainer):
         )
         order = np.arange(n_chunks)
         if self.config.shuffle:
-            order = np.random.default_rng([self._seed, self.trainable.epochs]).permutation(n_chunks)
+            order = np.random.default_rng(seed).permutation(n_chunks)
         own = [
             [int(chunk) for chunk in order if chunk % shards == shard] for shard in range(shards)
         ]

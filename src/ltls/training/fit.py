@@ -136,13 +136,13 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
             if density is None:
                 density = choose_density(model, batch, plan.label_weights, config.n_jobs)
             if plan.label_weights and _chooses(trainer, plan) and not plan.early_stopping:
-                with _pruned(model, density):
+                with pruned(model, density):
                     _train_label_weights(trainer, source, plan)
             elif not plan.label_weights:
                 if config.propensity == "auto":
                     choose_propensity(model, batch, config.n_jobs)
                 if plan.calibrate:
-                    with _pruned(model, density):
+                    with pruned(model, density):
                         calibrate(model, batch, config.n_jobs)
                         if model.multilabel:
                             model.threshold = trainer.choose_threshold(batch)
@@ -157,7 +157,7 @@ def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
 
 
 @contextmanager
-def _pruned(model: FittedModel, density: float | None) -> Iterator[None]:
+def pruned(model: FittedModel, density: float | None) -> Iterator[None]:
     """Prune a model for a while."""
     if density is not None and density < 1:
         prune(model, density)

@@ -79,19 +79,18 @@ def train_label_weights(
         weights[left_out] = 0
         examples = replace(examples, weights=weights)
     n = n_negatives(len(examples))
-    negatives = candidates_of(model, examples.X, n if thorough else min(n, _FEW_NEGATIVES), n_jobs)
-    passes = _PASSES if thorough else _FEW_PASSES
+    negatives = candidates_of(model, examples.X, n_negatives(len(examples), thorough), n_jobs)
     several = has_several(len(examples), len(examples.labels))
     n_labels, n_features = len(model.labels), model.weights.n_features
     task = label_task(examples, negatives, n_labels, model.weights.unit_length)
-    lists = _run(task, np.arange(n_labels), several, None, passes, n_jobs)
-    W = _matrix(lists, n_labels, n_features)
+    W = train_range(task, 0, n_labels, n_features, several, n_jobs, thorough)
     return from_matrix(model, W, n, several, weight)
 
 
-def n_negatives(n_rows: int) -> int:
+def n_negatives(n_rows: int, thorough: bool = True) -> int:
     """Return how many candidates of a row it is a negative row for."""
-    return min(max(_MAX_PAIRS // max(n_rows, 1), _MIN_NEGATIVES), _NEGATIVES)
+    most = _NEGATIVES if thorough else _FEW_NEGATIVES
+    return min(max(_MAX_PAIRS // max(n_rows, 1), _MIN_NEGATIVES), most)
 
 
 def from_matrix(
@@ -116,9 +115,11 @@ def train_range(
     n_features: int,
     several: bool,
     n_jobs: int | None,
+    thorough: bool = True,
 ) -> csr_array:
     """Return the weights of labels first … last − 1, shape (last − first, n_features + 1)."""
-    lists = _run(task, np.arange(first, last), several, None, _PASSES, n_jobs)
+    passes = _PASSES if thorough else _FEW_PASSES
+    lists = _run(task, np.arange(first, last), several, None, passes, n_jobs)
     return _matrix(lists, last - first, n_features)
 
 

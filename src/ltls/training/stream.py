@@ -28,7 +28,7 @@ from .trainer import Trainer
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
 
-_MAX_CALIBRATED = 5000  # rows
+MAX_CALIBRATED = 5000  # rows
 _N_BATCHES = 4  # that label weights are trained on at a time
 _MIN_VALUES, _MAX_VALUES = 1 << 16, 1 << 24  # of them
 MAX_HELD_OUT = 50_000  # rows: P@1 has a standard error of at most 0.0023
@@ -38,7 +38,7 @@ def fit_stream(
     config: TrainConfig, batches: Batches, rng: Any, checkpoint: Checkpoint | None = None
 ) -> FittedModel:
     """Train a model: one pass that collects statistics, then all epochs."""
-    stats = DatasetStats(_sample_per_label(config))
+    stats = DatasetStats(sample_per_label(config))
     for X, targets in batches(True):
         stats.add(X, targets, scale=config.may_standardize(X))
         if checkpoint is not None:
@@ -91,7 +91,7 @@ def fit_stream(
             choose_propensity(model, validation, config.n_jobs)
         if plan.calibrate:
             held_out, rows = validation
-            some = rows[:: -(-len(rows) // _MAX_CALIBRATED)]
+            some = rows[:: -(-len(rows) // MAX_CALIBRATED)]
             calibrate(model, (held_out, some), config.n_jobs)
     if model.multilabel:
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
@@ -102,7 +102,7 @@ def fit_stream(
 
 
 def model_for(
-    config: TrainConfig, stats: DatasetStats, rng: Any
+    config: TrainConfig, stats: DatasetStats, rng: Any, in_memory: bool = False
 ) -> tuple[FittedModel, Plan, dict[Any, float] | None]:
     """Return a model with weights of 0 for rows of which statistics were collected.
 
@@ -118,7 +118,7 @@ def model_for(
         feature_map = FeatureMap.of(stats.n_features, stats.used)
     n_features = stats.n_features if feature_map is None else feature_map.n_columns
     size = DatasetSize(stats.n_rows, n_features, stats.nnz, len(labels))
-    plan = plan_for(config, size, in_memory=False)
+    plan = plan_for(config, size, in_memory)
     model = new_model(
         config,
         plan,
@@ -146,7 +146,7 @@ def model_for(
     return model, plan, class_weight
 
 
-def _sample_per_label(config: TrainConfig) -> int:
+def sample_per_label(config: TrainConfig) -> int:
     """Return how many rows of every label to keep in memory."""
     if config.label_weights:
         return ROWS_FOR_BUCKETS

@@ -1,0 +1,79 @@
+"""Commands on a Ray cluster: Parquet files to train on, and to score."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+from ..estimators.classifier import LTLSClassifier
+from ..estimators.load import load
+from ..training.checkpoint import Checkpoint
+from .messages import note
+from .source import Source
+
+
+def fit_on_cluster(
+    estimator: LTLSClassifier,
+    source: Source,
+    address: str,
+    n_workers: int,
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Train on Parquet files, which every node can read."""
+    from ..ray.cluster import connect, import_ray
+    from ..ray.fitting import fit
+
+    columns = source.columns()
+    with connect(address):
+        rows = import_ray().data.read_parquet([str(path.resolve()) for path in source.paths])
+        fit(
+            estimator,
+            rows,
+            label=columns.label or "",
+            features=columns.features,
+            text=columns.text,
+            n_workers=n_workers,
+            checkpoint=checkpoint,
+        )
+
+
+def check_for_cluster(source: Source, stream: bool | None) -> None:
+    """Raise an error for files and options that only one process can read."""
+    if source.format.name != "parquet":
+        raise ValueError(
+            f"--ray reads Parquet files, {source.name} is {source.format.name}: convert it, or "
+            "train without --ray"
+        )
+    for name, given in [
+        ("--separator", source.separator),
+        ("--skip-bad-rows", source.skip_bad_rows),
+        ("--stream", stream),
+    ]:
+        if given:
+            raise ValueError(f"{name} is not for --ray")
+
+
+def score_on_cluster(
+    address: str,
+    model: Path,
+    files: list[Path],
+    output: Path | None,
+    features: str | None,
+    options: dict[str, Any],
+) -> None:
+    """Score Parquet files."""
+    from ..ray.cluster import connect
+    from ..ray.scoring import score_parquet
+
+    if output is None:
+        raise ValueError("--ray needs a folder to write to: give --output")
+    for file in [model, *files]:
+        if not file.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+    load(model)  # an error of the model comes before the cluster is asked
+    names = features.split(",") if features else None
+    with connect(address):
+        n_rows = score_parquet(model, files, output, features=names, **options)
+    note(f"{n_rows:,} rows written to {output}")
