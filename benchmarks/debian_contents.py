@@ -1,4 +1,4 @@
-"""A million labels from Debian's Contents indices: which file lies in this directory?
+"""A million labels from Debian's Contents indices: the names of the files of a directory.
 
     python -m benchmarks.debian_contents FOLDER
 
