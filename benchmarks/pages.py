@@ -53,6 +53,7 @@ STORED = {
     "cluster_hour": "cluster_training",
     "cluster_messages": "cluster_training",
     "cluster_plan": "cluster_training",
+    "scale_exponents": "scale_labels",
     "continual_turns": "continual",
     "continual_files": "continual",
 }

@@ -142,7 +142,7 @@ def train_label_weights(
 ) -> tuple[LabelWeights, float]:
     """Return label weights for a model whose trellises are trained, and the processor seconds."""
     n_shards = n_workers * max(1, -(-nnz // (n_workers * _SHARD_VALUES)))
-    n = n_negatives(source.n_rows)
+    n = n_negatives(source.n_rows, len(model.labels))
     sharding = Sharding.of(model, n_shards)
     labels = cast(Labels, range(len(model.labels)))
     frozen = replace(
