@@ -58,19 +58,21 @@ def run_tool(tool: str, name: str, folder: Path) -> dict[str, Any]:
     return {key: found[key] for key in KEPT}
 
 
-def labels(known: dict[str, Any], options: argparse.Namespace) -> None:
-    sets = known.setdefault("sets", {})
+def labels(options: argparse.Namespace) -> None:
     for name, tool in itertools.product(options.sets, options.tools):
-        of = sets.setdefault(name, {"tools": {}})
-        if tool in of["tools"] and not options.fresh:
+        known = machine.read("scale_labels").get("sets", {})
+        if tool in known.get(name, {}).get("tools", {}) and not options.fresh:
             continue
         folder = datasets.prepare(machine.data_folder(), name, machine.BUILD / "scale" / "sets")
         if folder is None:
             raise SystemExit(f"{name} is not in the folder that LTLS_DATA names")
-        of["set"] = datasets.describe(folder)
-        of["tools"][tool] = run_tool(tool, name, folder)
-        machine.say(f"{name}, {tool}: {of['tools'][tool]}")
-        store("scale_labels", known, "scikit-learn")
+        found = run_tool(tool, name, folder)
+        machine.say(f"{name}, {tool}: {found}")
+        known = machine.read("scale_labels").get("sets", {})  # another process may have written
+        tools = known.get(name, {}).get("tools", {})
+        of = {"set": datasets.describe(folder), "tools": {**tools, tool: found}}
+        sets = {each: {**known, name: of}[each] for each in SETS if each in {*known, name}}
+        store("scale_labels", {"sets": sets}, "scikit-learn")
 
 
 def million_rows() -> Path:
@@ -114,21 +116,21 @@ def peak_bytes() -> int:
     return int(status["VmHWM"].split()[0]) * 1024
 
 
-def rows(known: dict[str, Any], options: argparse.Namespace) -> None:
-    fits = known.setdefault("fits", {})
+def rows(options: argparse.Namespace) -> None:
+    fits = machine.read("scale_rows").get("fits", {})
     for millions in ROWS:
         if str(millions) in fits and not options.fresh:
             continue
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             fits[str(millions)] = pool.apply(time_stream, (million_rows(), millions))
         machine.say(f"{millions} million rows: {fits[str(millions)]}")
-        store("scale_rows", known, "numpy")
+        store("scale_rows", {"fits": fits}, "numpy")
 
 
-def store(name: str, known: dict[str, Any], *packages: str) -> None:
+def store(name: str, measured: dict[str, Any], *packages: str) -> None:
     about = machine.description(*packages)
     command, _, _ = about["command"].partition(" --")  # in pieces or at once
-    machine.write(name, {"about": {**about, "command": command}, **known})
+    machine.write(name, {"about": {**about, "command": command}, **measured})
 
 
 def main() -> None:
@@ -140,9 +142,7 @@ def main() -> None:
     parser.add_argument("--tools", nargs="+", default=list(TOOLS), choices=TOOLS)
     parser.add_argument("--fresh", action="store_true", help="run again what is stored")
     options = parser.parse_args()
-    known = machine.read(f"scale_{options.name}")
-    known.pop("about", None)
-    {"labels": labels, "rows": rows}[options.name](known, options)
+    {"labels": labels, "rows": rows}[options.name](options)
 
 
 if __name__ == "__main__":
