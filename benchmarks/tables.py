@@ -148,30 +148,35 @@ def scale_labels(result: Result) -> list[str]:
     return captioned(table([*heads, "file [MB]"], rows, 2), result)
 
 
+def sets_of(name: str, result: Result) -> list[Result]:
+    """Return the sets that a tool was measured on."""
+    return [of for of in result["sets"].values() if "p1" in of["tools"].get(name, {})]
+
+
 def exponents(result: Result) -> dict[str, dict[str, float]]:
     """Return by tool and cost the exponent of its growth in the number of labels."""
     found: dict[str, dict[str, float]] = {}
     for name in SCALE_TOOLS:
-        sets = [of for of in result["sets"].values() if "p1" in of["tools"].get(name, {})]
-        if len(sets) < 2:
-            continue
+        sets = sets_of(name, result)
         x = [math.log(of["set"]["labels"]) for of in sets]
-        found[name] = {
-            title: statistics.linear_regression(
-                x, [math.log(cost(of["tools"][name], of)) for of in sets]
-            ).slope
-            for title, cost in SCALE_COSTS.items()
-        }
+        if len(x) > 1:
+            found[name] = {
+                title: statistics.linear_regression(
+                    x, [math.log(cost(of["tools"][name], of)) for of in sets]
+                ).slope
+                for title, cost in SCALE_COSTS.items()
+            }
     return found
 
 
 def scale_exponents(result: Result) -> list[str]:
     """Return how the costs grow: the slopes of lines through the logarithms."""
-    rows = [
-        [SCALE_TOOLS[name], *(f"{slope:.2f}" for slope in of.values())]
-        for name, of in exponents(result).items()
-    ]
-    return captioned(table(["tool", *SCALE_COSTS], rows), result)
+    rows = []
+    for name, of in exponents(result).items():
+        sizes = [each["set"]["labels"] for each in sets_of(name, result)]
+        labels = f"{power(min(sizes))} to {power(max(sizes))}"
+        rows.append([SCALE_TOOLS[name], labels, *(f"{slope:.2f}" for slope in of.values())])
+    return captioned(table(["tool", "labels", *SCALE_COSTS], rows, 2), result)
 
 
 def scale_rows(result: Result) -> list[str]:
