@@ -129,6 +129,9 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 bench-peers: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.debian_contents build/contents
+	LTLS_DATA=build/contents $(BIN)/python -m benchmarks.scale labels
+	LTLS_DATA=build/contents $(BIN)/python -m benchmarks.scale rows
 	$(BIN)/python -m benchmarks.pages
 
 # The documentation, with the API reference from the docstrings, into build/docs. Warnings are errors.

@@ -8,6 +8,8 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, threads, ...
     python -m benchmarks.tasks NAME           two whole tasks: raw text, the demo
     python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
+    python -m benchmarks.debian_contents FOLDER  a data set of a million labels, from apt's indices
+    python -m benchmarks.scale NAME           a million labels beside peers; 100 million rows
     python -m benchmarks.serving NAME         the server under load, and for ten minutes
     python -m benchmarks.cluster NAME         training, scoring and faults on a local Ray
     python -m benchmarks.continual            labels that arrive after training, beside its peers

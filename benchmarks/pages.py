@@ -1,4 +1,4 @@
-"""Put what is stored in benchmarks/results into the pages of docs, and draw their figures.
+"""Put what is stored in benchmarks/results into README and docs, and draw their figures.
 
     python -m benchmarks.pages
 
@@ -23,6 +23,7 @@ from benchmarks.cost_model import WORKERS
 
 DOCS = machine.ROOT / "docs"
 PAGES = [
+    machine.ROOT / "README.md",
     DOCS / "results.md",
     DOCS / "reliability.md",
     DOCS / "continual.md",
@@ -53,6 +54,7 @@ STORED = {
     "cluster_hour": "cluster_training",
     "cluster_messages": "cluster_training",
     "cluster_plan": "cluster_training",
+    "scale_exponents": "scale_labels",
     "continual_turns": "continual",
     "continual_files": "continual",
 }

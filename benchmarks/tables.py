@@ -120,6 +120,81 @@ def rows(result: Result) -> list[str]:
     return captioned(table(["rows", "processor time [s]", "rows/s"], cells, 0), result)
 
 
+SCALE_TOOLS = {"default": "`LTLSClassifier()`", "omikuji": "omikuji", "pecos": "PECOS"}
+SCALE_COSTS = {
+    "training": lambda tool, of: tool["train_cpu_seconds"],
+    "prediction": lambda tool, of: 1e6 * tool["predict_cpu_seconds"] / of["set"]["test_rows"],
+    "peak memory": lambda tool, of: tool["train_peak_bytes"] / 1e6,
+    "file": lambda tool, of: tool["model_bytes"] / 1e6,
+}  # [s], [µs], [MB], [MB]
+
+
+def scale_labels(result: Result) -> list[str]:
+    """Return scores and costs on sets of more and more labels."""
+    rows = []
+    for of in result["sets"].values():
+        for name, title in SCALE_TOOLS.items():
+            tool = of["tools"].get(name, {"not_run": "not measured"})
+            start = [power(of["set"]["labels"]), title]
+            if "not_run" in tool:
+                rows.append([*start, tool["not_run"], *["–"] * len(SCALE_COSTS)])
+                continue
+            costs = [cost(tool, of) for cost in SCALE_COSTS.values()]
+            scores = f"{tool['p1']:.3f} / {tool['p5']:.3f}"
+            rows.append(
+                [*start, scores, *(f"{cost:,.{1 if cost < 100 else 0}f}" for cost in costs)]
+            )
+    heads = ["labels", "tool", "P@1 / P@5", "training [s]", "prediction [µs]", "peak memory [MB]"]
+    return captioned(table([*heads, "file [MB]"], rows, 2), result)
+
+
+def sets_of(name: str, result: Result) -> list[Result]:
+    """Return the sets that a tool was measured on."""
+    return [of for of in result["sets"].values() if "p1" in of["tools"].get(name, {})]
+
+
+def exponents(result: Result) -> dict[str, dict[str, float]]:
+    """Return by tool and cost the exponent of its growth in the number of labels."""
+    found: dict[str, dict[str, float]] = {}
+    for name in SCALE_TOOLS:
+        sets = sets_of(name, result)
+        x = [math.log(of["set"]["labels"]) for of in sets]
+        if len(x) > 1:
+            found[name] = {
+                title: statistics.linear_regression(
+                    x, [math.log(cost(of["tools"][name], of)) for of in sets]
+                ).slope
+                for title, cost in SCALE_COSTS.items()
+            }
+    return found
+
+
+def scale_exponents(result: Result) -> list[str]:
+    """Return how the costs grow: the slopes of lines through the logarithms."""
+    rows = []
+    for name, of in exponents(result).items():
+        sizes = [each["set"]["labels"] for each in sets_of(name, result)]
+        labels = f"{power(min(sizes))} to {power(max(sizes))}"
+        rows.append([SCALE_TOOLS[name], labels, *(f"{slope:.2f}" for slope in of.values())])
+    return captioned(table(["tool", "labels", *SCALE_COSTS], rows, 2), result)
+
+
+def scale_rows(result: Result) -> list[str]:
+    """Return the rate and the memory of training on more and more streamed rows."""
+    rows = [
+        [
+            f"{of['rows']:,}",
+            f"{of['cpu_seconds']:,.1f}",
+            f"{of['rows'] / of['cpu_seconds']:,.0f}",
+            f"{of['seconds']:,.0f}",
+            f"{of['peak_bytes'] / 1e6:,.0f}",
+        ]
+        for of in result["fits"].values()
+    ]
+    heads = ["rows", "processor time [s]", "rows/s of it", "wall time [s]", "peak memory [MB]"]
+    return captioned(table(heads, rows, 0), result)
+
+
 def readers(result: Result) -> list[str]:
     rows = []
     for row in result["files"]:

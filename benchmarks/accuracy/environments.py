@@ -7,9 +7,11 @@ so that an environment works the same for a Python that has no venv.
 
 from __future__ import annotations
 
+import functools
 import glob
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -41,9 +43,15 @@ class SetupError(RunError):
 
 
 def run(
-    script: Path, contender: str, data: Path, out: Path, settings: dict[str, Any], limit: float
+    script: Path,
+    contender: str,
+    data: Path,
+    out: Path,
+    settings: dict[str, Any],
+    limit: float,
+    memory: int | None = None,
 ) -> dict[str, Any]:
-    """Run a script for a contender, in its environment and within a time limit.
+    """Run a script for a contender, in its environment and within limits of time and memory.
 
     Returns the measures that it writes; what it prints goes to a log beside the folder `out`.
     """
@@ -53,17 +61,31 @@ def run(
     paths = filter(None, (variables.get("PYTHONPATH"), str(machine.ROOT)))
     variables["PYTHONPATH"] = os.pathsep.join(paths)  # after the peer's: scripts share contender.py
     words = [*start, str(script), contender, str(data), str(out), json.dumps(settings)]
-    return compete(words, variables, out, limit)
+    return compete(words, variables, out, limit, memory)
 
 
-def compete(words: list[str], variables: dict[str, str], out: Path, limit: float) -> dict[str, Any]:
-    """Run a process, end it with all that it has started, and return its measures."""
+def compete(
+    words: list[str],
+    variables: dict[str, str],
+    out: Path,
+    limit: float,
+    memory: int | None = None,
+) -> dict[str, Any]:
+    """Run a process, end it with all that it has started, and return its measures.
+
+    It may take `limit` seconds, and `memory` bytes of its own.
+    """
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     log = out.with_suffix(".log")
     with log.open("w") as stream:
         process = subprocess.Popen(
-            words, env=variables, stdout=stream, stderr=stream, start_new_session=True
+            words,
+            env=variables,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+            preexec_fn=None if memory is None else functools.partial(limit_memory, memory),
         )
         try:
             code = process.wait(limit)
@@ -78,6 +100,11 @@ def compete(words: list[str], variables: dict[str, str], out: Path, limit: float
         raise RunError(f"exit status {code}: {lines[-1] if lines else 'no message'}")
     measures: dict[str, Any] = json.loads((out / "measures.json").read_text())
     return measures
+
+
+def limit_memory(n_bytes: int) -> None:
+    """Let allocations of this process fail beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
 
 
 def interpreter(versions: tuple[str, ...]) -> str:

@@ -40,8 +40,14 @@ class BestLabels {
     }
     // Adds a block of labels from `first` on, most of which are too low.
     LTLS_INLINE void add_block(const float* scores, Index first) {
-        float highest = scores[0];
-        for (Index i = 1; i < block; ++i) highest = scores[i] > highest ? scores[i] : highest;
+        // Several maxima at a time: the compiler may not reorder a single one.
+        float several[lanes];
+        for (Index j = 0; j < lanes; ++j) several[j] = scores[j];
+        for (Index i = lanes; i < block; i += lanes)
+            for (Index j = 0; j < lanes; ++j)
+                several[j] = scores[i + j] > several[j] ? scores[i + j] : several[j];
+        float highest = several[0];
+        for (Index j = 1; j < lanes; ++j) highest = several[j] > highest ? several[j] : highest;
         if (highest >= lowest_)
             for (Index i = 0; i < block; ++i) add(scores[i], first + i);
     }
@@ -56,6 +62,8 @@ class BestLabels {
     const ScoredLabel& operator[](Index i) const { return best_[i]; }
 
   private:
+    static constexpr Index lanes = 16;
+
     static bool ranks_before(const ScoredLabel& a, const ScoredLabel& b) {
         return a.score != b.score ? a.score > b.score : a.label < b.label;
     }

@@ -1,11 +1,14 @@
-// The search for the best labels where paths are few enough to score all of them.
+// The search for the best labels where labels share paths, or where all paths are scored.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "core/buffer.hpp"
 #include "inference/best_labels.hpp"
 #include "inference/decode_options.hpp"
+#include "structure/dynamic_program.hpp"
+#include "structure/losses.hpp"
 #include "structure/trellis.hpp"
 
 namespace ltls::LTLS_ISA {
@@ -48,17 +51,19 @@ LTLS_INLINE void all_path_scores(const Trellis& trellis, const float* g, float* 
 
 // Finds the best labels of rows of decode scores. The candidates are the labels of the best paths
 // of every trellis, ranked by the sum of their path scores over all trellises. If the best paths
-// are all paths, all labels are scored, one after the other.
+// are all paths, all labels are scored, one after the other. Otherwise the best paths are found by
+// scoring all of them, or where that are too many, by list Viterbi.
 class LabelSearch {
   public:
     LabelSearch(const Trellis& trellis, const DecodeOptions& options)
         : trellis_(trellis),
           options_(options),
           all_labels_(options.n_paths == trellis.n_classes),
+          lists_paths_(!all_labels_ && trellis.n_classes > most_scanned),
           n_blocks_((options.n_labels + block - 1) / block),
-          path_scores_(options.n_trellises * (trellis.n_classes + 1)),
-          scratch_(2 * trellis.n_classes),
-          best_paths_(all_labels_ ? 1 : options.n_paths, block),
+          path_scores_(lists_paths_ ? 0 : options.n_trellises * (trellis.n_classes + 1)),
+          scratch_(lists_paths_ ? 0 : 2 * trellis.n_classes),
+          best_paths_(all_labels_ || lists_paths_ ? 1 : options.n_paths, block),
           best_labels_(options.k < options.n_labels ? options.k : options.n_labels + 1, 12 * block),
           paths_(all_labels_ ? options.n_trellises * n_blocks_ * block : 0),
           seen_(all_labels_ ? 0 : options.n_labels),
@@ -67,6 +72,7 @@ class LabelSearch {
             list_paths();
             return;
         }
+        if (lists_paths_) lists_ = std::make_unique<KBest<float>>(trellis, options.n_paths);
         for (Index r = 0; r < options.n_trellises; ++r)
             label_paths_[r] = options.codebooks[r]->buckets()->paths;
         for (Index label = 0; label < options.n_labels; ++label) seen_[label] = 0;
@@ -74,8 +80,9 @@ class LabelSearch {
 
     // Writes the k best labels and their scores, padded with −1 and −∞; best first, if asked for.
     void run(const float* g, Index* labels, float* scores, bool sorted) {
-        for (Index r = 0; r < options_.n_trellises; ++r) {
-            all_path_scores(trellis_, g + r * options_.block, scratch_, scores_of(r));
+        g_ = g;
+        for (Index r = 0; r < options_.n_trellises && !lists_paths_; ++r) {
+            all_path_scores(trellis_, edge_scores(r), scratch_, scores_of(r));
             scores_of(r)[trellis_.n_classes] = minus_infinity<float>;  // of labels without a path
         }
         best_labels_.clear();
@@ -93,7 +100,9 @@ class LabelSearch {
 
   private:
     static constexpr Index block = BestLabels::block;
+    static constexpr Index most_scanned = 1 << 14;  // list Viterbi is faster among more paths
 
+    LTLS_INLINE const float* edge_scores(Index r) const { return g_ + r * options_.block; }
     LTLS_INLINE float* scores_of(Index r) const {
         return path_scores_ + r * (trellis_.n_classes + 1);
     }
@@ -130,41 +139,60 @@ class LabelSearch {
             row_ = 1;
         }
         for (Index r = 0; r < options_.n_trellises; ++r) {
-            const float* const scores = scores_of(r);
-            best_paths_.clear();
-            Index path = 0;
-            for (; path + block <= trellis_.n_classes; path += block)
-                best_paths_.add_block(scores + path, path);
-            for (; path < trellis_.n_classes; ++path) best_paths_.add(scores[path], path);
-            const Index n_paths = best_paths_.finish();
             const Buckets& buckets = *options_.codebooks[r]->buckets();
-            for (Index i = 0; i < n_paths; ++i) {
-                const Index* const start = buckets.start + best_paths_[i].label;
-                for (Index at = start[0]; at < start[1]; ++at) {
-                    const Index label = buckets.labels[at];
-                    if (label >= options_.n_labels || seen_[label] == row_) continue;
-                    seen_[label] = row_;
-                    best_labels_.add(score_of(label), label);
+            if (lists_paths_) {
+                forward<1, KBest<float>, float>(trellis_, edge_scores(r), *lists_);
+                for (Index i = 0; i < options_.n_paths; ++i) {
+                    const auto* const entry = lists_->next();
+                    if (!entry) break;
+                    add_labels_of(buckets, entry->path);
                 }
+            } else {
+                const Index n_paths = scan_paths(scores_of(r));
+                for (Index i = 0; i < n_paths; ++i) add_labels_of(buckets, best_paths_[i].label);
             }
         }
     }
 
+    // Finds the best of all paths; returns how many there are.
+    Index scan_paths(const float* scores) {
+        best_paths_.clear();
+        Index path = 0;
+        for (; path + block <= trellis_.n_classes; path += block)
+            best_paths_.add_block(scores + path, path);
+        for (; path < trellis_.n_classes; ++path) best_paths_.add(scores[path], path);
+        return best_paths_.finish();
+    }
+
+    void add_labels_of(const Buckets& buckets, Index path) {
+        for (Index at = buckets.start[path]; at < buckets.start[path + 1]; ++at) {
+            const Index label = buckets.labels[at];
+            if (label >= options_.n_labels || seen_[label] == row_) continue;
+            seen_[label] = row_;
+            best_labels_.add(score_of(label), label);
+        }
+    }
+
+    // Both ways add the edges of a path in the same order.
     float score_of(Index label) const {
-        float sum = scores_of(0)[label_paths_[0][label]];
-        for (Index r = 1; r < options_.n_trellises; ++r)
-            sum += scores_of(r)[label_paths_[r][label]];
+        float sum = 0;
+        for (Index r = 0; r < options_.n_trellises; ++r) {
+            const Index path = label_paths_[r][label];
+            sum += lists_paths_ ? path_score(trellis_, edge_scores(r), path) : scores_of(r)[path];
+        }
         return sum;
     }
 
     const Trellis& trellis_;
     const DecodeOptions options_;
-    const bool all_labels_;
+    const bool all_labels_, lists_paths_;
     const Index n_blocks_;
     Buffer<float> path_scores_, scratch_;
     BestLabels best_paths_, best_labels_;
-    Buffer<std::int32_t> paths_;  // of all labels in every trellis, if all are scored
-    Buffer<std::uint32_t> seen_;  // the last row that had a label as a candidate
+    std::unique_ptr<KBest<float>> lists_;  // null if all paths are scored
+    const float* g_ = nullptr;             // of the present row
+    Buffer<std::int32_t> paths_;           // of all labels in every trellis, if all are scored
+    Buffer<std::uint32_t> seen_;           // the last row that had a label as a candidate
     Buffer<const Index*> label_paths_;
     std::uint32_t row_ = 0;
 };

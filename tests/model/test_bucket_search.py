@@ -151,6 +151,19 @@ def test_all_labels_are_ranked_if_all_paths_are_searched(width, loss, n_trellise
         assert np.isfinite(scores).all()
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_many_paths_are_found_by_list_viterbi(loss):
+    problem = Problem(2**14 + 100, 300, 9, loss, 2, seed=0)
+    expected = problem.expected(2000, 20)
+    assert (expected[0] >= 0).all()
+    for name in _engine.instruction_sets():
+        previous = _engine.use_instruction_set(name)
+        try:
+            assert_same(problem.decode(2000, 20), expected)
+        finally:
+            _engine.use_instruction_set(previous)
+
+
 @pytest.mark.parametrize("n_paths", range(1, 90))
 def test_every_number_of_paths(n_paths):
     problem = Problem(n_paths, 40, 3, "separation", 2, seed=n_paths)

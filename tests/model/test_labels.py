@@ -185,6 +185,32 @@ def test_ids_of_arrays_and_lists_agree(values, data):
         assert known.ids(Targets(indptr, form, False, "single")).tolist() == expected
 
 
+kinds = st.one_of(
+    st.integers(-9, 9), st.integers(2**63, 2**63 + 2), st.booleans(), st.just("a"), st.just(2.0)
+)
+
+
+@given(
+    first=st.lists(st.one_of(st.integers(-9, 9), kinds), max_size=9),
+    parts=st.lists(st.lists(st.integers(-9, 9), min_size=1), max_size=3),
+    dtype=st.sampled_from(["int8", "int64"]),
+)
+def test_many_integers_are_looked_up_as_one_by_one(first, parts, dtype):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labels_module, "_MIN_FOR_INDEX", 1)
+        labels, expected = Labels(dict.fromkeys(first)), list(dict.fromkeys(first))
+        for part in parts:
+            targets = as_targets(np.array(part, dtype))
+            ids = {label: number for number, label in enumerate(expected)}
+            assert labels.ids(targets).tolist() == [ids.get(label, -1) for label in part]
+            unseen = list(dict.fromkeys(label for label in part if label not in ids))
+            assert labels.unseen(targets) == unseen
+            labels.add(targets)
+            expected += unseen
+            assert labels.values == expected
+            assert labels.ids(targets).tolist() == [expected.index(label) for label in part]
+
+
 def test_labels_are_sorted_if_they_can_be():
     assert Labels.sorted(as_targets(["b", "a", "b"])).values == ["a", "b"]
     assert Labels.sorted(as_targets([["b"], ["a", 3]])).values == ["b", "a", 3]

@@ -355,3 +355,17 @@ def test_the_chosen_weight_is_one_of_three():
     training.choose_weight(model, (examples, np.arange(400)), None)
     assert model.label_weights.weight / usual in (0.5, 1.0, 2.0)
     np.testing.assert_array_equal(model.label_weights.values, labels)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_labels", "expected"),
+    [
+        (1000, 100, 100),  # as many as there are candidates
+        (1 << 18, 1 << 16, 64),  # as many as there is time for
+        (1 << 22, 1 << 10, 16),  # the fewest
+        (1 << 22, 1 << 20, 32),  # for four rows per label, 128 negatives
+        (1 << 22, 1 << 24, 100),
+    ],
+)
+def test_labels_with_few_rows_get_negatives_even_if_rows_are_many(n_rows, n_labels, expected):
+    assert training.n_negatives(n_rows, n_labels) == expected

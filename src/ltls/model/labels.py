@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 _BYTES_PER_LABEL = 150  # as a Python object with an id
 _LONG, _TIMES_USUAL = 64, 4  # characters, and times the median length, of a very long label
+_MIN_FOR_INDEX, _LABELS_PER_LOOKUP = 1000, 16  # lookups that an index of all labels is worth
 _SMALL_RANGE = 1 << 16  # of integer labels, for which a table of all values is small
 
 
@@ -214,6 +215,8 @@ class Labels:
         self._n = len(self._values)
         self._array: npt.NDArray[Any] | None = None
 
+    _integers: _Integers | None = None  # of the class: older pickles have none
+
     def __len__(self) -> int:
         return self._n
 
@@ -241,7 +244,7 @@ class Labels:
 
     def add(self, targets: Targets) -> None:
         """Add the labels of targets that are new, in order of appearance."""
-        self.extend(_distinct(targets))
+        self.extend(self._distinct_unknown(targets))
 
     def extend(self, labels: Iterable[Hashable]) -> None:
         """Add the labels that are new, in order of appearance."""
@@ -263,17 +266,37 @@ class Labels:
 
     def unseen(self, targets: Targets, classes: Iterable[Hashable] = ()) -> list[Hashable]:
         """Return the labels of `classes` and of targets that are new, in order of appearance."""
-        found = dict.fromkeys([*classes, *_distinct(targets)])
+        found = dict.fromkeys([*classes, *self._distinct_unknown(targets)])
         return [label for label in found if label not in self]
+
+    def _distinct_unknown(self, targets: Targets) -> Iterable[Hashable]:
+        """Return distinct labels of targets; integers that are known are left out."""
+        return _distinct(targets, self._unknown_integers)
+
+    def _unknown_integers(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+        """Return which labels of a sorted array are new, None if that takes a lookup of each."""
+        index = self._index_of_integers(labels)
+        return None if index is None else index.ids(labels) < 0
 
     def ids(self, targets: Targets) -> Ints:
         """Return the ids of all labels of targets, −1 for an unknown one."""
         labels = targets.labels
         if isinstance(labels, np.ndarray) and labels.dtype != object:
             distinct, inverse = _factorize(labels)
-            ids = self._ids_of(distinct.tolist())
+            index = self._index_of_integers(distinct)
+            ids = self._ids_of(distinct.tolist()) if index is None else index.ids(distinct)
             return ids[inverse] if len(ids) else np.empty(0, np.int64)
         return self._ids_of(labels)
+
+    def _index_of_integers(self, labels: npt.NDArray[Any]) -> _Integers | None:
+        """Return an index for an array of many integers, None if lookups are better."""
+        if labels.dtype.kind != "i":
+            return None
+        if self._integers is None or self._integers.n_labels != self._n:
+            if len(labels) < max(_MIN_FOR_INDEX, self._n // _LABELS_PER_LOOKUP):
+                return None
+            self._integers = _Integers.of(self.values)
+        return self._integers
 
     def _ids_of(self, labels: Any) -> Ints:
         ids = np.fromiter((self._ids.get(label, -1) for label in labels), np.int64, len(labels))
@@ -296,6 +319,35 @@ class Labels:
             return cls(distinct)
 
 
+@dataclass(frozen=True)
+class _Integers:
+    """An index of labels that are integers: much faster than a lookup of each."""
+
+    values: Ints  # sorted
+    order: Ints  # their ids
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def of(cls, labels: list[Any]) -> _Integers | None:
+        """Return the index of some labels, None if there are others than integers of 64 bits."""
+        if not labels or set(map(type, labels)) != {int}:
+            return None
+        values = np.array(labels)
+        if values.dtype != np.int64:
+            return None
+        order = np.argsort(values)
+        return cls(values[order], order)
+
+    def ids(self, labels: npt.NDArray[Any]) -> Ints:
+        """Return the ids of some labels, −1 for an unknown one."""
+        at = np.minimum(np.searchsorted(self.values, labels), len(self.values) - 1)
+        ids: Ints = np.where(self.values[at] == labels, self.order[at], -1)
+        return ids
+
+
 def _check_memory(n_labels: int) -> None:
     """Raise an error before labels are allocated that do not fit into memory."""
     needed, available = _BYTES_PER_LABEL * n_labels, available_memory()
@@ -306,8 +358,14 @@ def _check_memory(n_labels: int) -> None:
         )
 
 
-def _distinct(targets: Targets) -> Iterable[Hashable]:
-    """Return the distinct labels of targets in order of appearance."""
+def _distinct(
+    targets: Targets,
+    is_wanted: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_] | None] = lambda _: None,
+) -> Iterable[Hashable]:
+    """Return the distinct labels of targets in order of appearance.
+
+    Of an array of numbers or strings, only those that are wanted.
+    """
     if targets.n_columns is not None:
         _check_memory(targets.n_columns)
         return range(targets.n_columns)
@@ -316,6 +374,8 @@ def _distinct(targets: Targets) -> Iterable[Hashable]:
         distinct, inverse = _factorize(labels)
         first = np.full(len(distinct), len(labels))
         np.minimum.at(first, inverse, np.arange(len(labels)))
+        if (wanted := is_wanted(distinct)) is not None:
+            distinct, first = distinct[wanted], first[wanted]
         ordered: list[Hashable] = distinct[np.argsort(first)].tolist()
         return ordered
     try:

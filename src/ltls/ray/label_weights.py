@@ -149,7 +149,7 @@ def train_label_weights(
     how many non-zeros all rows have.
     """
     n_shards = n_workers * max(1, -(-nnz // (n_workers * _SHARD_VALUES)))
-    n = n_negatives(model.n_rows)
+    n = n_negatives(model.n_rows, len(model.labels))
     sharding = Sharding.of(model, n_shards)
     labels = cast(Labels, range(len(model.labels)))
     frozen = replace(
@@ -161,7 +161,7 @@ def train_label_weights(
         counts=None,
         propensity=0.0,
     )
-    used = n if thorough else n_negatives(model.n_rows, thorough)
+    used = n if thorough else n_negatives(model.n_rows, len(model.labels), thorough)
     searcher = tasks.put(Searcher(frozen, sharding, used, thorough, n_jobs, __version__))
     found = [
         tasks.run(candidates_by_shard, searcher, chunk, n_returns=n_shards + 1)

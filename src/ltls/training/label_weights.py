@@ -37,6 +37,7 @@ _TOP = 5
 _PASSES, _TOLERANCE, _THRESHOLD = 10, 0.1, 0.1
 _FEW_PASSES, _FEW_NEGATIVES = 5, 50  # enough to calibrate scores
 _NEGATIVES, _MIN_NEGATIVES = 100, 16  # candidates of a row that it is a negative row for
+_NEGATIVES_PER_LABEL = 128  # on average, as far as rows have as many candidates
 _MAX_PAIRS = 1 << 24  # of rows and labels, in all
 _CANDIDATES = {False: 20, True: 100}  # to rerank in prediction; True if labels share paths
 _LATE_NEGATIVES = 3.0  # total weight of the negative rows of late labels, per positive row
@@ -78,19 +79,26 @@ def train_label_weights(
         weights = np.ones(len(examples), np.float32) if given is None else given.copy()
         weights[left_out] = 0
         examples = replace(examples, weights=weights)
-    n = n_negatives(len(examples))
-    negatives = candidates_of(model, examples.X, n_negatives(len(examples), thorough), n_jobs)
-    several = has_several(len(examples), len(examples.labels))
     n_labels, n_features = len(model.labels), model.weights.n_features
+    n = n_negatives(len(examples), n_labels)
+    negatives = candidates_of(
+        model, examples.X, n_negatives(len(examples), n_labels, thorough), n_jobs
+    )
+    several = has_several(len(examples), len(examples.labels))
     task = label_task(examples, negatives, n_labels, model.weights.unit_length)
     W = train_range(task, 0, n_labels, n_features, several, n_jobs, thorough)
     return from_matrix(model, W, n, several, weight)
 
 
-def n_negatives(n_rows: int, thorough: bool = True) -> int:
-    """Return how many candidates of a row it is a negative row for."""
+def n_negatives(n_rows: int, n_labels: int, thorough: bool = True) -> int:
+    """Return how many candidates of a row it is a negative row for.
+
+    The more rows, the fewer, but labels with few rows of their own need other ones.
+    """
+    affordable = _MAX_PAIRS // max(n_rows, 1)
+    needed = _NEGATIVES_PER_LABEL * n_labels // max(n_rows, 1)
     most = _NEGATIVES if thorough else _FEW_NEGATIVES
-    return min(max(_MAX_PAIRS // max(n_rows, 1), _MIN_NEGATIVES), most)
+    return min(max(affordable, needed, _MIN_NEGATIVES), most)
 
 
 def from_matrix(
@@ -141,7 +149,7 @@ def train_in_blocks(
     n_jobs : int or None
     """
     n_labels, n_features = len(model.labels), model.weights.n_features
-    n = n_negatives(n_rows)
+    n = n_negatives(n_rows, n_labels)
     W, n_seen, n_labelled = csr_array((n_labels, n_features + 1), dtype=np.float32), 0, 0
     several = False
     for block in blocks:

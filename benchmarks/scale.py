@@ -1,0 +1,149 @@
+"""Real data of many labels, and of many rows.
+
+    python -m benchmarks.scale labels    ltls, omikuji and PECOS at 10⁴, 10⁵ and 10⁶ labels (hours)
+    python -m benchmarks.scale rows      `fit_stream` on a million to a hundred million rows
+
+Both need the sets of `benchmarks.debian_contents` in the folder that LTLS_DATA names. Each run has
+a process of its own, and what was measured is stored after each; it does not run again unless
+--fresh says so. A tool that takes more than an hour or 12 GB of memory is stopped, which is a
+result, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import datasets, machine
+from benchmarks.accuracy import environments, results
+from benchmarks.accuracy.__main__ import CONTENDER
+from benchmarks.accuracy.methods import METHODS
+from benchmarks.debian_contents import SETS
+from ltls import LTLSClassifier
+from ltls.readers import Stream
+
+TOOLS = ("default", "omikuji", "pecos")  # names of `benchmarks.accuracy.methods`
+SECONDS, BYTES = 3600, 12 * 10**9  # that a tool may take
+KEPT = (
+    "p1", "p5", "train_seconds", "train_cpu_seconds", "train_peak_bytes", "predict_cpu_seconds",
+    "model_bytes",
+)  # fmt: skip
+
+MILLION = 1_000_000
+ROWS = (1, 10, 100)  # millions
+
+
+def run_tool(tool: str, name: str, folder: Path) -> dict[str, Any]:
+    """Train and test one tool on one set, or say why that failed."""
+    method = METHODS[tool]
+    Y, Y_test = datasets.labels(folder)
+    out = machine.BUILD / "scale" / f"{name}-{tool}"
+    settings = {} if method.is_peer else {"random_state": 0}
+    try:
+        measures = environments.run(
+            CONTENDER, method.contender, folder, out, settings, SECONDS, BYTES
+        )
+    except environments.RunError as error:
+        return {"not_run": str(error)}
+    top = np.load(out / "top5.npy")
+    shutil.rmtree(out)
+    found = {**measures, **results.figures(Y, Y_test, top)}
+    return {key: found[key] for key in KEPT}
+
+
+def labels(options: argparse.Namespace) -> None:
+    for name, tool in itertools.product(options.sets, options.tools):
+        known = machine.read("scale_labels").get("sets", {})
+        if tool in known.get(name, {}).get("tools", {}) and not options.fresh:
+            continue
+        folder = datasets.prepare(machine.data_folder(), name, machine.BUILD / "scale" / "sets")
+        if folder is None:
+            raise SystemExit(f"{name} is not in the folder that LTLS_DATA names")
+        found = run_tool(tool, name, folder)
+        machine.say(f"{name}, {tool}: {found}")
+        known = machine.read("scale_labels").get("sets", {})  # another process may have written
+        tools = known.get(name, {}).get("tools", {})
+        of = {"set": datasets.describe(folder), "tools": {**tools, tool: found}}
+        sets = {each: {**known, name: of}[each] for each in SETS if each in {*known, name}}
+        store("scale_labels", {"sets": sets}, "scikit-learn")
+
+
+def million_rows() -> Path:
+    """Write the first million rows of the largest set to a file, unless it is there."""
+    path = machine.BUILD / "scale" / "million_rows.txt"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files = datasets.find(machine.data_folder(), max(SETS, key=lambda name: SETS[name]))
+        if files is None:
+            raise SystemExit("LTLS_DATA has no set of a million labels")
+        part = path.with_suffix(".part")
+        with open(files[0]) as lines, open(part, "w") as out:
+            _, n_features, n_labels = next(lines).split()
+            out.write(f"{MILLION} {n_features} {n_labels}\n")
+            out.writelines(itertools.islice(lines, MILLION))
+        part.replace(path)
+    return path
+
+
+def time_stream(path: Path, millions: int) -> dict[str, Any]:
+    """Train one trellis of width 2 for an epoch on a file that is read again and again."""
+    stream = Stream([path] * millions, n_jobs=1)
+    model = LTLSClassifier(
+        2, 1, label_weights=False, embedding_dim=0, epochs=1, validation_fraction=0, n_jobs=1,
+        random_state=0,
+    )  # fmt: skip
+    wall, processor = time.perf_counter(), time.process_time()
+    model.fit_stream(stream)
+    return {
+        "rows": millions * MILLION,
+        "seconds": time.perf_counter() - wall,
+        "cpu_seconds": time.process_time() - processor,
+        "peak_bytes": peak_bytes(),
+        "labels": len(model.classes_),
+    }
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
+
+
+def rows(options: argparse.Namespace) -> None:
+    fits = machine.read("scale_rows").get("fits", {})
+    for millions in ROWS:
+        if str(millions) in fits and not options.fresh:
+            continue
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            fits[str(millions)] = pool.apply(time_stream, (million_rows(), millions))
+        machine.say(f"{millions} million rows: {fits[str(millions)]}")
+        store("scale_rows", {"fits": fits}, "numpy")
+
+
+def store(name: str, measured: dict[str, Any], *packages: str) -> None:
+    about = machine.description(*packages)
+    command, _, _ = about["command"].partition(" --")  # in pieces or at once
+    machine.write(name, {"about": {**about, "command": command}, **measured})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=["labels", "rows"])
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--tools", nargs="+", default=list(TOOLS), choices=TOOLS)
+    parser.add_argument("--fresh", action="store_true", help="run again what is stored")
+    options = parser.parse_args()
+    {"labels": labels, "rows": rows}[options.name](options)
+
+
+if __name__ == "__main__":
+    main()
