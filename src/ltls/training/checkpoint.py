@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 import time
 import warnings
@@ -157,8 +158,7 @@ class Checkpoint:
             best = None
             if "best" in file.tensors:
                 best = trainable.wrap(np.array(file.tensor("best")))
-            rng = np.random.RandomState()
-            rng.set_state(("MT19937", file.tensor("random").astype(np.uint32), *saved["random"]))
+            rng = _decode_random(file.tensor("random"), *saved["random"])
             paths = np.array(file.tensor("best_paths")) if "best_paths" in file.tensors else None
             state = TrainerState(saved["losses"], saved["highest"], saved["waited"], best, paths)
             self._state = state
@@ -176,6 +176,16 @@ class Checkpoint:
                 f"{self.path} is a checkpoint of other rows or labels: resume with the same data, "
                 "or start from scratch"
             )
+
+
+def _decode_random(
+    keys: npt.NDArray[Any], position: int, has_gauss: int, gauss: float
+) -> np.random.RandomState:
+    if not 0 <= operator.index(position) <= len(keys):  # NumPy would read beyond the keys
+        raise ValueError(f"the random generator must be at 0 to {len(keys)}, got {position}")
+    rng = np.random.RandomState()
+    rng.set_state(("MT19937", keys.astype(np.uint32), position, has_gauss, gauss))
+    return rng
 
 
 def _check_state(file: TensorFile, model: FittedModel) -> None:
