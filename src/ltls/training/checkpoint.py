@@ -201,6 +201,8 @@ def _check_state(file: TensorFile, model: FittedModel) -> None:
         if (tensor.shape, tensor.dtype) != (array.shape, array.dtype):
             raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}")
         check_finite(file, name)
+        if name == "squares" and (tensor < 0).any():
+            raise ValueError("sums of squares must not be negative")
     kinds = [book["kind"] == "table" for book in saved["codebooks"]]
     if len(kinds) != len(model.codebooks):
         raise ValueError(f"there must be {len(model.codebooks)} codebooks, got {len(kinds)}")
