@@ -126,7 +126,10 @@ PARTS = {
     "http_requests": Part(
         "changed requests to a server", "tests/fuzz", 10**5, changed_inputs("http_requests"), True
     ),
-    "crash": Part("calls that were the last one", "tests/crash", 1, tests("tests/crash", "calls")),
+    # All of them: a run that has counted any has tried every call.
+    "crash": Part(
+        "calls that failed or were the last one", "tests/crash", 1, tests("tests/crash", "calls")
+    ),
     "forks": Part(
         "forks beside predicting threads",
         "tests/model",

@@ -718,9 +718,10 @@ def reliability(result: Result) -> list[str]:
     counts, rows = result["counts"], []
     for name, part in PARTS.items():
         sanitized = counts.get(f"{name}+sanitizers", 0)
-        tried = [f"{count:,}" if count else "" for count in (counts.get(name, 0), sanitized)]
-        rows.append([part.what, part.how, f"{part.target:,}", *tried])
-    heads = ["what", "how", "at least", "tried", "with sanitizers"]
+        tried = [f"{counts.get(name, 0):,}", f"{sanitized:,}" if part.with_sanitizers else ""]
+        target = f"{part.target:,}" if part.target > 1 else "every one"
+        rows.append([part.what, part.how, target, *tried])
+    heads = ["what", "how", "target", "tried", "with sanitizers"]
     return captioned(table(heads, rows, 2), result)
 
 

@@ -49,7 +49,10 @@ class Rows {
         reserve((last - first) * (x.longest_row + 1));
         for (Index row = first; row < last; ++row) {
             const Index begin = indptr[row], end = indptr[row + 1];
-            if (begin >= 0 && end <= x.n_values && end - begin <= x.longest_row)
+            // Unsigned: the difference of any two numbers may overflow.
+            const auto length = static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(begin);
+            if (begin >= 0 && end <= x.n_values &&
+                length <= static_cast<std::uint64_t>(x.longest_row))
                 for (Index i = begin; i < end; ++i) {
                     const Index feature = indices[i];
                     if (static_cast<std::uint64_t>(feature) <

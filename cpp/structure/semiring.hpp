@@ -236,8 +236,9 @@ class KBest {
         }
         list.taken = best;
         if (!(top > minus_infinity<T>)) return false;
-        const Index prefix = entry(list.tails[best], heads[best].rank)->path;
-        list.entries[list.length++] = {top, prefix + list.offset};
+        const Entry* const tail = entry(list.tails[best], heads[best].rank);
+        if (!tail) return false;  // its scores overflowed, and their sum is no number
+        list.entries[list.length++] = {top, tail->path + list.offset};
         return true;
     }
 

@@ -45,7 +45,10 @@ def test_files_are_the_old_ones_or_the_new_ones_whichever_call_is_the_last(
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
     record_property("calls", sum(each["tried"] for each in results))
-    assert [each for each in results if each["wrong"]] == []
+    wrong = [
+        f"{each['work']}, {each['fault']}: {each['wrong']}" for each in results if each["wrong"]
+    ]
+    assert not wrong, "\n".join(wrong)
     seen = {each["fault"] for each in results if each["calls"]}
     assert seen == {each["fault"] for each in results}  # each fault occurs in some work
     if most == sys.maxsize:

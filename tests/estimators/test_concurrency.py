@@ -187,11 +187,13 @@ def test_a_failed_partial_fit_leaves_the_estimator_as_it_was(monkeypatch, where,
     assert len(model.classes_) > len(before["labels"])
 
 
-@pytest.mark.parametrize("index", [2**31 - 1, -(2**31), 200])
+@pytest.mark.parametrize("index", [2**31 - 1, -(2**31), 200, 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("part", ["indices", "indptr"])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_x_may_change_while_it_is_learned(monkeypatch, part, index, n_jobs):
     X, y = rows(300, n_features=200), np.arange(300) % 20
+    if abs(index) > 2**31:
+        X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
     run_chunk = Trainer._run_chunk
 
     def change_and_run(*arguments):  # as another thread could, after X was validated

@@ -259,3 +259,15 @@ def test_the_score_of_a_path_out_of_range_is_rejected(path):
 def test_score_needs_paths_for_every_row(n_paths):
     with pytest.raises(ValueError, match="path"):
         Trellis(22).score(np.zeros((2, 19)), np.zeros((n_paths, 4), dtype=np.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n_classes", "width"), [(1000, 8), (1000, 2), (50, 3)])
+def test_scores_whose_sums_overflow_give_paths_or_none(n_classes, width, dtype):
+    trellis, rng = Trellis(n_classes, width), np.random.default_rng(0)
+    large = 0.97 * np.finfo(dtype).max
+    h = np.where(rng.random((300, trellis.n_edges)) < 0.5, -np.inf, large).astype(dtype)
+    paths, scores = trellis.topk(h, 7)  # +inf, and +inf plus −inf on the way
+    assert paths.min() >= -1
+    assert paths.max() < n_classes
+    assert (scores[paths == -1] == -np.inf).all()

@@ -196,6 +196,8 @@ def decode_resume(section: Section, file: TensorFile, model: FittedModel) -> Non
         tensor = file.tensor(f"resume.{name}")
         if tensor.shape != array.shape or tensor.dtype != array.dtype:
             raise ValueError(f"resume.{name} must be {array.dtype} of shape {array.shape}")
+        if name == "squares" and (tensor < 0).any():
+            raise ValueError("sums of squares must not be negative")
     saved = {name: file.tensor(f"resume.{name}") for name in arrays}
     trainable.set_tensors(saved, section["step"], section["epochs"])
     model.trainable, model.density = trainable, section["density"]

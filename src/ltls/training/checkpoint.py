@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 import time
 import warnings
@@ -157,8 +158,7 @@ class Checkpoint:
             best = None
             if "best" in file.tensors:
                 best = trainable.wrap(np.array(file.tensor("best")))
-            rng = np.random.RandomState()
-            rng.set_state(("MT19937", file.tensor("random").astype(np.uint32), *saved["random"]))
+            rng = _decode_random(file.tensor("random"), *saved["random"])
             paths = np.array(file.tensor("best_paths")) if "best_paths" in file.tensors else None
             state = TrainerState(saved["losses"], saved["highest"], saved["waited"], best, paths)
             self._state = state
@@ -178,6 +178,16 @@ class Checkpoint:
             )
 
 
+def _decode_random(
+    keys: npt.NDArray[Any], position: int, has_gauss: int, gauss: float
+) -> np.random.RandomState:
+    if not 0 <= operator.index(position) <= len(keys):  # NumPy would read beyond the keys
+        raise ValueError(f"the random generator must be at 0 to {len(keys)}, got {position}")
+    rng = np.random.RandomState()
+    rng.set_state(("MT19937", keys.astype(np.uint32), position, has_gauss, gauss))
+    return rng
+
+
 def _check_state(file: TensorFile, model: FittedModel) -> None:
     """Raise an error if a checkpoint does not fit the model that is to continue from it."""
     trainable, saved = model.trainable, file.description
@@ -191,6 +201,8 @@ def _check_state(file: TensorFile, model: FittedModel) -> None:
         if (tensor.shape, tensor.dtype) != (array.shape, array.dtype):
             raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}")
         check_finite(file, name)
+        if name == "squares" and (tensor < 0).any():
+            raise ValueError("sums of squares must not be negative")
     kinds = [book["kind"] == "table" for book in saved["codebooks"]]
     if len(kinds) != len(model.codebooks):
         raise ValueError(f"there must be {len(model.codebooks)} codebooks, got {len(kinds)}")
