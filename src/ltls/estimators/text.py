@@ -152,12 +152,14 @@ class TextClassifier(LTLSClassifier):
 
     def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         texts = as_texts(X)
-        rows = self._learn_features(texts) if reset else self.vectorizer_.transform(texts)
+        rows = (
+            self._learn_features(texts) if reset else self.vectorizer_.transform(texts, self.n_jobs)
+        )
         return super()._pair(rows, y, reset)
 
     def _learn_features(self, texts: Sequence[str]) -> Any:
         vectorizer = Vectorizer(self._settings(texts))
-        rows = vectorizer.fit_transform(texts)
+        rows = vectorizer.fit_transform(texts, self.n_jobs)
         self.vectorizer_ = vectorizer
         return rows
 
@@ -181,7 +183,7 @@ class TextClassifier(LTLSClassifier):
         first, _ = next(iter(batches), (None, None))
         if first is not None:
             vectorizer = Vectorizer(self._settings(as_texts(first)))
-            vectorizer.fit(as_texts(texts) for texts, _ in batches)
+            vectorizer.fit((as_texts(texts) for texts, _ in batches), self.n_jobs)
             self.vectorizer_ = vectorizer
 
     def _stream_rows(self, batches: Iterable[Any], first: bool) -> Iterator[tuple[Any, Targets]]:
@@ -193,7 +195,7 @@ class TextClassifier(LTLSClassifier):
 
     def _checked(self, X: Any) -> tuple[Any, FittedModel]:
         self._fitted()
-        return super()._checked(self.vectorizer_.transform(as_texts(X)))
+        return super()._checked(self.vectorizer_.transform(as_texts(X), self.n_jobs))
 
     def predictor(self, k: int = 5) -> TextPredictor:  # type: ignore[override]
         """Return a thread-safe callable with low latency: the k best labels of a text.
