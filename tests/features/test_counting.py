@@ -25,7 +25,7 @@ def same(one, other):
         assert getattr(one, name).dtype == expected.dtype
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     texts=TEXTS,
     others=TEXTS,

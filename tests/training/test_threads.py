@@ -36,7 +36,7 @@ def saved(estimator, X, y, n_jobs, folder):
         (3, {}),
         (1, {"bucket_size": 4, "n_trellises": 3}),
         (3, {"bucket_size": 4, "n_trellises": 1}),
-        (1, {"n_trellises": 1, "batch_size": 16}),
+        (1, {"n_trellises": 1, "batch_size": 128}),
         (1, {"assignment": "learned", "label_weights": False}),
         (1, {"embedding_dim": 8, "label_weights": False, "density": 0.5}),
     ],
