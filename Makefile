@@ -55,7 +55,9 @@ sanitized: $(VENV)/.ltls
 
 # The tests with several threads against a build with ThreadSanitizer, which has no pool of threads to count.
 TSAN_TESTS ?= tests/model/test_predictor_threads.py tests/estimators/test_concurrency.py tests/structure/test_threads.py \
-  tests/training/test_partial_fit.py --deselect tests/structure/test_threads.py::test_n_jobs_is_the_number_of_threads
+  tests/structure/test_buckets.py tests/features/test_counting.py tests/training/test_label_weights.py \
+  tests/training/test_threads.py tests/training/test_partial_fit.py \
+  --deselect tests/structure/test_threads.py::test_n_jobs_is_the_number_of_threads
 tsan: $(VENV)/.ltls $(VENV)/.test
 	$(PIP) --no-build-isolation --no-deps --upgrade --target build/tsan/site . -C install.strip=false \
 	  -C build-dir=build/tsan/objects -C cmake.define.LTLS_SANITIZE=thread
@@ -111,7 +113,7 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' 'settings threads' 'settings tuning' paper continual \
+BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' threads 'settings tuning' paper continual \
   'cluster training' 'cluster faults'
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro instructions

@@ -5,7 +5,8 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.accuracy             ltls beside its peers: scores, size, time (hours)
     python -m benchmarks.speed                training, prediction, latency, memory beside its peers
     python -m benchmarks.calibration          are probabilities right?
-    python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, threads, ...
+    python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, density, ...
+    python -m benchmarks.threads              speed-up of a second thread, part by part
     python -m benchmarks.tasks NAME           two whole tasks: raw text, the demo
     python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
     python -m benchmarks.debian_contents FOLDER  a data set of a million labels, from apt's indices

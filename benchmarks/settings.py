@@ -3,7 +3,6 @@
     python -m benchmarks.settings codebooks   random, similarity and learned, by width and trellises
     python -m benchmarks.settings density     accuracy and size of pruned models
     python -m benchmarks.settings rounding    accuracy and file size of float32, float16 and int8
-    python -m benchmarks.settings threads     speed-up of a second thread
     python -m benchmarks.settings tuning      the defaults beside what a minute of tuning finds
     python -m benchmarks.settings compare --sets bibtex -- width=2 embedding_dim=0,normalize=False
 
@@ -18,8 +17,6 @@ import ast
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from benchmarks import datasets, machine, tables
-from ltls import LTLSClassifier, Trellis, load, readers
+from ltls import LTLSClassifier, Trellis, load
 from ltls.metrics import precision_at_k
 from ltls.structure.policies import POLICIES, LabelStats
 from ltls.training.build import label_vectors
@@ -166,77 +163,6 @@ def pruned(model: LTLSClassifier, X: Any, y: Any, dtype: str | None) -> dict[str
     return {"p1": precision_at_k(y, best, 1), "p5": precision_at_k(y, best, 5), "bytes": size}
 
 
-# Threads: one trellis in training, so that threads can only share its mini-batches
-
-LARGE = 500_000  # rows: one epoch over more, since only batches and threads are compared
-BATCHES: dict[str, dict[str, Any]] = {
-    "one row after another": {"batch_size": 1, "n_jobs": 1},
-    "batches of 64, 1 thread": {"batch_size": 64, "n_jobs": 1},
-    "batches of 64, 2 threads": {"batch_size": 64, "n_jobs": 2},
-}
-
-
-def threads(options: argparse.Namespace) -> dict[str, Any]:
-    result: dict[str, Any] = {"about": machine.description(), "learning": {}, "predicting": {}}
-    for name in options.sets:
-        train, test = datasets.train_and_test(name)
-        result["learning"][name] = time_training(train, test)
-        if train.n_rows <= LARGE:
-            model, _ = fitted(train.X, datasets.targets(train, train.single_label))
-            result["predicting"][name] = time_prediction(model, test.X)
-        machine.say(f"{name}: {result['learning'][name]}")
-    return result
-
-
-def time_training(train: readers.Dataset, test: readers.Dataset) -> dict[str, dict[str, float]]:
-    """Return P@1 and seconds of every way to train a single trellis."""
-    y, y_test = (datasets.targets(part, train.single_label) for part in (train, test))
-    large = train.n_rows > LARGE
-    times: dict[str, list[float]] = {way: [] for way in BATCHES}
-    found = {}
-    for _ in range(1 if large else 3):
-        for way, settings in BATCHES.items():
-            epochs: Any = 1 if large else "auto"
-            start = time.perf_counter()
-            model, _ = fitted(train.X, y, n_trellises=1, embedding_dim=0, epochs=epochs, **settings)
-            times[way].append(time.perf_counter() - start)
-            found[way] = precision_at_k(y_test, model.predict_topk(test.X, 1)[0])
-    return {way: {"p1": found[way], "seconds": statistics.median(times[way])} for way in BATCHES}
-
-
-def time_prediction(model: LTLSClassifier, X: Any) -> dict[str, float]:
-    """Return how many times as fast two threads are, in one call and in calls of their own."""
-
-    def topk(n_jobs: int) -> object:
-        return model.set_params(n_jobs=n_jobs).predict_topk(X, 5)
-
-    one, two = (machine.seconds(lambda n=n: topk(n)) for n in (1, 2))
-    predictor = model.predictor(k=5)
-    row, rows = X[:1], X[:64]
-    return {
-        "a batch": one / two,
-        "a predictor, 1 row per call": speed_up(lambda: predictor(row), 20_000),
-        "a predictor, 64 rows per call": speed_up(lambda: predictor(rows), 2000),
-    }
-
-
-def speed_up(call: Callable[[], object], n_calls: int) -> float:
-    """Return the throughput of two threads that call, over that of one; medians in turn."""
-
-    def seconds(n_threads: int) -> float:
-        def work(_: int) -> None:
-            for _ in range(n_calls // n_threads):
-                call()
-
-        with ThreadPoolExecutor(n_threads) as pool:
-            start = time.perf_counter()
-            list(pool.map(work, range(n_threads)))
-            return time.perf_counter() - start
-
-    seconds(2)
-    return statistics.median(seconds(1) / seconds(2) for _ in range(5))
-
-
 # Tuning: the search sees training rows alone
 
 
@@ -308,7 +234,6 @@ SETS = {
         "debsrc",
         "amazon_video_next",
     ),
-    threads: ("debtags", "icd10cm", "debfiles"),
     tuning: ("bibtex", "stackex_cs", "banking77", "icd10cm"),
     compare: ("bibtex", "stackex_cs", "banking77"),
 }

@@ -208,20 +208,26 @@ def readers(result: Result) -> list[str]:
 
 
 def threads(result: Result) -> list[str]:
+    """Return the seconds of every part of training with one and two threads."""
     rows = []
-    for name, ways in result["learning"].items():
-        first = next(iter(ways.values()))
-        for way, r in ways.items():
-            faster = first["seconds"] / r["seconds"]
-            cells = [f"{r['p1']:.4f}", f"{r['seconds']:.2f}", f"{faster:.2f}"]
-            rows.append([name, way, *cells])
-    heads = ["data set", "training", "P@1", "seconds", "times as fast"]
+    for name, found in result["sets"].items():
+        limit = found["ceilings"]["computing"]
+        for part, seconds in found["parts"].items():
+            one, two = seconds["1"], seconds["2"]
+            rows.append(
+                [name, part, f"{one:.2f}", f"{two:.2f}", f"{one / two:.2f}", f"{limit:.2f}"]
+            )
+    heads = ["data set", "part", "1 thread [s]", "2 threads [s]", "times as fast", "ceiling"]
     return captioned(table(heads, rows, 2), result)
 
 
 def threads_predicting(result: Result) -> list[str]:
-    ways = list(next(iter(result["predicting"].values()), {}))
-    rows = [[name, *(f"{r[way]:.2f}" for way in ways)] for name, r in result["predicting"].items()]
+    """Return the speed-up of two threads that call one predictor."""
+    found = {
+        name: each["predictor"] for name, each in result["sets"].items() if "predictor" in each
+    }
+    ways = list(next(iter(found.values()), {}))
+    rows = [[name, *(f"{each[way]:.2f}" for way in ways)] for name, each in found.items()]
     return captioned(table(["data set", *ways], rows), result)
 
 

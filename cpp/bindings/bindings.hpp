@@ -31,6 +31,17 @@ template <class T>
 using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
+template <class T>
+using Numpy = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+// A NumPy array that owns `count` numbers.
+template <class T>
+Numpy<T> new_array(Index count) {
+    T* const data = new T[static_cast<std::size_t>(count)];
+    const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return Numpy<T>(data, {static_cast<std::size_t>(count)}, owner);
+}
+
 inline Index size(std::size_t n) { return static_cast<Index>(n); }
 
 inline void check_size(const char* name, std::size_t given, Index expected) {
@@ -71,6 +82,23 @@ class ReleasedGil {
 
   private:
     PyThreadState* const state_;
+};
+
+// Takes the GIL for its lifetime, in the thread that has released it.
+class TakenGil {
+  public:
+    TakenGil() {
+        try {
+            state_ = PyGILState_Ensure();
+        } catch (...) {  // as above
+            for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+        }
+    }
+    ~TakenGil() { PyGILState_Release(state_); }
+    TakenGil(const TakenGil&) = delete;
+
+  private:
+    PyGILState_STATE state_;
 };
 
 // Releases the GIL for its lifetime if the work, in weights read, takes longer than another thread
@@ -144,5 +172,6 @@ void bind_inference(nb::module_& module);
 void bind_predictor(nb::module_& module);
 void bind_label_weights(nb::module_& module);
 void bind_text(nb::module_& module);
+void bind_ngrams(nb::module_& module);
 
 }  // namespace ltls

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -17,22 +19,57 @@ using namespace nb::literals;
 namespace ltls {
 namespace {
 
-template <class T>
-using Numpy = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+// Labels to train, those with the most rows first, so that threads finish at about the same time.
+class LongestFirst {
+  public:
+    // `list_ptr` as in LabelExamples. `check`, unless None, is called by the first thread every
+    // tenth of a second; its exception ends training.
+    LongestFirst(const In<Index>& labels, const std::vector<Index>& list_ptr, nb::handle check)
+        : labels_(labels.data()), order_(labels.size()), check_(check) {
+        const auto count = [&](Index task) {
+            const std::size_t label = static_cast<std::size_t>(labels_[task]);
+            return list_ptr[label + 1] - list_ptr[label];
+        };
+        std::iota(order_.begin(), order_.end(), Index{0});
+        std::stable_sort(order_.begin(), order_.end(),
+                         [&](Index a, Index b) { return count(a) > count(b); });
+    }
 
-// A NumPy array that owns the numbers of several vectors, one after the other.
-template <class T>
-Numpy<T> joined(const std::vector<LabelWeightLists>& parts,
-                std::vector<T> LabelWeightLists::* member) {
-    std::size_t count = 0;
-    for (const LabelWeightLists& part : parts) count += (part.*member).size();
-    T* const data = new T[count];
-    const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    T* out = data;
-    for (const LabelWeightLists& part : parts)
-        out = std::copy((part.*member).begin(), (part.*member).end(), out);
-    return Numpy<T>(data, {count}, owner);
-}
+    // The queue as one thread sees it.
+    class View final : public LabelQueue {
+      public:
+        View(LongestFirst& all, bool first) : all_(all), first_(first) {}
+        Task next() override {
+            if (first_) all_.call_check();
+            const std::size_t at = all_.taken_++;
+            if (all_.ended_ || at >= all_.order_.size()) return {-1, -1};
+            return {all_.order_[at], all_.labels_[all_.order_[at]]};
+        }
+
+      private:
+        LongestFirst& all_;
+        const bool first_;
+    };
+
+    void end() { ended_ = true; }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    void call_check() {
+        if (check_.is_none() || Clock::now() < due_) return;
+        const TakenGil gil;
+        check_();
+        due_ = Clock::now() + std::chrono::milliseconds(100);
+    }
+
+    const Index* const labels_;
+    std::vector<Index> order_;
+    const nb::handle check_;
+    Clock::time_point due_{};
+    std::atomic<std::size_t> taken_{0};
+    std::atomic<bool> ended_{false};
+};
 
 // Labelled rows to train label weights on. A label is trained on its own rows and on those that
 // have it among their candidates.
@@ -54,40 +91,63 @@ class LabelTask {
         list_rows(label_ptr.data(), labels.data(), candidates.data(), size(candidates.shape(1)));
     }
 
-    // Trains labels first … last−1. Returns how many weights each has, their features and values.
+    // Trains some labels. Returns how many weights each has, their features and values. `check` is
+    // called now and then: Ctrl-C and time limits are handled there.
     std::tuple<Numpy<Index>, Numpy<std::int32_t>, Numpy<float>> run(
-        Index first, Index last, double cost, Index passes, double tolerance, float threshold,
-        std::optional<std::tuple<In<Index>, In<std::int32_t>, In<float>>> initial, int n_jobs) {
-        if (first < 0 || first > last || last > n_labels_)
-            throw std::invalid_argument("labels must be between 0 and " +
-                                        std::to_string(n_labels_));
+        In<Index> labels, double cost, Index passes, double tolerance, float threshold,
+        std::optional<std::tuple<In<Index>, In<std::int32_t>, In<float>>> initial, nb::object check,
+        int n_jobs) {
+        const Index count = size(labels.size());
+        check_range("labels", labels.data(), count, 0, n_labels_);
         LabelOptions options{cost, passes, tolerance, threshold, {}};
         if (initial) options.initial = checked(*initial);
         const LabelExamples examples{list_ptr_.data(), rows_.data(),
                                      example_weights_ ? example_weights_->data() : nullptr};
-        constexpr Index block = 16;  // labels that a thread takes at a time
-        const Index n_blocks = (last - first + block - 1) / block;
-        std::vector<LabelWeightLists> parts(static_cast<std::size_t>(n_blocks));
-        const int threads = threads_for(n_jobs);
+        const int threads = static_cast<int>(std::min<Index>(threads_for(n_jobs), count));
+        std::vector<LabelWeightLists> parts(static_cast<std::size_t>(std::max(threads, 1)));
         {
-            nb::gil_scoped_release release;
+            const ReleasedGil release;
             const std::unique_ptr<LabelTrainer> trainer(
                 kernels().label_trainer(features_.view, examples, options));
-            std::atomic<Index> next{0};
-            in_parallel(std::min<Index>(threads, n_blocks), threads, [&](Index, Index) {
-                for (Index i; (i = next++) < n_blocks;)
-                    trainer->run(first + i * block, std::min(last, first + (i + 1) * block),
-                                 parts[static_cast<std::size_t>(i)]);
+            LongestFirst all(labels, list_ptr_, check);
+            in_parallel(threads, threads, [&](Index first, Index last) {
+                for (Index part = first; part < last; ++part) {
+                    LongestFirst::View queue(all, part == 0);
+                    try {
+                        trainer->run(queue, parts[static_cast<std::size_t>(part)]);
+                    } catch (...) {
+                        all.end();
+                        throw;
+                    }
+                }
             });
         }
-        return {joined(parts, &LabelWeightLists::counts),
-                joined(parts, &LabelWeightLists::features),
-                joined(parts, &LabelWeightLists::values)};
+        return in_order(parts, count);
     }
 
     Index n_pairs() const { return list_ptr_.back(); }
 
   private:
+    // The weights of all labels, in the order in which the labels were given.
+    static std::tuple<Numpy<Index>, Numpy<std::int32_t>, Numpy<float>> in_order(
+        const std::vector<LabelWeightLists>& parts, Index n_labels) {
+        const Numpy<Index> counts = new_array<Index>(n_labels);
+        for (const LabelWeightLists& part : parts)
+            for (const LabelWeightLists::Label& label : part.labels)
+                counts.data()[label.task] = label.count;
+        std::vector<Index> starts(static_cast<std::size_t>(n_labels) + 1, 0);
+        std::partial_sum(counts.data(), counts.data() + n_labels, starts.begin() + 1);
+        const Numpy<std::int32_t> features = new_array<std::int32_t>(starts.back());
+        const Numpy<float> values = new_array<float>(starts.back());
+        for (const LabelWeightLists& part : parts)
+            for (const LabelWeightLists::Label& label : part.labels) {
+                const Index to = starts[static_cast<std::size_t>(label.task)];
+                std::copy_n(part.features.data() + label.first, label.count, features.data() + to);
+                std::copy_n(part.values.data() + label.first, label.count, values.data() + to);
+            }
+        return {counts, features, values};
+    }
+
     // Collects the rows of every label, by counting sort.
     void list_rows(const Index* label_ptr, const Index* labels, const std::int32_t* candidates,
                    Index n_candidates) {
@@ -202,8 +262,8 @@ void bind_label_weights(nb::module_& module) {
              "features"_a, "label_ptr"_a, "labels"_a, "candidates"_a, "example_weights"_a.none(),
              nb::kw_only(), "n_labels"_a)
         .def_prop_ro("n_pairs", &LabelTask::n_pairs)
-        .def("run", &LabelTask::run, "first"_a, "last"_a, nb::kw_only(), "cost"_a, "passes"_a,
-             "tolerance"_a, "threshold"_a, "initial"_a.none(), "n_jobs"_a);
+        .def("run", &LabelTask::run, "labels"_a, nb::kw_only(), "cost"_a, "passes"_a, "tolerance"_a,
+             "threshold"_a, "initial"_a.none(), "check"_a.none() = nb::none(), "n_jobs"_a);
     nb::class_<LabelWeightArrays>(module, "LabelWeights")
         .def(
             "__init__",

@@ -20,6 +20,7 @@ NB_MODULE(_engine, module) {
     bind_predictor(module);
     bind_label_weights(module);
     bind_text(module);
+    bind_ngrams(module);
     module.def("instruction_sets", &instruction_sets);
     module.def("instruction_set", [] { return std::string(kernels().instruction_set); });
     module.def("use_instruction_set", &use_instruction_set, "name"_a);

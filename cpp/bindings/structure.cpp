@@ -277,10 +277,12 @@ void bind_codebooks(nb::module_& module) {
             "paths"_a, "out"_a);
 }
 
-// Puts labels into buckets of similar ones.
+// Puts labels into buckets of similar ones, once for every seed.
 void similar_buckets(In<Index> indptr, In<Index> indices, In<float> values, Index n_dimensions,
-                     std::uint64_t seed, Out<Index> buckets, Index n_buckets, int n_jobs) {
-    const Index n_labels = size(buckets.size()), count = size(values.size());
+                     In<std::uint64_t> seeds, OutMatrix<Index> buckets, Index n_buckets,
+                     int n_jobs) {
+    const Index n_labels = size(buckets.shape(1)), count = size(values.size());
+    check_size("seeds", seeds.size(), size(buckets.shape(0)));
     check_size("indptr", indptr.size(), n_labels + 1);
     check_size("indices", indices.size(), count);
     check_range("indptr", indptr.data(), n_labels + 1, 0, count + 1);
@@ -291,7 +293,7 @@ void similar_buckets(In<Index> indptr, In<Index> indices, In<float> values, Inde
     const int threads = threads_for(n_jobs);
     nb::gil_scoped_release release;
     SimilarBuckets({indptr.data(), indices.data(), values.data(), n_labels, n_dimensions},
-                   n_buckets, seed)
+                   n_buckets, {seeds.data(), seeds.data() + seeds.size()})
         .run(buckets.data(), threads);
 }
 
@@ -327,7 +329,7 @@ void bind_structure(nb::module_& module) {
     bind_trellis(module);
     bind_codebooks(module);
     module.def("similar_buckets", &similar_buckets, "indptr"_a, "indices"_a, "values"_a,
-               "n_dimensions"_a, "seed"_a, "buckets"_a, nb::kw_only(), "n_buckets"_a, "n_jobs"_a);
+               "n_dimensions"_a, "seeds"_a, "buckets"_a, nb::kw_only(), "n_buckets"_a, "n_jobs"_a);
     bind_losses(module);
 }
 

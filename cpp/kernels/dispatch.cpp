@@ -63,10 +63,12 @@ std::atomic<const Kernels*>& selected() {
 // Defined here, so that its code is never from an AVX build of the kernels.
 RowPredictor::~RowPredictor() = default;
 LabelTrainer::~LabelTrainer() = default;
+LabelQueue::~LabelQueue() = default;
 
 // Here rather than inline, so that no build of the kernels has a copy.
-void LabelWeightLists::add(const std::int32_t* its_features, const float* its_values, Index count) {
-    counts.push_back(count);
+void LabelWeightLists::add(Index task, const std::int32_t* its_features, const float* its_values,
+                           Index count) {
+    labels.push_back({task, static_cast<Index>(features.size()), count});
     features.insert(features.end(), its_features, its_features + count);
     values.insert(values.end(), its_values, its_values + count);
 }

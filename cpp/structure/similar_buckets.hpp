@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <numeric>
+#include <queue>
 #include <utility>
 #include <vector>
 
@@ -23,46 +26,32 @@ struct LabelVectorRows {
 };
 
 // Splits the labels into two parts of similar labels, each of these again, and so on, until there
-// are `n_buckets`. Every part has a random start of its own, so the result does not depend on the
-// number of threads.
+// are `n_buckets`; once for every seed. Every part has a random start of its own, so the result
+// does not depend on the number of threads. Threads take the largest parts first.
 class SimilarBuckets {
   public:
-    SimilarBuckets(const LabelVectorRows& vectors, Index n_buckets, std::uint64_t seed)
-        : vectors_(vectors), n_buckets_(n_buckets), seed_(seed) {}
+    SimilarBuckets(const LabelVectorRows& vectors, Index n_buckets,
+                   std::vector<std::uint64_t> seeds)
+        : vectors_(vectors), n_buckets_(n_buckets), seeds_(std::move(seeds)) {}
 
+    // Writes the bucket of every label, `n_labels` for each seed.
     void run(Index* buckets, int threads) {
-        labels_.resize(static_cast<std::size_t>(vectors_.n_labels));
-        std::iota(labels_.begin(), labels_.end(), Index{0});
-        std::vector<Part> parts{{0, vectors_.n_labels, 0, n_buckets_}};
-        while (!parts.empty()) {
-            std::vector<Part> halves(2 * parts.size());
-            in_parallel(static_cast<Index>(parts.size()), threads, [&](Index first, Index last) {
-                Scratch scratch(vectors_.n_dimensions);
-                for (Index i = first; i < last; ++i) {
-                    const Part& part = parts[static_cast<std::size_t>(i)];
-                    const Index left = part.n_buckets / 2, cut = part.count * left / part.n_buckets;
-                    if (cut > 0) split(part, cut, scratch);
-                    Part* const both = halves.data() + 2 * i;
-                    both[0] = {part.first, cut, part.bucket, left};
-                    both[1] = {part.first + cut, part.count - cut, part.bucket + left,
-                               part.n_buckets - left};
-                }
-            });
-            parts.clear();
-            for (const Part& half : halves) {
-                if (half.n_buckets > 1 && half.count > 1)
-                    parts.push_back(half);
-                else
-                    for (Index i = half.first; i < half.first + half.count; ++i)
-                        buckets[labels_[static_cast<std::size_t>(i)]] = half.bucket;
-            }
-        }
+        std::vector<Index> labels(static_cast<std::size_t>(vectors_.n_labels));
+        std::iota(labels.begin(), labels.end(), Index{0});
+        labels_.assign(seeds_.size(), labels);
+        for (std::size_t seed = 0; seed < seeds_.size(); ++seed)
+            add({seed, 0, vectors_.n_labels, 0, n_buckets_}, buckets);
+        in_parallel(threads, threads, [&](Index first, Index last) {
+            for (Index i = first; i < last; ++i) work(buckets);
+        });
     }
 
   private:
     struct Part {
-        Index first, count;       // of labels_
+        std::size_t seed;
+        Index first, count;       // of the seed's labels_
         Index bucket, n_buckets;  // to split into
+        bool operator<(const Part& other) const { return count < other.count; }
     };
     // Vectors that are 0 except in some dimensions.
     struct Scratch {
@@ -74,6 +63,49 @@ class SimilarBuckets {
     };
     static constexpr int rounds = 8;
 
+    // Splits parts until there are none, nor any that another thread is about to split.
+    void work(Index* buckets) {
+        Scratch scratch(vectors_.n_dimensions);
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return !parts_.empty() || n_busy_ == 0; });
+            if (parts_.empty()) return;
+            const Part part = parts_.top();
+            parts_.pop();
+            ++n_busy_;
+            lock.unlock();
+            const Index left = part.n_buckets / 2, cut = part.count * left / part.n_buckets;
+            try {
+                if (cut > 0) split(part, cut, scratch);
+            } catch (...) {
+                lock.lock();
+                parts_ = {};
+                --n_busy_;
+                changed_.notify_all();
+                throw;
+            }
+            lock.lock();
+            add({part.seed, part.first, cut, part.bucket, left}, buckets);
+            add({part.seed, part.first + cut, part.count - cut, part.bucket + left,
+                 part.n_buckets - left},
+                buckets);
+            --n_busy_;
+            changed_.notify_all();
+        }
+    }
+
+    // Adds a part to those that are to be split, or writes its buckets.
+    void add(const Part& part, Index* buckets) {
+        if (part.n_buckets > 1 && part.count > 1) {
+            parts_.push(part);
+            return;
+        }
+        const std::vector<Index>& labels = labels_[part.seed];
+        Index* const own = buckets + static_cast<Index>(part.seed) * vectors_.n_labels;
+        for (Index i = part.first; i < part.first + part.count; ++i)
+            own[labels[static_cast<std::size_t>(i)]] = part.bucket;
+    }
+
     template <class Visit>
     void each_entry(Index label, Visit&& visit) const {
         for (Index i = vectors_.indptr[label]; i < vectors_.indptr[label + 1]; ++i)
@@ -82,7 +114,7 @@ class SimilarBuckets {
 
     // Reorders the labels of a part such that the first `cut` are similar, and so are the others.
     void split(const Part& part, Index cut, Scratch& s) {
-        Index* const labels = labels_.data() + part.first;
+        Index* const labels = labels_[part.seed].data() + part.first;
         Index* const middle = labels + cut;
         Index* const end = labels + part.count;
         for (const Index* label = labels; label < end; ++label)
@@ -90,9 +122,9 @@ class SimilarBuckets {
                 if (!s.used[at]) s.dimensions.push_back(at);
                 s.used[at] = true;
             });
-        Random random(seed_ ^ Random(static_cast<std::uint64_t>(part.bucket) << 32 ^
-                                     static_cast<std::uint64_t>(part.n_buckets))
-                                  .next());
+        Random random(seeds_[part.seed] ^ Random(static_cast<std::uint64_t>(part.bucket) << 32 ^
+                                                 static_cast<std::uint64_t>(part.n_buckets))
+                                              .next());
         const std::uint64_t count = static_cast<std::uint64_t>(part.count);
         const std::uint64_t a = random.next() % count;
         const std::uint64_t b = (a + 1 + random.next() % (count - 1)) % count;
@@ -141,8 +173,12 @@ class SimilarBuckets {
 
     const LabelVectorRows vectors_;
     const Index n_buckets_;
-    const std::uint64_t seed_;
-    std::vector<Index> labels_;
+    const std::vector<std::uint64_t> seeds_;
+    std::vector<std::vector<Index>> labels_;  // of every seed
+    std::priority_queue<Part> parts_;         // to be split
+    Index n_busy_ = 0;                        // threads that split one
+    std::mutex mutex_;
+    std::condition_variable changed_;
 };
 
 }  // namespace ltls

@@ -31,22 +31,35 @@ struct LabelOptions {
     InitialLabelWeights initial;
 };
 
-// Weights of consecutive labels: `counts` has the number of weights of every label.
+// Weights of some labels, one after the other.
 struct LabelWeightLists {
-    std::vector<Index> counts;
+    struct Label {
+        Index task, first, count;  // the place of its weights in `features` and `values`
+    };
+    std::vector<Label> labels;
     std::vector<std::int32_t> features;
     std::vector<float> values;
 
     // Adds the weights of one more label.
-    void add(const std::int32_t* features, const float* values, Index count);
+    void add(Index task, const std::int32_t* features, const float* values, Index count);
+};
+
+// The labels that are left to train, in the order in which threads take them.
+class LabelQueue {
+  public:
+    struct Task {
+        Index number, label;  // a label of −1: there is none left
+    };
+    virtual ~LabelQueue();
+    virtual Task next() = 0;
 };
 
 // Trains label weights. Any number of threads may run one at the same time.
 class LabelTrainer {
   public:
     virtual ~LabelTrainer();
-    // Appends the weights of labels first … last−1.
-    virtual void run(Index first, Index last, LabelWeightLists& out) const = 0;
+    // Trains labels of the queue until none is left, and appends their weights.
+    virtual void run(LabelQueue& queue, LabelWeightLists& out) const = 0;
 };
 
 }  // namespace ltls

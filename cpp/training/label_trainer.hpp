@@ -24,12 +24,14 @@ class CoordinateDescent final : public LabelTrainer {
         load(x);
     }
 
-    void run(Index first, Index last, LabelWeightLists& out) const override {
+    void run(LabelQueue& queue, LabelWeightLists& out) const override {
         Scratch scratch(n_features_);
-        for (Index label = first; label < last; ++label) {
-            start(label, scratch);
-            descend(label, scratch);
-            append(scratch, out);
+        for (;;) {
+            const LabelQueue::Task task = queue.next();
+            if (task.label < 0) return;
+            start(task.label, scratch);
+            descend(task.label, scratch);
+            append(task.number, scratch, out);
         }
     }
 
@@ -159,7 +161,7 @@ class CoordinateDescent final : public LabelTrainer {
     }
 
     // Appends the weights that are kept, and clears the scratch memory.
-    void append(Scratch& s, LabelWeightLists& out) const {
+    void append(Index task, Scratch& s, LabelWeightLists& out) const {
         std::int32_t* const features = s.features;
         std::sort(features, features + s.n_used,
                   [](std::int32_t a, std::int32_t b) { return a < b; });
@@ -174,7 +176,7 @@ class CoordinateDescent final : public LabelTrainer {
             features[kept] = feature;
             s.values[kept++] = weight;
         }
-        out.add(features, s.values, kept);
+        out.add(task, features, s.values, kept);
     }
 
     const Index n_features_;

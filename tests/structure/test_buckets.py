@@ -21,7 +21,8 @@ def random_vectors(n_labels, n_dimensions, seed, density=1.0):
 
 
 def buckets_of(vectors, n_buckets, seed=0, n_jobs=None):
-    return similar_buckets(vectors, n_buckets, np.random.RandomState(seed), n_jobs)
+    [buckets] = similar_buckets(vectors, n_buckets, [seed], n_jobs)
+    return buckets
 
 
 # similar_buckets
@@ -100,6 +101,22 @@ def test_buckets_depend_on_the_seed_alone():
     other = buckets_of(vectors, 30, seed=1)
     pairs = np.triu(first[:, None] == first, 1), np.triu(other[:, None] == other, 1)
     assert (pairs[0] != pairs[1]).any()
+
+
+@settings(max_examples=30)
+@given(
+    n_labels=st.integers(1, 120),
+    n_seeds=st.integers(1, 4),
+    n_jobs=st.integers(1, 3),
+    seed=st.integers(0, 2**31),
+)
+def test_several_seeds_are_independent(n_labels, n_seeds, n_jobs, seed):
+    vectors = random_vectors(n_labels, 5, seed, density=0.5)
+    n_buckets = 1 + seed % n_labels
+    seeds = list(range(seed, seed + n_seeds))
+    found = similar_buckets(vectors, n_buckets, seeds, n_jobs)
+    each = [buckets_of(vectors, n_buckets, one) for one in seeds]
+    np.testing.assert_array_equal(found, each)
 
 
 @pytest.mark.parametrize("n_buckets", [0, -1, 6])

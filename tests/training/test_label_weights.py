@@ -57,7 +57,8 @@ class Problem:
 
 def run(task, n_jobs=1, first=0, last=N_LABELS, n_columns=N_FEATURES + 1, **options):
     """Train some labels. Returns a matrix with a row for each."""
-    counts, features, values = task.run(first, last, **(EXACT | options), n_jobs=n_jobs)
+    labels = np.arange(first, last)
+    counts, features, values = task.run(labels, **(EXACT | options), n_jobs=n_jobs)
     assert len(counts) == last - first
     indptr = np.concatenate([[0], np.cumsum(counts)])
     W = csr_array((values, features, indptr), shape=(last - first, n_columns))
@@ -202,8 +203,28 @@ def test_parts_and_threads_change_nothing():
     options = {"passes": 10, "tolerance": 0.1, "n_columns": 41}
     whole = run(task, last=100, **options).toarray()
     np.testing.assert_array_equal(run(task, n_jobs=2, last=100, **options).toarray(), whole)
+    np.testing.assert_array_equal(run(task, n_jobs=3, last=100, **options).toarray(), whole)
     parts = [run(task, 2, first, last, **options) for first, last in ((0, 37), (37, 37), (37, 100))]
     np.testing.assert_array_equal(np.vstack([part.toarray() for part in parts]), whole)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_weights_are_returned_in_the_order_of_the_given_labels(n_jobs):
+    task = Problem(5).task()
+    whole = run(task).toarray()
+    labels = np.array([5, 0, 6, 2])
+    counts, features, values = task.run(labels, **EXACT, n_jobs=n_jobs)
+    W = csr_array((values, features, np.append(0, np.cumsum(counts))), shape=(4, N_FEATURES + 1))
+    np.testing.assert_array_equal(W.toarray(), whole[labels])
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_exception_of_the_check_ends_training(n_jobs):
+    def check():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Problem(5).task().run(np.arange(N_LABELS), **EXACT, check=check, n_jobs=n_jobs)
 
 
 # Malformed arguments
@@ -244,9 +265,8 @@ def test_malformed_examples_are_rejected(changes, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"first": -1}, "labels must be between 0 and 2"),
-        ({"last": 3}, "labels must be between 0 and 2"),
-        ({"first": 2, "last": 1}, "labels must be between 0 and 2"),
+        ({"labels": np.array([0, -1])}, "labels must be between 0 and 1, got -1"),
+        ({"labels": np.array([2, 0])}, "labels must be between 0 and 1, got 2"),
         ({"initial": (np.zeros(2, np.int64), [], [])}, "pointers of initial"),
         ({"initial": (np.array([0, 2, 1]), [0, 1], [1, 1])}, "must be a CSR matrix"),
         ({"initial": (np.array([0, 1, 3]), [0, 1], [1, 1])}, "must be a CSR matrix"),
@@ -261,7 +281,7 @@ def test_malformed_options_are_rejected(options, message):
         arrays = (ptr, np.array(features, np.int32), np.array(values, np.float32))
         options = {"initial": arrays}
     with pytest.raises(ValueError, match=message):
-        task_with().run(**({"first": 0, "last": 2, "n_jobs": 1} | EXACT | options))
+        task_with().run(**({"labels": np.arange(2), "n_jobs": 1} | EXACT | options))
 
 
 # From a model

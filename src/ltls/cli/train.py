@@ -151,9 +151,7 @@ def train(
     ] = None,
     n_jobs: Annotated[
         int | None,
-        option(
-            "1", "Number of threads, at most one per trellis; -1 is all cores.", min=-1, max=9999
-        ),
+        option("1", "Number of threads; -1 is all cores.", min=-1, max=9999),
     ] = None,
     random_state: Annotated[
         int | None, option("none", "Random seed.", min=0, max=2**32 - 1)

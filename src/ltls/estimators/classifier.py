@@ -136,7 +136,7 @@ default="random"
     n_jobs : int or None, default=None
         Number of threads: None is one, −1 all cores. Prediction parallelizes over rows; training
         over trellises, or over the rows of a mini-batch if there are fewer trellises than
-        threads. Results do not depend on it.
+        threads, and over labels. Results do not depend on it.
     random_state : int, RandomState or None, default=None
         Seed of shuffling, random codebooks and held-out rows.
     verbose : int, default=0

@@ -152,7 +152,9 @@ class TextClassifier(LTLSClassifier):
 
     def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         texts = self._inputs(X)
-        rows = self._learn_features(texts) if reset else self.vectorizer_.transform(texts)
+        rows = (
+            self._learn_features(texts) if reset else self.vectorizer_.transform(texts, self.n_jobs)
+        )
         return super()._pair(rows, y, reset)
 
     def _inputs(self, X: Any) -> Sequence[Any]:
@@ -165,7 +167,7 @@ class TextClassifier(LTLSClassifier):
 
     def _learn_features(self, texts: Sequence[Any]) -> Any:
         vectorizer = self._new_vectorizer(texts)
-        rows = vectorizer.fit_transform(texts)
+        rows = vectorizer.fit_transform(texts, self.n_jobs)
         self.vectorizer_ = vectorizer
         return rows
 
@@ -189,7 +191,7 @@ class TextClassifier(LTLSClassifier):
         first, _ = next(iter(batches), (None, None))
         if first is not None:
             vectorizer = self._new_vectorizer(self._inputs(first))
-            vectorizer.fit(self._inputs(texts) for texts, _ in batches)
+            vectorizer.fit((self._inputs(texts) for texts, _ in batches), self.n_jobs)
             self.vectorizer_ = vectorizer
 
     def _stream_rows(self, batches: Iterable[Any], first: bool) -> Iterator[tuple[Any, Targets]]:
@@ -201,7 +203,7 @@ class TextClassifier(LTLSClassifier):
 
     def _checked(self, X: Any) -> tuple[Any, FittedModel]:
         self._fitted()
-        return super()._checked(self.vectorizer_.transform(self._inputs(X)))
+        return super()._checked(self.vectorizer_.transform(self._inputs(X), self.n_jobs))
 
     def predictor(self, k: int = 5) -> TextPredictor:  # type: ignore[override]
         """Return a thread-safe callable with low latency: the k best labels of a text.

@@ -7,7 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from .counting import NgramVectorizer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -20,7 +22,7 @@ class NgramCounts:
 
     Parameters
     ----------
-    counter : CountVectorizer
+    counter : NgramVectorizer
         Finds the n-grams of texts; it must not limit them.
     min_df : int
         How many texts must have an n-gram that is kept.
@@ -29,17 +31,17 @@ class NgramCounts:
         is forgotten. None counts all.
     """
 
-    def __init__(self, counter: CountVectorizer, min_df: int, max_features: int | None) -> None:
+    def __init__(self, counter: NgramVectorizer, min_df: int, max_features: int | None) -> None:
         self._counter, self._min_df, self._max_features = counter, min_df, max_features
         self._limit = None if max_features is None else max(_ROOM * max_features, _MIN_COUNTED)
         self._ids: dict[str, int] = {}
         self._texts: Ints = np.zeros(0, np.int64)  # that have an n-gram
         self._times: Ints = np.zeros(0, np.int64)  # that it occurs
 
-    def add(self, texts: Sequence[str]) -> None:
+    def add(self, texts: Sequence[str], n_jobs: int | None = None) -> None:
         """Count the n-grams of texts."""
         try:
-            found = self._counter.fit_transform(texts)
+            found = self._counter.learn_and_count(texts, n_jobs)
         except ValueError:  # texts without any n-gram
             return
         ngrams = self._counter.get_feature_names_out().tolist()
@@ -83,8 +85,8 @@ class HashedCounts:
         self._hasher = hasher
         self._texts = np.zeros(n_features, np.int64)
 
-    def add(self, texts: Sequence[str]) -> None:
-        """Count the n-grams of texts."""
+    def add(self, texts: Sequence[str], n_jobs: int | None = None) -> None:
+        """Count the n-grams of texts, in one thread."""
         columns = self._hasher.transform(texts).indices
         self._texts += np.bincount(columns, minlength=len(self._texts))
 

@@ -165,17 +165,17 @@ class TableVectorizer:
         self._scaling: Standardizer | None = None
         self._encoder: OneHotEncoder | None = None
 
-    def fit_transform(self, rows: Sequence[Record]) -> csr_array:
+    def fit_transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> csr_array:
         """Learn vocabulary, means and categories; return the features of the rows."""
         parts = []
         if self.texts is not None:
-            parts.append(self.texts.fit_transform(self._texts_of(rows)))
+            parts.append(self.texts.fit_transform(self._texts_of(rows), n_jobs))
         learned = _Learned(self.columns)
         learned.add(rows)
         self._set(learned)
         return self._joined([*parts, *self._others(rows)])
 
-    def fit(self, batches: Iterable[Sequence[Record]]) -> None:
+    def fit(self, batches: Iterable[Sequence[Record]], n_jobs: int | None = None) -> None:
         """Learn from rows that do not fit into memory together, in one pass."""
         learned = _Learned(self.columns)
 
@@ -185,15 +185,17 @@ class TableVectorizer:
                 yield self._texts_of(rows)
 
         if self.texts is not None:
-            self.texts.fit(texts())
+            self.texts.fit(texts(), n_jobs)
         else:
             for _ in texts():
                 pass
         self._set(learned)
 
-    def transform(self, rows: Sequence[Record]) -> csr_array:
+    def transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> csr_array:
         """Return the features of rows; unknown n-grams and categories are ignored."""
-        parts = [] if self.texts is None else [self.texts.transform(self._texts_of(rows))]
+        parts = []
+        if self.texts is not None:
+            parts.append(self.texts.transform(self._texts_of(rows), n_jobs))
         return self._joined([*parts, *self._others(rows)])
 
     def _texts_of(self, rows: Sequence[Record]) -> list[str]:

@@ -1,4 +1,4 @@
-"""TF-IDF of word and character n-grams, by scikit-learn's vectorizers, stored without pickle.
+"""TF-IDF of word and character n-grams, as scikit-learn computes it, stored without pickle.
 
 Word and character n-grams are weighted separately, each with rows of unit length; concatenated, the
 rows are scaled to unit length again.
@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction import FeatureHasher
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
+from .counting import NgramVectorizer
 from .ngram_counts import HashedCounts, NgramCounts
 from .ngrams import WORD, ngram_places
 
@@ -113,21 +114,27 @@ class Vectorizer:
         self.settings = settings
         self._parts: list[tuple[Any, TfidfTransformer]] = []
 
-    def fit_transform(self, texts: Sequence[str]) -> csr_matrix:
+    def fit_transform(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
         """Learn vocabulary and document frequencies; return the rows of the texts."""
         self._parts, rows = [], []
         self.__dict__.pop("_lookups", None)
         for kind in self.settings.kinds:
             counter, weights = self._counter(kind), self._weights()
             try:
-                counts = counter.fit_transform(texts)
+                counts = self._counted(counter, texts, n_jobs, learn=True)
             except ValueError as error:  # "empty vocabulary" says nothing to users
                 raise ValueError(_nothing_left(kind, len(texts), error)) from None
             rows.append(weights.fit_transform(counts))
             self._parts.append((counter, weights))
         return self._joined(rows)
 
-    def fit(self, batches: Iterable[Sequence[str]]) -> None:
+    @staticmethod
+    def _counted(counter: Any, texts: Sequence[str], n_jobs: int | None, learn: bool) -> Any:
+        if not isinstance(counter, NgramVectorizer):  # hashed
+            return counter.transform(texts)
+        return counter.learn_and_count(texts, n_jobs) if learn else counter.count(texts, n_jobs)
+
+    def fit(self, batches: Iterable[Sequence[str]], n_jobs: int | None = None) -> None:
         """Learn vocabulary and document frequencies from texts that do not fit into memory.
 
         The result is that of `fit_transform` on all texts, unless there are several times more
@@ -138,7 +145,7 @@ class Vectorizer:
         for texts in batches:
             n_texts += len(texts)
             for each in counts.values():
-                each.add(texts)
+                each.add(texts, n_jobs)
         self._parts = []
         for kind, each in counts.items():
             ngrams, n_with = each.selected()
@@ -155,11 +162,14 @@ class Vectorizer:
         counter = self._counter(kind, limited=False)
         return NgramCounts(counter, self.settings.min_df, self.settings.max_features)
 
-    def transform(self, texts: Sequence[str]) -> csr_matrix:
+    def transform(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
         """Return the rows of texts; unknown n-grams are ignored."""
         parts = self._parts
         return self._joined(
-            [weights.transform(counter.transform(texts)) for counter, weights in parts]
+            [
+                weights.transform(self._counted(counter, texts, n_jobs, learn=False))
+                for counter, weights in parts
+            ]
         )
 
     def row(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
@@ -299,11 +309,11 @@ class Vectorizer:
             size = self.settings.n_features
             return HashingVectorizer(n_features=size, norm=None, alternate_sign=False, **common)
         if ngrams is not None:
-            return CountVectorizer(vocabulary=ngrams, **common)
+            return NgramVectorizer(vocabulary=ngrams, **common)
         if not limited:
-            return CountVectorizer(**common)
+            return NgramVectorizer(**common)
         limits = {"min_df": self.settings.min_df, "max_features": self.settings.max_features}
-        return CountVectorizer(**limits, **common)
+        return NgramVectorizer(**limits, **common)
 
     def _weights(self) -> TfidfTransformer:
         return TfidfTransformer(sublinear_tf=self.settings.sublinear_tf)

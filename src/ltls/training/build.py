@@ -50,8 +50,7 @@ def new_model(
     if plan.bucket_size > 1:
         trellis = Trellis(-(-len(labels) // plan.bucket_size), plan.width)
         _check_memory(config, trellis, plan.n_trellises, n_features)  # before the work
-        several = range(plan.n_trellises)
-        codebooks = [_random_buckets(trellis, stats, rng, config.n_jobs) for _ in several]
+        codebooks = _random_buckets(trellis, plan.n_trellises, stats, rng, config.n_jobs)
     elif config.policy is not None:
         trellis = Trellis(max(len(labels), min_paths), plan.width)
         assignments = config.policy.initial(trellis, plan.n_trellises, stats, rng)
@@ -68,11 +67,14 @@ def new_model(
 
 
 def _random_buckets(
-    trellis: Trellis, stats: LabelStats, rng: Any, n_jobs: int | None
-) -> BucketCodebook:
-    """Return buckets of similar labels on random paths."""
-    buckets = similar_buckets(stats.vectors, trellis.n_classes, rng, n_jobs)
-    return BucketCodebook(trellis.n_classes, rng.permutation(trellis.n_classes)[buckets])
+    trellis: Trellis, n_trellises: int, stats: LabelStats, rng: Any, n_jobs: int | None
+) -> list[Codebook]:
+    """Return buckets of similar labels on random paths, for every trellis."""
+    n_paths = trellis.n_classes
+    starts = [(int(rng.randint(2**31)), rng.permutation(n_paths)) for _ in range(n_trellises)]
+    buckets = similar_buckets(stats.vectors, n_paths, [seed for seed, _ in starts], n_jobs)
+    pairs = zip(starts, buckets, strict=True)
+    return [BucketCodebook(n_paths, paths[own]) for (_, paths), own in pairs]
 
 
 def paths_of_new_labels(

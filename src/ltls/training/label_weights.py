@@ -7,7 +7,7 @@ has no learning rate and converges in a few passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -44,7 +44,6 @@ _LATE_NEGATIVES = 3.0  # total weight of the negative rows of late labels, per p
 _FOUND = 0.8  # of the late labels of a batch, for the trellises to stay as they are
 _MAX_RERANKED = 1024  # labels that are all candidates once there are late ones
 _MANY_ROWS = 0.5  # of a label in a batch, for each that came before
-_SLICES = 16  # of the labels: Ctrl-C is handled between them
 
 
 def n_candidates(model: FittedModel) -> int:
@@ -336,22 +335,16 @@ def _run(
             initial.indices.astype(np.int32),
             initial.data.astype(np.float32),
         )
-    parts = []
-    for first, last in _ranges(labels):
-        check_time()
-        parts.append(
-            task.run(
-                first,
-                last,
-                cost=_COST[several],
-                passes=passes,
-                tolerance=_TOLERANCE,
-                threshold=threshold,
-                initial=start,
-                n_jobs=threads(n_jobs),
-            )
-        )
-    counts, features, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+    counts, features, values = task.run(
+        labels,
+        cost=_COST[several],
+        passes=passes,
+        tolerance=_TOLERANCE,
+        threshold=threshold,
+        initial=start,
+        check=check_time,  # there, Ctrl-C is handled too
+        n_jobs=threads(n_jobs),
+    )
     return counts, features, values
 
 
@@ -360,10 +353,3 @@ def _matrix(lists: Lists, n_labels: int, n_features: int) -> csr_array:
     counts, features, values = lists
     indptr = np.concatenate([[0], np.cumsum(counts)])
     return csr_array((values, features, indptr), shape=(n_labels, n_features + 1))
-
-
-def _ranges(labels: Ints) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive labels; not too long, since Ctrl-C is handled between them."""
-    for part in np.array_split(labels, min(_SLICES, len(labels))):
-        for run in np.split(part, np.flatnonzero(np.diff(part) != 1) + 1):
-            yield int(run[0]), int(run[-1]) + 1

@@ -1,0 +1,120 @@
+"""Counts of n-grams: scikit-learn's `CountVectorizer`, with the engine's threads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import CountVectorizer
+
+from ..core import _engine
+from ..core.arrays import threads
+from .ngrams import WORD
+
+_IN_WORD, _SPACE = 1, 2  # kinds of characters, as in the engine
+_N_ASCII, _N_CHARACTERS = 128, 0x110000
+
+
+class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
+    """A `CountVectorizer` with methods that return the same counts, but by the engine.
+
+    A regular expression or function of one's own that splits texts, and texts with surrogates,
+    which have no UTF-8, are left to scikit-learn.
+    """
+
+    def learn_and_count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
+        """Do what `fit_transform` does, in several threads."""
+        self.__dict__.pop("_known", None)
+        analyzer = self._engine_analyzer(texts)
+        if analyzer is None:
+            return self.fit_transform(texts)
+        self.build_analyzer()  # for scikit-learn's warnings
+        try:
+            counts = analyzer.count(self._prepared(texts), threads(n_jobs))
+        except UnicodeEncodeError:
+            return self.fit_transform(texts)
+        if not counts.n_distinct:
+            raise ValueError("empty vocabulary; perhaps the documents only contain stop words")
+        kept = self._selected(*counts.frequencies())
+        if not len(kept):
+            raise ValueError("After pruning, no terms remain. Try a lower min_df.")
+        arrays, ngrams = counts.select(kept)
+        # N-grams have no line breaks.
+        self.vocabulary_ = {ngram: at for at, ngram in enumerate(ngrams.decode().split("\n"))}
+        self.fixed_vocabulary_ = False
+        return _matrix(arrays, len(kept))
+
+    def count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
+        """Do what `transform` does, in several threads."""
+        analyzer = self._engine_analyzer(texts)
+        if analyzer is None:
+            return self.transform(texts)
+        if not hasattr(self, "vocabulary_"):
+            self._validate_vocabulary()
+        try:
+            if "_known" not in self.__dict__:
+                ngrams = sorted(self.vocabulary_, key=self.vocabulary_.__getitem__)
+                self._known = _engine.Vocabulary(ngrams)
+            arrays = self._known.count(analyzer, self._prepared(texts), threads(n_jobs))
+        except UnicodeEncodeError:
+            return self.transform(texts)
+        return _matrix(arrays, len(self.vocabulary_))
+
+    def _engine_analyzer(self, texts: Sequence[str]) -> _engine.NgramAnalyzer | None:
+        """Return how the engine splits texts; None if it cannot."""
+        characters = self.analyzer == "char_wb"
+        if not characters and (self.tokenizer is not None or self.token_pattern != WORD):
+            return None
+        low, high = self.ngram_range
+        stop_words = None if characters else self.get_stop_words()
+        kinds = _kinds_of_characters(all(map(str.isascii, texts)))
+        try:
+            return _engine.NgramAnalyzer(
+                characters=characters,
+                low=low,
+                high=high,
+                kinds=kinds,
+                stop_words=sorted(stop_words or ()),
+            )
+        except UnicodeEncodeError:
+            return None
+
+    def _prepared(self, texts: Sequence[str]) -> list[str]:
+        return [text.lower() for text in texts] if self.lowercase else list(texts)
+
+    def _selected(
+        self, n_texts: npt.NDArray[np.int64], times: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.int64]:
+        """Return which n-grams are kept, as `CountVectorizer` does, ties included."""
+        kept = np.flatnonzero(n_texts >= self.min_df)
+        if self.max_features is not None and len(kept) > self.max_features:
+            kept = np.sort(kept[(-times[kept]).argsort()[: self.max_features]])
+        return kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_known"}
+
+
+def _matrix(arrays: tuple[Any, Any, Any], n_columns: int) -> csr_matrix:
+    indptr, indices, values = arrays
+    if indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32)
+    return csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, n_columns))
+
+
+@lru_cache(2)
+def _kinds_of_characters(ascii_only: bool) -> npt.NDArray[np.uint8]:
+    """Return for every character whether words have it, and whether it is white space."""
+    n = _N_ASCII if ascii_only else _N_CHARACTERS
+    every = "".join(map(chr, range(n)))
+    kinds = np.zeros(n, np.uint8)
+    for pattern, kind in ((r"\w+", _IN_WORD), (r"\s+", _SPACE)):
+        for match in re.finditer(pattern, every):
+            kinds[match.start() : match.end()] |= kind
+    return kinds
