@@ -143,7 +143,6 @@ def test_tuning(tmp_path):
         ([{**ROWS[0], "amount": "ten"}], "row 0: 'amount' is 'ten', not a finite number"),
         ([ROWS[0], {**ROWS[0], "body": 3}], "row 1: 'body' is 3, not a text"),
     ],
-    ids=str,
 )
 def test_bad_rows(model, rows, message):
     with pytest.raises(ValueError, match=message):
