@@ -22,10 +22,11 @@ namespace {
 // Labels to train, those with the most rows first, so that threads finish at about the same time.
 class LongestFirst {
   public:
-    // `list_ptr` as in LabelExamples. `check`, unless None, is called by the first thread every
-    // tenth of a second; its exception ends training.
-    LongestFirst(const In<Index>& labels, const std::vector<Index>& list_ptr, nb::handle check)
-        : labels_(labels.data()), order_(labels.size()), check_(check) {
+    // `list_ptr` as in LabelExamples. `check`, unless None, is called by the first thread before a
+    // label if it was not called for so many seconds; its exception ends training.
+    LongestFirst(const In<Index>& labels, const std::vector<Index>& list_ptr, nb::handle check,
+                 double seconds)
+        : labels_(labels.data()), order_(labels.size()), check_(check), seconds_(seconds) {
         const auto count = [&](Index task) {
             const std::size_t label = static_cast<std::size_t>(labels_[task]);
             return list_ptr[label + 1] - list_ptr[label];
@@ -60,12 +61,13 @@ class LongestFirst {
         if (check_.is_none() || Clock::now() < due_) return;
         const TakenGil gil;
         check_();
-        due_ = Clock::now() + std::chrono::milliseconds(100);
+        due_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds_);
     }
 
     const Index* const labels_;
     std::vector<Index> order_;
     const nb::handle check_;
+    const std::chrono::duration<double> seconds_;
     Clock::time_point due_{};
     std::atomic<std::size_t> taken_{0};
     std::atomic<bool> ended_{false};
@@ -92,11 +94,11 @@ class LabelTask {
     }
 
     // Trains some labels. Returns how many weights each has, their features and values. `check` is
-    // called now and then: Ctrl-C and time limits are handled there.
+    // called every so many seconds: Ctrl-C and time limits are handled there.
     std::tuple<Numpy<Index>, Numpy<std::int32_t>, Numpy<float>> run(
         In<Index> labels, double cost, Index passes, double tolerance, float threshold,
         std::optional<std::tuple<In<Index>, In<std::int32_t>, In<float>>> initial, nb::object check,
-        int n_jobs) {
+        double seconds, int n_jobs) {
         const Index count = size(labels.size());
         check_range("labels", labels.data(), count, 0, n_labels_);
         LabelOptions options{cost, passes, tolerance, threshold, {}};
@@ -109,7 +111,7 @@ class LabelTask {
             const ReleasedGil release;
             const std::unique_ptr<LabelTrainer> trainer(
                 kernels().label_trainer(features_.view, examples, options));
-            LongestFirst all(labels, list_ptr_, check);
+            LongestFirst all(labels, list_ptr_, check, seconds);
             in_parallel(threads, threads, [&](Index first, Index last) {
                 for (Index part = first; part < last; ++part) {
                     LongestFirst::View queue(all, part == 0);
@@ -263,7 +265,8 @@ void bind_label_weights(nb::module_& module) {
              nb::kw_only(), "n_labels"_a)
         .def_prop_ro("n_pairs", &LabelTask::n_pairs)
         .def("run", &LabelTask::run, "labels"_a, nb::kw_only(), "cost"_a, "passes"_a, "tolerance"_a,
-             "threshold"_a, "initial"_a.none(), "check"_a.none() = nb::none(), "n_jobs"_a);
+             "threshold"_a, "initial"_a.none(), "check"_a.none() = nb::none(), "seconds"_a = 0.1,
+             "n_jobs"_a);
     nb::class_<LabelWeightArrays>(module, "LabelWeights")
         .def(
             "__init__",

@@ -44,6 +44,7 @@ _LATE_NEGATIVES = 3.0  # total weight of the negative rows of late labels, per p
 _FOUND = 0.8  # of the late labels of a batch, for the trellises to stay as they are
 _MAX_RERANKED = 1024  # labels that are all candidates once there are late ones
 _MANY_ROWS = 0.5  # of a label in a batch, for each that came before
+_SECONDS = 0.1  # between two looks at the time
 
 
 def n_candidates(model: FittedModel) -> int:
@@ -343,6 +344,7 @@ def _run(
         threshold=threshold,
         initial=start,
         check=check_time,  # there, Ctrl-C is handled too
+        seconds=_SECONDS,
         n_jobs=threads(n_jobs),
     )
     return counts, features, values
