@@ -52,20 +52,6 @@ FORMS = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, text in FORMS.items():
-        (tmp_path / f"rows.{name}").write_text(text)
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def model_file():
-    """What the first training wrote, for all tests that only need a model."""
-    return []
-
-
-@pytest.fixture
 def trained(folder, command, model_file):
     path = folder / "text.ltls"
     if not model_file:

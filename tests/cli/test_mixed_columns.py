@@ -52,19 +52,6 @@ FORMS = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, text in FORMS.items():
-        (tmp_path / f"rows.{name}").write_text(text)
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def model_file():
-    return []
-
-
-@pytest.fixture
 def trained(folder, command, model_file):
     path = folder / "mixed.ltls"
     if not model_file:
