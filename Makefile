@@ -23,9 +23,10 @@ PYTEST := $(BIN)/python -m pytest tests --pyargs ltls -n 2 --dist worksteal
 test: $(VENV)/.ltls $(VENV)/.test
 	$(PYTEST)
 
-# Also every command of the README, in a fresh clone.
+# Also every command of the README, in a fresh clone; and Ray, whose one cluster takes both cores.
 test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
-	$(PYTEST) -m 'not perf and not long'
+	$(PYTEST) -m 'not perf and not long' --ignore tests/ray
+	$(BIN)/python -m pytest tests/ray --durations 3
 
 lint: $(VENV)/.ltls $(VENV)/.lint
 	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/core/_engine.pyi src/ltls/core/

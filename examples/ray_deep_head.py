@@ -48,7 +48,7 @@ def train(config: dict[str, Any]) -> None:
     shard = ray.train.get_dataset_shard("train")
     for _ in range(config["epochs"]):
         total, n = 0.0, 0
-        for batch in shard.iter_torch_batches(batch_size=64, dtypes=config["dtypes"]):
+        for batch in shard.iter_torch_batches(batch_size=16, dtypes=config["dtypes"]):
             optimizer.zero_grad()
             loss = network(batch["x"], batch["y"])
             loss.backward()
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--address", default="local", help="of a cluster, as head:6379")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--folder", default=None, help="that all nodes share, for checkpoints")
     options = parser.parse_args()
     X, y = load_digits(return_X_y=True)
