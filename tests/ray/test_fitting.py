@@ -100,11 +100,11 @@ def test_the_driver_is_killed_and_resumes(cluster, dataset, command, tmp_path):
     table, _ = clusters_of_rows(600)
     rows, model, file = (tmp_path / name for name in ("rows.parquet", "m.ltls", "fit.checkpoint"))
     pa.parquet.write_table(table, rows)
-    parameters = {**SMALL, "epochs": 20}
+    parameters = {**SMALL, "epochs": 60}
     whole = LTLSClassifier(**parameters)
     ltls.ray.fit(whole, dataset(table), n_workers=2, **SPARSE)
     words = ["train", rows, "--label", "label", "--features", "i,v", "-o", model, "-q"]
-    words += ["--width", 3, "--n-trellises", 2, "--epochs", 20, "--random-state", 0]
+    words += ["--width", 3, "--n-trellises", 2, "--epochs", 60, "--random-state", 0]
     words += ["--ray", cluster.get_runtime_context().gcs_address, "--checkpoint", file]
     driver = subprocess.Popen([sys.executable, "-m", "ltls", *map(str, words)])
     deadline = time.monotonic() + 60
@@ -114,7 +114,7 @@ def test_the_driver_is_killed_and_resumes(cluster, dataset, command, tmp_path):
     assert driver.wait() == -9
     assert not model.exists()
     n_done = len(TensorFile(file, _CHECKPOINT).description["losses"])
-    assert 1 <= n_done < 20
+    assert 1 <= n_done < 60
     done = command(*words, "--resume", "--workers", 3)
     assert (done.code, "n_workers=2, got 3" in done.err) == (2, True)
     done = command(*words, "--resume")
@@ -122,7 +122,7 @@ def test_the_driver_is_killed_and_resumes(cluster, dataset, command, tmp_path):
     resumed = ltls.load(model)
     whole.save(tmp_path / "whole.ltls")
     assert np.array_equal(resumed.coef_, ltls.load(tmp_path / "whole.ltls").coef_)
-    assert resumed.n_iter_ == 20
+    assert resumed.n_iter_ == 60
     assert not file.exists()
     scored = BatchPredictor(model, k=1)(table)  # the model has recorded its columns
     assert scored["labels"].to_pylist() == [[name] for name in whole.predict(dense(table))]

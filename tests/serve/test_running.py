@@ -17,11 +17,16 @@ posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
 
 def unfinished(server, body):
-    """Begin a request on a new connection; return the connection and the rest of the request."""
+    """Begin a request on a new connection; return the connection and the rest of the request.
+
+    A worker has it by then: it has asked for the content.
+    """
     content = json.dumps(body).encode()
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-    head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
-    connection.sendall(head.encode() + content[:5])
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    fields = ("host: x", f"content-length: {len(content)}", "expect: 100-continue")
+    connection.sendall("\r\n".join(["POST /predict HTTP/1.1", *fields, "\r\n"]).encode())
+    assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.sendall(content[:5])
     return connection, content[5:]
 
 
@@ -46,7 +51,6 @@ def refuses_connections(server):
 def test_sigterm_lets_requests_finish(models, workers):
     with in_process(models["tickets"], "--workers", workers) as server:
         connection, rest = unfinished(server, {"text": "my card is gone"})
-        time.sleep(0.3)  # until a worker has it
         server.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 20
         while not refuses_connections(server) and time.monotonic() < deadline:
@@ -63,7 +67,6 @@ def test_sigterm_lets_requests_finish(models, workers):
 def test_a_request_that_does_not_finish_is_given_up(models):
     with in_process(models["tickets"], "--drain", "1", "--timeout", "60") as server:
         connection, _ = unfinished(server, {"text": "a"})
-        time.sleep(0.2)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
         connection.close()
@@ -123,7 +126,6 @@ def test_workers_share_the_mapped_file(models):
         line = f'ltls_requests_total{{route="/predict",status="200"}} {n_requests:.1f}'
         assert line in metrics  # those of both workers
         waiting = [unfinished(server, {"text": "a"})[0] for _ in range(4)]
-        time.sleep(0.3)
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         deadline = time.monotonic() + 90
