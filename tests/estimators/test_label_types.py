@@ -1,5 +1,7 @@
 """Labels and predictions in the types that people have."""
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,18 @@ def test_dates_come_back_as_they_went_in(unit, tmp_path):
         np.testing.assert_array_equal(found, y)
         assert each.score(X, y) == 1
     spans = LTLSClassifier(random_state=0).fit(X, y - y[0])
-    np.testing.assert_array_equal(spans.predict(X), y - y[0])
+    spans.save(tmp_path / "spans.ltls")
+    for each in (spans, ltls.load(tmp_path / "spans.ltls")):
+        found = each.predict(X)
+        assert found.dtype == (y - y[0]).dtype
+        np.testing.assert_array_equal(found, y - y[0])
+
+
+def test_labels_that_no_file_holds(tmp_path):
+    model = LTLSClassifier(random_state=0).fit(X, [Decimal(i) for i in range(4)] * 5)
+    with pytest.raises(TypeError, match=r"got Decimal\('0'\) of type Decimal; train on str"):
+        model.save(tmp_path / "model.ltls")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_date_is_an_error():

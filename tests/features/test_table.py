@@ -78,6 +78,15 @@ def test_names_and_unknown_values():
         (True, "true"),
         (Decimal("1.50"), "1.50"),
         (datetime.date(2026, 1, 2), "2026-01-02"),
+        (datetime.datetime(2026, 1, 2), "2026-01-02"),
+        (datetime.datetime(2026, 1, 2, 3, 4), "2026-01-02T03:04:00"),
+        ("2026-01-02 00:00:00", "2026-01-02"),
+        ("2026-01-02 03:04:00", "2026-01-02T03:04:00"),
+        ("-3.0", "-3"),
+        ("3.10", "3.10"),
+        ("007", "007"),
+        ("False", "false"),
+        ("Falsehood", "Falsehood"),
         (None, None),
         ("", None),
         (math.nan, None),
@@ -108,6 +117,7 @@ def test_missing_numbers(cell):
         ("number", "abc", "'x' is 'abc', not a finite number"),
         ("number", math.inf, "not a finite number"),
         ("number", [1, 2], "not a finite number"),
+        ("number", -1e300, r"'x' is -1e\+300, not between ±1e\+100"),
         ("text", 3, "'x' is 3, not a text"),
         ("category", ["a"], "neither a text nor a number"),
         ("category", {"a": 1}, "neither a text nor a number"),
@@ -120,7 +130,7 @@ def test_cells_of_other_types(kind, cell, message):
 
 
 def test_columns_must_be_there_and_differ():
-    with pytest.raises(ValueError, match="it has no 'n'"):
+    with pytest.raises(ValueError, match="it has no 'n', only 'm'"):
         TableColumns(number=("n",)).read({"m": 1})
     with pytest.raises(ValueError, match="'n' must be given once"):
         TableColumns(number=("n",), category=("n",))

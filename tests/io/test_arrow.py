@@ -12,6 +12,7 @@ from ltls.io.arrow import (  # noqa: E402
     canonical_columns,
     list_column,
     read_targets,
+    with_text_labels,
 )
 from ltls.io.errors import ColumnError  # noqa: E402
 
@@ -88,3 +89,19 @@ def test_batches_of_other_types():
 def test_lists_of_different_lengths():
     column = list_column(np.array(["a", "b", "c"]), np.array([2, 0, 1]))
     assert column.to_pylist() == [["a", "b"], [], ["c"]]
+
+
+def test_missing_texts_of_pandas_and_numpy():
+    """NaN and None among texts are missing ones, not numbers."""
+    given = np.array(["FR", np.nan, None, "DE"], object)
+    table = as_table({"country": given, "n": np.arange(4)})
+    assert table["country"].to_pylist() == ["FR", None, None, "DE"]
+    pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
+    assert as_table(pandas.DataFrame({"country": given}))["country"].null_count == 2
+
+
+def test_labels_as_texts():
+    table = pa.table({"one": [3, None], "some": [[1, 2], []], "text": ["a", "b"]})
+    assert with_text_labels(table, "one")["one"].to_pylist() == ["3", None]
+    assert with_text_labels(table, "some")["some"].to_pylist() == [["1", "2"], []]
+    assert with_text_labels(table, "text") is table

@@ -209,6 +209,24 @@ def test_an_unknown_column_names_those_there_are(write, kind, content):
         read(path, kind, Columns("text", "king"), on_bad_row=print)
 
 
+def test_columns_that_are_used_are_no_other_ones(write):
+    path = write("text,kind,text\na,x,b\n")
+    with pytest.raises(FormatError, match="'text' must have a name of its own, the table has two"):
+        read(path, "csv", ONE)
+    with pytest.raises(ValueError, match="the label column 'kind' must not be an input column"):
+        Columns(label="kind", features=["x", "kind"])
+
+
+def test_sparse_rows_are_not_taken_for_dense_ones(write):
+    columns = Columns(label="kind", features=["i", "v"])
+    path = write('{"i": [3, 7], "v": [1.0, 2.0], "kind": "a"}\n')
+    with pytest.raises(RowError, match="'i' and 'v' are the indices and values of a sparse row"):
+        read(path, "jsonl", columns)
+    path = write('{"i": [3, 1], "v": [1.0, 2.0], "kind": "a"}\n')
+    (rows,) = Table(path, "jsonl", columns).batches(10)
+    assert rows.features == [[3, 1, 1, 2]]
+
+
 def test_many_columns_are_not_all_named(write):
     path = write(",".join(f"c{i}" for i in range(50)) + "\n")
     with pytest.raises(ColumnError, match=r"'c19' and 30 more$"):

@@ -47,6 +47,16 @@ def test_padding_has_no_vector_and_no_gradient():
     assert not table.edges.grad.any()
 
 
+def test_other_input_than_classes(table):
+    n = table.num_embeddings
+    for index in (n, 10**7, -1, -600):
+        with pytest.raises(IndexError, match=f"from 0 to {n - 1}, got {index}"):
+            table(torch.tensor([0, index]))
+    for dtype in (torch.float32, torch.bool):
+        with pytest.raises(TypeError, match="input must have an integer dtype, got torch"):
+            table(torch.zeros(2, dtype=dtype))
+
+
 def test_gradcheck_and_compile(table):
     table = table.double()
     labels = torch.tensor([[0, 3], [7, 49]])

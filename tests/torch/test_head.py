@@ -547,6 +547,8 @@ def test_invalid_parameters_raise(options, message):
         (lambda head, x, y: head(x[:, 1:], y), r"input must have shape \(…, 12\)"),
         (lambda head, x, y: head(x, y[1:]), r"target must have shape"),
         (lambda head, x, y: head(x, y.float()), "target must have an integer dtype"),
+        (lambda head, x, y: head(x, y.tolist()), "target must be a tensor, got list"),
+        (lambda head, x, y: head(x.detach().numpy(), y), "input must be a tensor, got ndarray"),
         (lambda head, x, y: head(x, F.one_hot(y, C)), "one-hot for 100 classes"),
         (lambda head, x, y: head(x, F.one_hot(y, C).float()), "one-hot for 100 classes"),
         (lambda head, x, y: head(x, y, torch.ones(3)), "target_probs must be"),

@@ -22,12 +22,17 @@ def fit_on_cluster(
     checkpoint: Checkpoint | None,
 ) -> None:
     """Train on Parquet files, which every node can read."""
+    from ..io.arrow import with_text_labels
     from ..ray.cluster import connect, import_ray
     from ..ray.fitting import fit
 
     columns = source.columns()
     with connect(address):
         rows = import_ray().data.read_parquet([str(path.resolve()) for path in source.paths])
+        if columns.label in rows.schema().names:
+            rows = rows.map_batches(
+                with_text_labels, fn_args=(columns.label,), batch_format="pyarrow"
+            )
         fit(
             estimator,
             rows,
@@ -41,18 +46,23 @@ def fit_on_cluster(
 
 def check_for_cluster(source: Source, stream: bool | None) -> None:
     """Raise an error for files and options that only one process can read."""
-    if source.format.name != "parquet":
-        raise ValueError(
-            f"--ray reads Parquet files, {source.name} is {source.format.name}: convert it, or "
-            "train without --ray"
-        )
+    _check_parquet(source)
     for name, given in [
+        ("--number and --category", source.mixed),
         ("--separator", source.separator),
         ("--skip-bad-rows", source.skip_bad_rows),
         ("--stream", stream),
     ]:
         if given:
             raise ValueError(f"{name} is not for --ray")
+
+
+def _check_parquet(source: Source) -> None:
+    if source.format.name != "parquet":
+        raise ValueError(
+            f"--ray reads Parquet files, {source.name} is {source.format.name}: convert it, or "
+            "leave out --ray"
+        )
 
 
 def score_on_cluster(
@@ -72,6 +82,9 @@ def score_on_cluster(
     for file in [model, *files]:
         if not file.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+    for file in files:
+        if file.is_file():
+            _check_parquet(Source(paths=[file]))
     load(model)  # an error of the model comes before the cluster is asked
     names = features.split(",") if features else None
     with connect(address):

@@ -16,7 +16,8 @@ from ..estimators.load import load
 from ..evaluation.evaluation import METRIC_NAMES, Evaluation
 from ..evaluation.report import check_matplotlib, write_report
 from ..io.errors import EmptyFileError
-from .messages import set_verbosity
+from .labels import WrittenLabels
+from .messages import set_verbosity, warn
 from .options import (
     DataFile,
     Encoding,
@@ -116,6 +117,7 @@ def _evaluation(
     predicted: list[list[Any]] = []
     seconds = 0.0
     proba &= hasattr(estimator, "predict_proba")
+    known = WrittenLabels(estimator.model_.labels)
     confidence: list[float] | None = [] if proba else None
     with progress("predicting") as advance:
         for rows, labels in batches(source, estimator, labelled=True):
@@ -125,11 +127,19 @@ def _evaluation(
             if confidence is not None:
                 confidence += _confidence(estimator, rows, best)
             predicted += best.tolist()
-            true_labels += labels
+            true_labels += [_known(known, row) for row in labels]
             advance(len(labels))
     if not predicted:
         raise EmptyFileError(path=source.path)
+    if not any(label in estimator.model_.labels for row in true_labels for label in row):
+        warn(f"the model knows none of the labels of {source.name}")
     return Evaluation.of(estimator.model_, true_labels, predicted, confidence), seconds
+
+
+def _known(labels: WrittenLabels, row: list[Any]) -> list[Any]:
+    """Return the labels of a row as the model has them; unknown ones stay as they are."""
+    found = [labels.find(label) for label in row]
+    return [label if same is None else same for label, same in zip(row, found, strict=True)]
 
 
 def _confidence(estimator: LTLSClassifier, rows: Any, best: Any) -> list[float]:
@@ -152,7 +162,7 @@ def _show(
         for number, (k, recall) in enumerate(group["found"].items()):
             first = (group["group"], group["labels"], span, group["occurrences"])
             start = first if number == 0 else ("", "", "", "")
-            lines.append((*start, f"R@{k}", _number(recall), bar(recall or 0, 24)))
+            lines.append((*start, f"R@{k}", _number(recall), bar(recall or 0, 16)))
     show(lines, "labels", "count", "in training", "in file", "", "recall", "")
     show_facts(facts)
 

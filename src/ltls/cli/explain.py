@@ -18,6 +18,7 @@ from ..estimators.explain import Explanation
 from ..estimators.load import load
 from ..estimators.table_classifier import TableClassifier
 from .explain_page import page
+from .labels import WrittenLabels
 from .options import ModelFile, Verify, option
 from .output import check_output, text_output
 from .printable import printable
@@ -79,24 +80,33 @@ def _input(estimator: LTLSClassifier, given: str) -> tuple[Any, str]:
     if not isinstance(estimator, TableClassifier):
         return _row(estimator, given), ""
     columns = estimator.vectorizer_.columns
+    names = ", ".join(columns.names)
     try:
         row = json.loads(given)
-    except ValueError:
-        row = None
+    except ValueError as error:
+        raise ValueError(
+            f"a row of this model must be a JSON object with {names}, got {given[:40]!r}: {error}"
+        ) from None
     if not isinstance(row, dict):
-        names = ", ".join(columns.names)
         raise ValueError(
             f"a row of this model must be a JSON object with {names}, got {given[:40]!r}"
         )
-    return [row], columns.joined_text(columns.read(row))
+    try:
+        cells = columns.read(row)
+    except ValueError as error:
+        raise ValueError(f"{given[:40]!r}: {error}") from None
+    return [row], columns.joined_text(cells)
 
 
 def _row(estimator: LTLSClassifier, given: str) -> csr_array:
     """Return a row of features from pairs of a number or a name and a value."""
     names = {str(name): at for at, name in enumerate(getattr(estimator, "feature_names_in_", ()))}
-    base = 0 if estimator.model_.zero_based is not False else 1
+    pairs, zero_based = given.split(), estimator.model_.zero_based
+    if zero_based is None:  # as `predict` reads a file of this row
+        zero_based = any(pair.startswith("0:") for pair in pairs)
+    base = 0 if zero_based else 1
     x = np.zeros((1, estimator.n_features_in_))
-    for pair in given.split():
+    for pair in pairs:
         name, colon, value = pair.rpartition(":")
         try:
             at = names[name] if name in names else int(name) - base
@@ -113,13 +123,10 @@ def _row(estimator: LTLSClassifier, given: str) -> csr_array:
 
 def _label(estimator: LTLSClassifier, given: str) -> Any:
     """Return the label of a model that is written like this."""
-    labels = estimator.model_.labels
-    if given in labels:
-        return given
-    for label in labels.values:
-        if str(label) == given:
-            return label
-    raise ValueError(f"--label must be a label of the model, got {given!r}")
+    label = WrittenLabels(estimator.model_.labels).find(given)
+    if label is None:
+        raise ValueError(f"--label must be a label of the model, got {given!r}")
+    return label
 
 
 def _picture(estimator: LTLSClassifier, X: Any, explained: list[Explanation]) -> str | None:

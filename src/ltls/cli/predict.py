@@ -16,6 +16,7 @@ from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..io.errors import RowError
 from .cluster import score_on_cluster
+from .labels import WrittenLabels
 from .messages import set_verbosity
 from .options import (
     DataFiles,
@@ -77,10 +78,10 @@ def predict(
     """Predict the k best labels of every row.
 
     Prints one line per row, best label first: label:score pairs separated by tabs, or with --json
-    {"labels": [...], "scores": [...]}. Scores of softmax models are log-probabilities, summed over
-    the trellises. Rows are read and predicted in batches; rows from a pipe or a terminal as soon as
-    they arrive. With --skip-bad-rows, a row that cannot be read has an empty line, or with --json
-    {"error": ...}.
+    {"labels": [...], "scores": [...]}. Scores rank the labels of a row; --proba prints
+    probabilities instead. Rows are read and predicted in batches; rows from a pipe or a terminal as
+    soon as they arrive. With --skip-bad-rows, a row that cannot be read has an empty line, or with
+    --json {"error": ...}.
 
     With --ray, several Parquet files can be given, and the folder OUTPUT gets Parquet files with
     the columns labels and scores, or with --proba probabilities too, instead of the features.
@@ -163,15 +164,16 @@ class _Lines:
 
 def _labels_in(path: Path, estimator: LTLSClassifier) -> list[Any]:
     """Return the labels that a file has, one per line, written as `predict` writes them."""
-    by_name = {escaped(label): label for label in estimator.classes_.tolist()}
+    known = WrittenLabels(estimator.model_.labels)
     with open_input(path) as stream:
         names = [name for name in stream.read().decode().splitlines() if name]
-    for name in names:
-        if name not in by_name:
-            raise ValueError(f"{path}: the model has no label {name!r} (--among)")
     if not names:
         raise ValueError(f"{path}: the file has no labels (--among)")
-    return [by_name[name] for name in names]
+    found = [known.find(name) for name in names]
+    if None in found:
+        name = names[found.index(None)]
+        raise ValueError(f"{path}: the model has no label {name!r} (--among)")
+    return found
 
 
 def _best(

@@ -164,7 +164,10 @@ def _check_columns_given(source: Source, columns: Columns) -> None:
     if not _has_labels(source):
         raise ValueError(f"{source.name}: {source.format.name} files have no labels to train on")
     needed = [
-        ("--text or --features", columns.text or columns.features or columns.mixed),
+        (
+            "--text, --features, --number or --category",
+            columns.text or columns.features or columns.mixed,
+        ),
         ("--label", columns.label),
     ]
     missing = [option for option, given in needed if not given]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -63,7 +64,7 @@ class PredictMixin:
 
     def _fitted(self) -> FittedModel:
         if "model_" not in self.__dict__:
-            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self.model_
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
@@ -29,6 +30,10 @@ _MISSING_NUMBERS = frozenset({"", "nan", "na", "n/a", "null", "none"})
 _MAX_NUMBER = 1e100  # the variance of such numbers is finite
 _MAX_SCALED = 1e6  # standard deviations from the mean
 _BETWEEN = "\n"  # texts of a row
+_MAX_LISTED = 10  # columns in a message
+_INTEGER = re.compile(r"-?\d+\.0+")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)")
+_MIDNIGHT = re.compile(r"00:00:00(\.0+)?")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ class TableColumns:
         """
         for name in self.names:
             if name not in record:
-                raise ValueError(f"it has no {name!r}")
+                has = ", ".join(map(repr, list(record)[:_MAX_LISTED])) or "nothing"
+                raise ValueError(f"it has no {name!r}, only {has}")
         cells: Record = {name: _text(name, record[name]) for name in self.text}
         cells |= {name: _number(name, record[name]) for name in self.number}
         return cells | {name: _category(name, record[name]) for name in self.category}
@@ -94,7 +100,9 @@ def _number(name: str, cell: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= _MAX_NUMBER:
-        raise ValueError(f"{name!r} is {repr(cell)[:40]}, not a finite number")
+        finite = math.isfinite(number)
+        wanted = f"not between ±{_MAX_NUMBER:g}" if finite else "not a finite number"
+        raise ValueError(f"{name!r} is {repr(cell)[:40]}, {wanted}")
     return number
 
 
@@ -104,14 +112,30 @@ def _category(name: str, cell: Any) -> str | None:
         return None
     value = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(value, str):
-        return value
+        return _as_in_json(value)
     if isinstance(value, (date, time)):
-        return value.isoformat()
+        return _as_in_json(value.isoformat())
     if isinstance(value, float) and value.is_integer():  # integers beside missing ones are floats
         return str(int(value))
     if isinstance(value, (bool, int, float, Decimal)):
         return json.dumps(value) if isinstance(value, bool) else str(value)
     raise ValueError(f"{name!r} is {repr(cell)[:40]}, neither a text nor a number")
+
+
+def _as_in_json(text: str) -> str:
+    """Return a text of a CSV file as the value that JSON and Parquet have instead.
+
+    A column of integers of which some are missing is written with ".0", true as "True", and the
+    moments of a column of dates without their time, or with a blank before it.
+    """
+    if _INTEGER.fullmatch(text):
+        return text.partition(".")[0]
+    if text in ("True", "False", "TRUE", "FALSE"):
+        return text.lower()
+    if moment := _MOMENT.fullmatch(text):
+        day, clock = moment.groups()
+        return day if _MIDNIGHT.fullmatch(clock) else f"{day}T{clock}"
+    return text
 
 
 class _Learned:

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from ..model.labels import Targets, as_targets
 from .errors import ColumnError
+from .tables import label_text
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -120,6 +121,20 @@ def read_targets(table: Any, label: str) -> Targets:
     return Targets(indptr, labels, True, "lists")
 
 
+def with_text_labels(table: Any, label: str) -> Any:
+    """Return a table whose labels are texts, as those of all files that the terminal reads."""
+    column = table.column(label)
+    several = _is_list(column.type)
+    kind = pa.list_(pa.string()) if several else pa.string()
+    if column.type == kind:
+        return table
+    texts = [
+        cell if cell is None else [*map(label_text, cell)] if several else label_text(cell)
+        for cell in column.to_pylist()
+    ]
+    return table.set_column(table.column_names.index(label), label, pa.array(texts, kind))
+
+
 def canonical(X: Any) -> dict[str, Any]:
     """Return rows as Arrow columns: lists of indices and values, or vectors."""
     if hasattr(X, "indptr"):
@@ -144,7 +159,8 @@ def list_column(values: npt.NDArray[Any], counts: Ints) -> Any:
 
 def _column(values: npt.NDArray[Any]) -> Any:
     if values.ndim == 1:
-        return pa.array(values.tolist() if values.dtype == object else values)
+        # Missing values of pandas are NaN among texts, and null in Arrow.
+        return pa.array(values, from_pandas=True) if values.dtype == object else pa.array(values)
     flat = values.reshape(len(values), -1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), max(flat.shape[1], 1))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
+from itertools import pairwise
 from typing import IO, Any, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
 from ..core.streams import open_input
 from ..features.table import TableColumns
 from . import formats
-from .errors import ColumnError, NoGoodRowsError, PathLike, RowError
+from .errors import ColumnError, FormatError, NoGoodRowsError, PathLike, RowError
 from .formats import Format, Kind
 from .sparse import OnBadRow
 
@@ -60,6 +61,10 @@ class Columns:
     features: Sequence[str] = ()
     separator: str | None = None
     mixed: TableColumns | None = None
+
+    def __post_init__(self) -> None:
+        if self.label is not None and self.names.count(self.label) > 1:
+            raise ValueError(f"the label column {self.label!r} must not be an input column too")
 
     @property
     def names(self) -> list[str]:
@@ -250,9 +255,13 @@ class Table:
         """Raise an error if a column is missing."""
         for name in self.columns.names if names is not None else ():
             assert names is not None
+            if list(names).count(name) > 1:
+                reason = f"the column {name!r} must have a name of its own, the table has two"
+                raise FormatError(reason, path=self.name or self.path)
             if name in names or (name == self.columns.label and not self.labelled):
                 continue
-            close = difflib.get_close_matches(name, names, n=1)
+            others = [each for each in names if each not in self.columns.names]
+            close = difflib.get_close_matches(name, others, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ColumnError(name, names, hint, path=self.name or self.path)
 
@@ -269,6 +278,7 @@ class Table:
         text = record.get(columns.text) if columns.text else None
         if columns.text and not isinstance(text, str):
             raise RowError("type", f"{columns.text!r} is {text!r}, not a text")
+        _check_dense([record[name] for name in columns.features], columns.features)
         features = [n for name in columns.features for n in _numbers(name, record[name])]
         try:
             cells = {} if columns.mixed is None else columns.mixed.read(record)
@@ -289,7 +299,7 @@ class Table:
         values = cell if isinstance(cell, (list, tuple)) else [cell]
         if any(isinstance(value, (dict, list)) for value in values):
             raise RowError("type", f"label {cell!r} is neither a text nor a number")
-        texts = map(_label_text, values)
+        texts = map(label_text, values)
         return list(dict.fromkeys(text for text in texts if text not in ("", "null")))
 
 
@@ -308,7 +318,7 @@ def column_names(path: PathLike, name: str) -> list[str] | None:
         return table_format(name).open(stream, path, Columns(), labelled=False).names
 
 
-def _label_text(value: Any) -> str:
+def label_text(value: Any) -> str:
     """Return a label as text: numbers and null as in JSON, dates as in ISO 8601."""
     if isinstance(value, str):
         return value
@@ -321,6 +331,20 @@ def _label_text(value: Any) -> str:
     except (TypeError, ValueError):
         reason = f"label {str(value)[:40]!r} is neither a text nor a number"
         raise RowError("type", reason) from None
+
+
+def _check_dense(cells: list[Any], names: Sequence[str]) -> None:
+    """Raise an error for a sparse row: a list of increasing indices, and one of as many values."""
+    if len(cells) != 2 or not all(isinstance(cell, (list, tuple)) for cell in cells):
+        return
+    indices, values = cells
+    increasing = all(isinstance(a, int) and a < b for a, b in pairwise(indices))
+    if 1 < len(indices) == len(values) and increasing and indices[0] >= 0:
+        raise RowError(
+            "value",
+            f"{names[0]!r} and {names[1]!r} are the indices and values of a sparse row, which "
+            "only --ray reads from tables: write such rows as svmlight",
+        )
 
 
 def _size(cell: Any) -> int:

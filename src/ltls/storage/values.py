@@ -59,21 +59,21 @@ def decode_parameters(encoded: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
+    if isinstance(value, (np.datetime64, np.timedelta64)):  # which is a np.number
+        kind, unit = type(value).__name__, np.datetime_data(value.dtype)
+        return {kind: [int(value.astype(np.int64)), unit[0], unit[1]]}
     if isinstance(value, (np.bool_, np.number, np.str_, np.bytes_)):
         value = value.item()
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        kind, unit = type(value).__name__, np.datetime_data(value.dtype)
-        return {kind: [int(value.astype(np.int64)), unit[0], unit[1]]}
     if isinstance(value, tuple):
         return {"tuple": [_encode(part) for part in value]}
     raise TypeError(
         "a model file holds labels that are str, int, float, bool, bytes, numpy.datetime64, "
         "numpy.timedelta64 or tuples of these, "
-        f"got {value!r} of type {type(value).__name__}"
+        f"got {value!r} of type {type(value).__name__}; train on str(label) instead"
     )
 
 

@@ -263,9 +263,12 @@ class TableCodebook(_Codebook):
         """
         if self.quantizer is None:
             raise ValueError("assign_embeddings needs a codebook that from_embeddings returned")
-        paths = self.paths
+        paths, given = self.paths, np.asarray(vectors, np.float64)
+        n_dimensions = self.quantizer.n_dimensions
+        if given.ndim != 2 or given.shape[1] != n_dimensions:
+            raise ValueError(f"vectors must have shape (n, {n_dimensions}), got {given.shape}")
         # A quantizer of some dimensions has centroids that are 0 in all others.
-        codes = self.quantizer.codes(np.asarray(vectors, np.float64), paths[paths >= 0])
+        codes = self.quantizer.codes(given, paths[paths >= 0])
         labels = np.arange(len(codes)) + self.n_labels
         self._engine = _engine.TableCodebook(self.n_paths, np.concatenate([paths, codes]))
         return labels

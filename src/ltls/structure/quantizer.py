@@ -33,6 +33,11 @@ class ResidualQuantizer:
         return int(self.centroids.shape[1])
 
     @property
+    def n_dimensions(self) -> int:
+        """The dimensions of a vector."""
+        return int(self.centroids.shape[2])
+
+    @property
     def n_digits(self) -> int:
         """The number of digits of a code."""
         return int(self.centroids.shape[0])

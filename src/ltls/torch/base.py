@@ -138,6 +138,9 @@ class SoftmaxHead(nn.Module):
         """
         if target is None:
             return self.log_prob(input)
+        for name, given in (("input", input), ("target", target)):
+            if not isinstance(given, Tensor):
+                raise TypeError(f"{name} must be a tensor, got {type(given).__name__}")
         several = target.dim() == input.dim()
         if several and target.shape[-1] == self.n_classes and target_probs is None:
             raise ValueError(
@@ -420,9 +423,9 @@ class SoftmaxHead(nn.Module):
                 "class indices and target_probs"
             )
         if target.shape[: len(batch)] != batch or target.dim() > len(batch) + 1:
+            several = ", ".join([*map(str, batch), "L"])
             raise ValueError(
-                f"target must have shape {tuple(batch)} or {(*batch, 'L')}, got "
-                f"{tuple(target.shape)}"
+                f"target must have shape {tuple(batch)} or ({several}), got {tuple(target.shape)}"
             )
         k = target.shape[-1] if target.dim() > len(batch) else 1
         return target.to(torch.int64).reshape(-1, k)

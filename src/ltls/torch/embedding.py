@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from .codebooks import make_codebooks
 from .layout import make_layout
+from .ops.tracing import is_traced
 
 
 class TrellisEmbedding(nn.Module):
@@ -81,7 +82,10 @@ class TrellisEmbedding(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the vectors of classes, shape (…, embedding_dim)."""
+        if input.is_floating_point() or input.dtype == torch.bool:
+            raise TypeError(f"input must have an integer dtype, got {input.dtype}")
         labels = input.to(torch.int64)
+        self._check_range(labels)
         ignored = -1 if self.padding_idx is None else self.padding_idx
         n_edges, padding = self.layout.n_edges, len(self.edges)
         bags = []
@@ -93,6 +97,19 @@ class TrellisEmbedding(nn.Module):
         table = torch.cat([self.edges, self.edges.new_zeros((1, self.embedding_dim))])
         vectors = nn.functional.embedding_bag(torch.cat(bags, 1), table, mode="sum")
         return vectors.reshape(*input.shape, self.embedding_dim)
+
+    def _check_range(self, labels: Tensor) -> None:
+        """Raise an error for a class out of range; on a CPU only, as that of `TrellisSoftmax`."""
+        if labels.device.type != "cpu" or is_traced():
+            return
+        outside = (labels < 0) | (labels >= self.num_embeddings)
+        if self.padding_idx is not None:
+            outside &= labels != self.padding_idx
+        if outside.any():
+            raise IndexError(
+                f"input must be class indices from 0 to {self.num_embeddings - 1}, got "
+                f"{labels[outside][0].item()}"
+            )
 
     def extra_repr(self) -> str:
         """Return the sizes."""
