@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -123,8 +124,50 @@ class Vocabulary {
         return {row_ptr, columns, values};
     }
 
+    const NgramTable& table() const { return table_; }
+
   private:
     NgramTable table_;
+};
+
+// Texts to rows, one at a time: for each kind of n-grams an analyzer, its columns and their
+// weights.
+class TfidfRows {
+  public:
+    TfidfRows(nb::tuple parts, bool sublinear) : held_(parts), sublinear_(sublinear) {
+        Index first = 0;
+        for (nb::handle each : parts) {
+            const auto [analyzer, vocabulary, idf] =
+                nb::cast<std::tuple<const NgramAnalyzer*, const Vocabulary*, In<float>>>(each);
+            check_size("idf", idf.size(), size(vocabulary->table().entries().size()));
+            idf_.push_back(idf);
+            parts_.push_back({&analyzer->options(), &vocabulary->table(), idf.data(),
+                              static_cast<std::int32_t>(first)});
+            first += size(idf.size());
+        }
+        if (first >= Index{1} << 31)
+            throw std::invalid_argument("there must be fewer than 2**31 n-grams");
+    }
+    TfidfRows(const TfidfRows&) = delete;
+
+    // Raises UnicodeEncodeError for surrogates.
+    std::tuple<Numpy<std::int32_t>, Numpy<float>> row(nb::str text) const {
+        Py_ssize_t length = 0;
+        const char* const bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &length);
+        if (!bytes) throw nb::python_error();
+        const TfidfRow found(parts_, sublinear_, {bytes, static_cast<std::size_t>(length)});
+        const auto columns = new_array<std::int32_t>(size(found.columns().size()));
+        const auto weights = new_array<float>(size(found.weights().size()));
+        std::copy(found.columns().begin(), found.columns().end(), columns.data());
+        std::copy(found.weights().begin(), found.weights().end(), weights.data());
+        return {columns, weights};
+    }
+
+  private:
+    const nb::tuple held_;  // keeps analyzers and vocabularies alive
+    const bool sublinear_;
+    std::vector<In<float>> idf_;
+    std::vector<TfidfPart> parts_;
 };
 
 }  // namespace
@@ -141,6 +184,9 @@ void bind_ngrams(nb::module_& module) {
     nb::class_<Vocabulary>(module, "Vocabulary")
         .def(nb::init<Texts>(), "ngrams"_a)
         .def("count", &Vocabulary::count, "analyzer"_a, "texts"_a, "n_jobs"_a);
+    nb::class_<TfidfRows>(module, "TfidfRows")
+        .def(nb::init<nb::tuple, bool>(), "parts"_a, "sublinear"_a)
+        .def("row", &TfidfRows::row, "text"_a);
 }
 
 }  // namespace ltls

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -462,6 +463,62 @@ class KnownNgrams {
     };
     const int threads_;
     std::vector<std::vector<Entry>> rows_;
+};
+
+// One kind of n-grams of a row: how texts are split, the n-grams that are columns, their weights,
+// and where their columns begin.
+struct TfidfPart {
+    const NgramOptions* options;
+    const NgramTable* table;
+    const float* idf;
+    std::int32_t first;
+};
+
+// The TF-IDF weights of a text. Each part has unit length, and so has the whole row.
+class TfidfRow {
+  public:
+    TfidfRow(const std::vector<TfidfPart>& parts, bool sublinear, std::string_view text) {
+        for (const TfidfPart& part : parts) {
+            const std::size_t begin = columns_.size();
+            NgramSplitter splitter(*part.options);
+            splitter.split(text, [&](std::string_view ngram) {
+                const Index column = part.table->find(ngram);
+                if (column >= 0) columns_.push_back(static_cast<std::int32_t>(column));
+            });
+            weigh(part, begin, sublinear);
+            scale_to_unit_length(begin);
+        }
+        scale_to_unit_length(0);
+    }
+
+    const std::vector<std::int32_t>& columns() const { return columns_; }
+    const std::vector<float>& weights() const { return weights_; }
+
+  private:
+    // Keeps every column from a place on once, in increasing order, with its weight.
+    void weigh(const TfidfPart& part, std::size_t begin, bool sublinear) {
+        std::sort(columns_.begin() + static_cast<std::ptrdiff_t>(begin), columns_.end());
+        std::size_t to = begin;
+        for (std::size_t i = begin, next; i < columns_.size(); i = next) {
+            const std::int32_t column = columns_[i];
+            for (next = i + 1; next < columns_.size() && columns_[next] == column;) ++next;
+            const float count = static_cast<float>(next - i);
+            weights_.push_back((sublinear ? std::log(count) + 1 : count) * part.idf[column]);
+            columns_[to++] = part.first + column;
+        }
+        columns_.resize(to);
+    }
+    void scale_to_unit_length(std::size_t begin) {
+        double squared = 0;
+        for (std::size_t i = begin; i < weights_.size(); ++i)
+            squared += static_cast<double>(weights_[i]) * static_cast<double>(weights_[i]);
+        if (squared == 0) return;
+        const float length = static_cast<float>(std::sqrt(squared));
+        for (std::size_t i = begin; i < weights_.size(); ++i) weights_[i] /= length;
+    }
+
+    std::vector<std::int32_t> columns_;
+    std::vector<float> weights_;
 };
 
 }  // namespace ltls

@@ -1,8 +1,11 @@
 """The text vectorizer."""
 
+import pickle
+
 import numpy as np
 import pytest
 
+from ltls.core import _engine
 from ltls.features.vectorizer import Vectorizer, VectorizerSettings
 
 TEXTS = [
@@ -49,6 +52,37 @@ def test_one_text_gives_the_same_row(changed):
                 indices, values = each.row(text)
                 np.testing.assert_array_equal(indices, expected.indices)
                 np.testing.assert_allclose(values, expected.data, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"tokenizer": r"[a-z]+"}, "lost my card 77"),
+        ({"stop_words": ("my",)}, "lost my card"),
+        ({}, "lost \ud800card"),  # a surrogate has no UTF-8
+        ({}, "Größe ÉTÉ ẞ ﬀ ſ İ 卡 lost"),
+    ],
+    ids=["tokenizer", "stop words", "surrogate", "Unicode"],
+)
+def test_one_text_of_any_kind_gives_the_same_row(changed, text):
+    vectorizer = Vectorizer(VectorizerSettings(**{**SETTINGS, **changed}))
+    vectorizer.fit_transform([*TEXTS, "Größe ÉTÉ ẞ ﬀ ſ İ 卡"])
+    expected = vectorizer.transform([text])
+    expected.sort_indices()
+    for each in (vectorizer, pickle.loads(pickle.dumps(vectorizer))):
+        indices, values = each.row(text)
+        assert len(indices)
+        np.testing.assert_array_equal(indices, expected.indices)
+        np.testing.assert_allclose(values, expected.data, rtol=1e-5)
+
+
+def test_the_engine_checks_the_weights_of_its_rows():
+    analyzer = _engine.NgramAnalyzer(
+        characters=False, low=1, high=1, kinds=np.ones(128, np.uint8), stop_words=[]
+    )
+    vocabulary = _engine.Vocabulary(["a", "b"])
+    with pytest.raises(ValueError, match="idf must have 2 entries, got 3"):
+        _engine.TfidfRows(((analyzer, vocabulary, np.ones(3, np.float32)),), True)
 
 
 def test_a_row_follows_the_vocabulary():

@@ -30,7 +30,7 @@ class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
     def learn_and_count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
         """Do what `fit_transform` does, in several threads."""
         self.__dict__.pop("_known", None)
-        analyzer = self._engine_analyzer(texts)
+        analyzer = self._engine_analyzer(all(map(str.isascii, texts)))
         if analyzer is None:
             return self.fit_transform(texts)
         self.build_analyzer()  # for scikit-learn's warnings
@@ -51,28 +51,40 @@ class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
 
     def count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
         """Do what `transform` does, in several threads."""
-        analyzer = self._engine_analyzer(texts)
+        analyzer = self._engine_analyzer(all(map(str.isascii, texts)))
         if analyzer is None:
             return self.transform(texts)
-        if not hasattr(self, "vocabulary_"):
-            self._validate_vocabulary()
         try:
-            if "_known" not in self.__dict__:
-                ngrams = sorted(self.vocabulary_, key=self.vocabulary_.__getitem__)
-                self._known = _engine.Vocabulary(ngrams)
-            arrays = self._known.count(analyzer, self._prepared(texts), threads(n_jobs))
+            known = self._engine_vocabulary()
+            arrays = known.count(analyzer, self._prepared(texts), threads(n_jobs))
         except UnicodeEncodeError:
             return self.transform(texts)
         return _matrix(arrays, len(self.vocabulary_))
 
-    def _engine_analyzer(self, texts: Sequence[str]) -> _engine.NgramAnalyzer | None:
-        """Return how the engine splits texts; None if it cannot."""
+    def engine_parts(self) -> tuple[_engine.NgramAnalyzer, _engine.Vocabulary] | None:
+        """Return how the engine splits any text, and its vocabulary; None if it cannot."""
+        analyzer = self._engine_analyzer(ascii_only=False)
+        try:
+            return None if analyzer is None else (analyzer, self._engine_vocabulary())
+        except UnicodeEncodeError:
+            return None
+
+    def _engine_vocabulary(self) -> _engine.Vocabulary:
+        if not hasattr(self, "vocabulary_"):
+            self._validate_vocabulary()
+        if "_known" not in self.__dict__:
+            ngrams = sorted(self.vocabulary_, key=self.vocabulary_.__getitem__)
+            self._known = _engine.Vocabulary(ngrams)
+        return self._known
+
+    def _engine_analyzer(self, ascii_only: bool) -> _engine.NgramAnalyzer | None:
+        """Return how the engine splits texts, or those in ASCII; None if it cannot."""
         characters = self.analyzer == "char_wb"
         if not characters and (self.tokenizer is not None or self.token_pattern != WORD):
             return None
         low, high = self.ngram_range
         stop_words = None if characters else self.get_stop_words()
-        kinds = _kinds_of_characters(all(map(str.isascii, texts)))
+        kinds = _kinds_of_characters(ascii_only)
         try:
             return _engine.NgramAnalyzer(
                 characters=characters,

@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,12 @@ from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
+from ..core import _engine
 from .counting import NgramVectorizer
 from .ngram_counts import HashedCounts, NgramCounts
 from .ngrams import WORD, ngram_places
 
-Features: TypeAlias = npt.NDArray[np.int32]
-_Ngrams: TypeAlias = Callable[[str], Features]
-
 _MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
-_MAX_WORDS, _LONG_WORD = 1 << 16, 32  # words whose features are kept, and their length
 _PREFIXES = {"words": "", "characters": "chars:"}  # of the names of features
 
 
@@ -117,7 +114,7 @@ class Vectorizer:
     def fit_transform(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
         """Learn vocabulary and document frequencies; return the rows of the texts."""
         self._parts, rows = [], []
-        self.__dict__.pop("_lookups", None)
+        self.__dict__.pop("_rows", None)
         for kind in self.settings.kinds:
             counter, weights = self._counter(kind), self._weights()
             try:
@@ -177,38 +174,28 @@ class Vectorizer:
 
         scikit-learn's vectorizers take more time for their checks than for a short text.
         """
-        if self.settings.n_features is not None:  # hashed
-            X = self.transform([text])
-            X.sort_indices()
-            return X.indices, X.data
-        parts, idf, ends = self._lookups
-        features, weights = _counted(np.concatenate([ngrams(text) for ngrams in parts]))
-        if self.settings.sublinear_tf:
-            weights = np.log(weights) + np.float32(1)
-        weights *= idf[features]
-        first = 0
-        for end in np.searchsorted(features, ends).tolist():
-            _scale_to_unit_length(weights[first:end])
-            first = end
-        _scale_to_unit_length(weights)
-        return features, weights
+        if self._rows is not None:
+            try:
+                return self._rows.row(text.lower() if self.settings.lowercase else text)
+            except UnicodeEncodeError:  # surrogates
+                pass
+        X = self.transform([text])
+        X.sort_indices()
+        return X.indices, X.data
 
     @cached_property
-    def _lookups(self) -> tuple[list[_Ngrams], npt.NDArray[np.float32], Features]:
-        """Functions from a text to its n-grams, one per part, all weights, and where parts end."""
-        for counter, _ in self._parts:
-            counter._validate_vocabulary()
-        sizes = [len(weights.idf_) for _, weights in self._parts]
-        ends = np.cumsum(sizes).astype(np.int32)
-        kinds = {"words": _word_ngrams, "characters": _character_ngrams}
-        parts = [
-            kinds[kind](counter, int(end) - size)
-            for kind, (counter, _), size, end in zip(
-                self.settings.kinds, self._parts, sizes, ends, strict=True
-            )
-        ]
-        idf = np.concatenate([weights.idf_ for _, weights in self._parts])
-        return parts, idf.astype(np.float32), ends
+    def _rows(self) -> _engine.TfidfRows | None:
+        """The engine's rows of single texts; None for features and tokenizers that it cannot."""
+        parts = []
+        for counter, weights in self._parts:
+            own = None if self.settings.n_features is not None else counter.engine_parts()
+            if own is None:
+                return None
+            parts.append((*own, np.asarray(weights.idf_, np.float32)))
+        return _engine.TfidfRows(tuple(parts), self.settings.sublinear_tf)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_rows"}
 
     @property
     def n_features(self) -> int:
@@ -321,47 +308,3 @@ class Vectorizer:
     @staticmethod
     def _joined(rows: list[Any]) -> csr_matrix:
         return normalize(csr_matrix(hstack(rows)), copy=False)
-
-
-def _word_ngrams(counter: Any, first: int) -> _Ngrams:
-    """Return a function from a text to the features of its word n-grams, numbered from `first`."""
-    analyze, vocabulary = counter.build_analyzer(), counter.vocabulary_
-
-    def features(text: str) -> Features:
-        found = [first + vocabulary[ngram] for ngram in analyze(text) if ngram in vocabulary]
-        return np.array(found, np.int32)
-
-    return features
-
-
-def _character_ngrams(counter: Any, first: int) -> _Ngrams:
-    """Return a function from a text to the features of its character n-grams.
-
-    They lie within words, and words occur again and again: those of short words are kept.
-    """
-    of_word, preprocess = _word_ngrams(counter, first), counter.build_preprocessor()
-    known = lru_cache(_MAX_WORDS)(of_word)
-
-    def features(text: str) -> Features:
-        words = preprocess(text).split()
-        parts = [known(word) if len(word) <= _LONG_WORD else of_word(word) for word in words]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
-
-    return features
-
-
-def _counted(features: Features) -> tuple[Features, npt.NDArray[np.float32]]:
-    """Return the distinct features, sorted, and how often each occurs."""
-    if not len(features):
-        return features, np.empty(0, np.float32)
-    features = np.sort(features)
-    starts = np.flatnonzero(features[1:] != features[:-1]) + 1
-    starts = np.concatenate([[0], starts, [len(features)]])
-    return features[starts[:-1]], (starts[1:] - starts[:-1]).astype(np.float32)
-
-
-def _scale_to_unit_length(values: npt.NDArray[np.float32]) -> None:
-    """Scale a row in place; a row of zeros stays as it is."""
-    squared = values @ values
-    if squared:
-        values /= np.sqrt(squared)

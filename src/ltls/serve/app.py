@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,8 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..core.version import __version__
+from .answers import Receive, Scope, Send
 from .direct import Direct
-from .errors import RequestError, error_response
+from .errors import RequestError, error_answer
 from .gate import Gate
 from .metrics import CONTENT_TYPE, Metrics
 from .models import ModelStore
@@ -34,6 +36,19 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+
+
+class Application(FastAPI):
+    """FastAPI; requests pass the gate first, and those for predictions do not reach it."""
+
+    entrance: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, or the start and the end of the server."""
+        if self.entrance is not None and scope["type"] == "http":
+            await self.entrance(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -68,9 +83,10 @@ def create_app(settings: Settings) -> FastAPI:
             with suppress(asyncio.CancelledError):
                 await watch
         work.close()
+        gate.close()
 
     # The pages of FastAPI that show its schema load scripts from elsewhere.
-    app = FastAPI(
+    app = Application(
         title="ltls", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan
     )
     plain, protocol = Plain(settings, models, work), Protocol(settings, models, work)
@@ -98,11 +114,12 @@ def create_app(settings: Settings) -> FastAPI:
         app.add_api_route(path, _page(name), include_in_schema=False, response_model=None)
     app.add_exception_handler(RequestError, _request_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(Direct, plain=plain, protocol=protocol)
-    app.add_middleware(Gate, settings=settings, metrics=metrics)
+    inner = Direct(functools.partial(FastAPI.__call__, app), plain, protocol)
+    gate = Gate(inner, settings, metrics)
+    app.entrance = gate
     if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
+        app.entrance = CORSMiddleware(
+            app.entrance,
             allow_origins=list(settings.cors_origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
@@ -152,10 +169,10 @@ def _page(name: str) -> Callable[[], Any]:
 
 async def _request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return error_response(error)
+    return error_answer(error).response()
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
-    return error_response(RequestError(error.status_code, str(error.detail), headers))
+    return error_answer(RequestError(error.status_code, str(error.detail), headers)).response()

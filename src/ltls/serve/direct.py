@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fastapi import Request, Response
-
-from .errors import RequestError, error_response
+from .answers import Receive, Scope, Send
+from .errors import RequestError, error_answer
 from .plain import Plain
 from .protocol import Protocol
 
@@ -29,7 +28,7 @@ class Direct:
     def __init__(self, app: Any, plain: Plain, protocol: Protocol) -> None:
         self._app, self._plain, self._protocol = app, plain, protocol
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         found = None
         if scope["type"] == "http" and scope["method"] == "POST":
@@ -37,13 +36,12 @@ class Direct:
         if found is None:
             await self._app(scope, receive, send)
             return
-        response: Response
         try:
-            request, (name, version) = Request(scope, receive), found.groups()
+            name, version = found.groups()
             if name is None:
-                response = await self._plain.predict(request)
+                answer = await self._plain.answer(scope, receive)
             else:
-                response = await self._protocol.infer(request, name, version)
+                answer = await self._protocol.answer(scope, receive, name, version)
         except RequestError as error:
-            response = error_response(error)
-        await response(scope, receive, send)
+            answer = error_answer(error)
+        await answer.send(send)

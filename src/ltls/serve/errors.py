@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fastapi import Response
+from .answers import Answer
 
 
 class RequestError(Exception):
@@ -25,10 +25,10 @@ class RequestError(Exception):
         self.status, self.message, self.headers = status, message, headers or {}
 
 
-def error_response(error: RequestError) -> Response:
+def error_answer(error: RequestError) -> Answer:
     """Return an error in the form of the Open Inference Protocol."""
     content = json.dumps({"error": error.message})
-    return Response(content, error.status, error.headers, "application/json")
+    return Answer(content.encode(), error.status, error.headers)
 
 
 MAX_QUOTED = 80  # characters of a request that an error repeats

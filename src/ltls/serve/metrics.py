@@ -39,16 +39,25 @@ class Metrics:
             multiprocess_mode="livemin",
             **own,
         )
-        self._seen: dict[tuple[str, int], Any] = {}
+        # Finding a counter by its labels takes longer than counting.
+        self._of_route: dict[tuple[str, int], Any] = {}
+        self._rows_of: dict[str, Any] = {}
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        children = self._seen.get((route, status))
+        children = self._of_route.get((route, status))
         if children is None:
             children = self.requests.labels(route, str(status)), self.seconds.labels(route)
-            self._seen[route, status] = children
+            self._of_route[route, status] = children
         children[0].inc()
         children[1].observe(seconds)
+
+    def count_rows(self, model: str, n_rows: int) -> None:
+        """Count the rows of an answered request."""
+        rows = self._rows_of.get(model)
+        if rows is None:
+            rows = self._rows_of[model] = self.rows.labels(model)
+        rows.inc(n_rows)
 
     def text(self) -> bytes:
         """Return all metrics."""

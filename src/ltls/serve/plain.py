@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import accumulate, chain
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -10,13 +11,14 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from . import trellis
+from .answers import Answer, Receive, Scope, encoded
 from .errors import RequestError
 from .explaining import explanations
 from .models import ModelStore, ServedModel
 from .predicting import best_by_probability, best_by_score, is_quick, json_labels
 from .rows import Rows, dense_rows, named_rows, sparse_rows, text_rows
 from .settings import Settings
-from .work import Work, encoded, parsed
+from .work import Work, parsed
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Cell: TypeAlias = Number | str | bool | None  # of a table
@@ -38,6 +40,7 @@ class PredictRequest(BaseModel):
     text: str | list[str] | None = Field(None, description="A text, or a list of texts.")
     rows: list[list[Number]] | list[SparseRow] | list[dict[str, Cell]] | None = Field(
         None,
+        union_mode="left_to_right",
         description="Rows as lists of numbers, as indices and values, or by names of features or "
         "columns.",
     )
@@ -66,43 +69,45 @@ class Plain:
 
     async def predict(self, request: Request) -> Response:
         """Return the best labels of the rows of a request."""
+        return (await self.answer(request.scope, request.receive)).response()
+
+    async def answer(self, scope: Scope, receive: Receive) -> Answer:
+        """Answer a request."""
         started = time.perf_counter()
-        content = await self._work.body(request)
+        content = await self._work.body(scope, receive)
         asked = parsed(PredictRequest, content)
         model = self._models.get(asked.model)
-        request.state.model = model.name
+        scope["state"]["model"] = model.name
         quick = (
             is_quick(len(content), asked.k)
             and not (asked.proba or asked.explain)
             and asked.trellis is None
         )
-        answer = await self._work.run(lambda: self._answer(asked, model, request), quick)
-        answer["milliseconds"] = round(1000 * (time.perf_counter() - started), 3)
-        return Response(encoded(answer), media_type="application/json")
+        found = await self._work.run(lambda: self._found(asked, model, scope), quick)
+        found["milliseconds"] = round(1000 * (time.perf_counter() - started), 3)
+        return Answer(encoded(found))
 
-    def _answer(
-        self, asked: PredictRequest, model: ServedModel, request: Request
-    ) -> dict[str, Any]:
+    def _found(self, asked: PredictRequest, model: ServedModel, scope: Scope) -> dict[str, Any]:
         if asked.k > self._settings.max_k:
             raise RequestError(422, f"k must be at most {self._settings.max_k}, got {asked.k}")
         rows = self._rows(asked, model)
-        request.state.n_rows = rows.n_rows
+        scope["state"]["n_rows"] = rows.n_rows
         best = (best_by_probability if asked.proba else best_by_score)(model, rows, asked.k)
         key = "probabilities" if asked.proba else "scores"
         pairs = zip(json_labels(best.labels), best.scores.tolist(), strict=True)
-        answer: dict[str, Any] = {
+        found: dict[str, Any] = {
             "model": model.name,
             "version": model.version,
             "predictions": [{"labels": labels, key: scores} for labels, scores in pairs],
         }
         if asked.explain:
-            answer["explanations"] = explanations(model.estimator, rows.X, asked.k)
+            found["explanations"] = explanations(model.estimator, rows.X, asked.k)
         if asked.trellis is not None:
             first = rows.X[:1] if rows.arrays is None else rows.X[[0]]
-            answer["trellis"] = trellis.paths(
+            found["trellis"] = trellis.paths(
                 model.estimator, first, best.labels[0].tolist(), asked.trellis
             )
-        return answer
+        return found
 
     def _rows(self, asked: PredictRequest, model: ServedModel) -> Rows:
         most = self._settings.max_rows
@@ -114,11 +119,11 @@ class Plain:
             return text_rows(model, texts, most)
         rows: list[Any] = asked.rows or []
         if rows and isinstance(rows[0], SparseRow):
-            indptr = np.cumsum([0, *(len(row.indices) for row in rows)])
             if any(len(row.indices) != len(row.values) for row in rows):
                 raise RequestError(422, "indices and values of a row must have equal lengths")
-            indices = np.array([each for row in rows for each in row.indices], np.int64)
-            values = np.array([each for row in rows for each in row.values], np.float64)
+            indptr = np.array([0, *accumulate(len(row.indices) for row in rows)])
+            indices = np.array([*chain.from_iterable(row.indices for row in rows)], np.int64)
+            values = np.array([*chain.from_iterable(row.values for row in rows)], np.float64)
             return sparse_rows(model, indptr, indices, values, most)
         if rows and isinstance(rows[0], dict):
             return named_rows(model, rows, most)

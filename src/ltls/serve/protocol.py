@@ -13,15 +13,17 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.version import __version__
+from .answers import Answer, Receive, Scope, encoded
 from .errors import RequestError, quoted
 from .models import ModelStore, ServedModel
 from .predicting import Best, best_by_probability, best_by_score, is_quick
 from .rows import Rows, dense_rows, sparse_rows, table_rows, text_rows
 from .settings import Settings
 from .tensors import Tensor, output
-from .work import Work, encoded, parsed
+from .work import Work, parsed
 
 HEADER_LENGTH = "inference-header-content-length"
+_HEADER_LENGTH = HEADER_LENGTH.encode()
 OUTPUTS = ("labels", "scores", "probabilities")
 
 
@@ -109,30 +111,34 @@ class Protocol:
 
     async def infer(self, request: Request, name: str, version: str | None = None) -> Response:
         """Return the best labels of the rows of a request."""
-        content = await self._work.body(request)
-        size = _json_size(request.headers.get(HEADER_LENGTH), len(content))
+        return (await self.answer(request.scope, request.receive, name, version)).response()
+
+    async def answer(
+        self, scope: Scope, receive: Receive, name: str, version: str | None
+    ) -> Answer:
+        """Answer an inference request."""
+        content = await self._work.body(scope, receive)
+        size = _json_size(dict(scope["headers"]).get(_HEADER_LENGTH), len(content))
         asked = parsed(InferRequest, content[:size] if size < len(content) else content, 400)
         model = self._model(name, version)
-        request.state.model = model.name
+        scope["state"]["model"] = model.name
         k = self._k(asked)
         wanted = _outputs(asked)
         quick = is_quick(len(content), k) and "probabilities" not in wanted
 
-        def answer() -> tuple[dict[str, Any], list[bytes]]:
+        def found() -> tuple[dict[str, Any], list[bytes]]:
             rows = self._rows(asked, model, content[size:])
-            request.state.n_rows = rows.n_rows
+            scope["state"]["n_rows"] = rows.n_rows
             return _tensors(model, rows, k, wanted)
 
-        tensors, binaries = await self._work.run(answer, quick)
+        tensors, binaries = await self._work.run(found, quick)
         if asked.id is not None:
             tensors["id"] = asked.id
         head = encoded(tensors)
         if not any(binaries):
-            return Response(head, media_type="application/json")
+            return Answer(head)
         headers = {HEADER_LENGTH: str(len(head))}
-        return Response(
-            b"".join([head, *binaries]), headers=headers, media_type="application/octet-stream"
-        )
+        return Answer(b"".join([head, *binaries]), 200, headers, "application/octet-stream")
 
     def _model(self, name: str, version: str | None) -> ServedModel:
         model = self._models.get(name)
@@ -205,12 +211,13 @@ def _records(model: ServedModel, tensors: dict[str, tuple[Tensor, bytes]]) -> li
     return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
 
 
-def _json_size(given: str | None, n_bytes: int) -> int:
+def _json_size(given: bytes | None, n_bytes: int) -> int:
     if given is None:
         return n_bytes
-    if not (given.isascii() and given.isdecimal() and len(given) < 20 and int(given) <= n_bytes):
+    if not (given.isdigit() and len(given) < 20 and int(given) <= n_bytes):
+        text = given.decode("latin-1")
         raise RequestError(
-            400, f"{HEADER_LENGTH} must be a number up to {n_bytes}, got {quoted(given)}"
+            400, f"{HEADER_LENGTH} must be a number up to {n_bytes}, got {quoted(text)}"
         )
     return int(given)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
+from .answers import RECEIVED, Receive, Scope
 from .errors import RequestError
 from .settings import Settings
 
@@ -29,7 +28,7 @@ else:
             yield
 
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -49,33 +48,26 @@ class Work:
         """End the threads when they have done their work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def body(self, request: Request) -> bytes:
+    async def body(self, scope: Scope, receive: Receive) -> bytes:
         """Return the body of a request that is small enough and arrives in time."""
         limit = self._settings.max_body
-        headers = dict(request.scope["headers"])
+        headers = dict(scope["headers"])
         if b"content-encoding" in headers:
             raise RequestError(415, "compressed requests are not supported: send it uncompressed")
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
-        parts, size, message = [], 0, None
+        if RECEIVED in scope["state"]:  # nothing to wait for
+            return await _received(receive, limit)
         try:
             async with time_limit(self._settings.timeout):
-                while message is None or message.get("more_body"):
-                    message = await request.receive()
-                    if message["type"] == "http.disconnect":
-                        raise RequestError(499, "the client has left")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit:  # a chunked request does not announce its size
-                        raise _too_large(limit)
+                return await _received(receive, limit)
         except TimeoutError:
             raise RequestError(
                 408, f"the request did not arrive within {self._settings.timeout:g} s"
             ) from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def run(self, work: Callable[[], Answer], quick: bool) -> Answer:
+    async def run(self, work: Callable[[], Result], quick: bool) -> Result:
         """Return the result of some work: quick work at once, other work from a thread."""
         if quick:
             return work()
@@ -88,6 +80,20 @@ class Work:
                 504,
                 f"the answer took longer than {self._settings.timeout:g} s: send fewer rows",
             ) from None
+
+
+async def _received(receive: Receive, limit: int) -> bytes:
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError(499, "the client has left")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:  # a chunked request does not announce its size
+            raise _too_large(limit)
+        more = message.get("more_body", False)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _too_large(limit: int) -> RequestError:
@@ -110,16 +116,3 @@ def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
         places = [str(place)[:40] for place in first["loc"]]
         place = ".".join(place for place in places[:4] if place)
         raise RequestError(invalid, f"{place or 'the request'}: {first['msg']}"[:300]) from None
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON has no form for as numbers, if it is of NumPy, else as text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
-def encoded(answer: Any) -> bytes:
-    """Return an answer as JSON; what is no Unicode in a label becomes a question mark."""
-    return _ENCODER.encode(answer).encode("utf-8", "replace")
