@@ -1,14 +1,18 @@
 // Shared by the files of this folder, the only ones that know Python. Arrays are passed without
 // copies: Python allocates results, the engine writes into them and releases the GIL meanwhile.
+// Arguments are never std::string or std::vector: nanobind copies into these in functions that must
+// not throw, and the process would end where memory is exhausted.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -37,9 +41,9 @@ using Numpy = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 // A NumPy array that owns `count` numbers.
 template <class T>
 Numpy<T> new_array(Index count) {
-    T* const data = new T[static_cast<std::size_t>(count)];
-    const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return Numpy<T>(data, {static_cast<std::size_t>(count)}, owner);
+    std::unique_ptr<T[]> data(new T[static_cast<std::size_t>(count)]);
+    const nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return Numpy<T>(data.release(), {static_cast<std::size_t>(count)}, owner);
 }
 
 inline Index size(std::size_t n) { return static_cast<Index>(n); }
@@ -159,7 +163,7 @@ inline void check_embedding(Index rank, Index stride) {
                                     ", got " + std::to_string(rank));
 }
 
-LossId loss_of(const std::string& name);
+LossId loss_of(std::string_view name);
 std::vector<const LabelMap*> label_maps(const Trellis& trellis, nb::list codebooks);
 void check_decoding(const Trellis& trellis, const std::vector<const LabelMap*>& maps,
                     Index n_labels, Index n_paths, Index k);

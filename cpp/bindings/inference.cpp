@@ -1,6 +1,6 @@
 // Bindings of decoding.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <atomic>
 #include <vector>
@@ -57,7 +57,7 @@ void throw_not_finite() {
 namespace {
 
 // Finds the best labels of rows of h, which has one block of edge scores per trellis.
-void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, const std::string& loss,
+void decode(const Trellis& trellis, nb::list codebooks, InMatrix<float> h, std::string_view loss,
             Index n_labels, Index n_paths, OutMatrix<Index> labels, OutMatrix<float> scores,
             int n_jobs) {
     const std::vector<const LabelMap*> maps = label_maps(trellis, codebooks);

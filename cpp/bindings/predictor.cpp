@@ -1,6 +1,6 @@
 // Bindings of the predictor: single rows and batches, from any number of threads.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <atomic>
 #include <cmath>
@@ -91,7 +91,7 @@ bool check_entries(const Features& x, Index count) {
 class ModelPredictor {
   public:
     ModelPredictor(const Trellis& trellis, nb::list codebooks, const WeightArrays& weights,
-                   bool intercept, bool unit_length, const std::string& loss, Index n_labels,
+                   bool intercept, bool unit_length, std::string_view loss, Index n_labels,
                    Index n_paths, Index k, std::optional<LabelWeightArrays> label_weights,
                    float weight, Index n_candidates)
         : trellis_(trellis),
@@ -244,7 +244,7 @@ class ModelPredictor {
 
 void bind_predictor(nb::module_& module) {
     nb::class_<ModelPredictor>(module, "Predictor")
-        .def(nb::init<const Trellis&, nb::list, const WeightArrays&, bool, bool, const std::string&,
+        .def(nb::init<const Trellis&, nb::list, const WeightArrays&, bool, bool, std::string_view,
                       Index, Index, Index, std::optional<LabelWeightArrays>, float, Index>(),
              "trellis"_a, "codebooks"_a, "weights"_a, "intercept"_a, "unit_length"_a, "loss"_a,
              "n_labels"_a, "n_paths"_a, "k"_a, "label_weights"_a.none() = nb::none(),

@@ -1,5 +1,6 @@
 // Bindings of the trellis, its dynamic programs, the codebooks and the losses.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -14,14 +15,15 @@ using namespace nb::literals;
 
 namespace ltls {
 
-LossId loss_of(const std::string& name) {
+LossId loss_of(std::string_view name) {
     const Kernels& build = kernels();
     std::string names;
     for (LossId id = 0; id < build.n_losses; ++id) {
         if (name == build.losses[id].name) return id;
         names += std::string(id > 0 ? ", '" : "'") + build.losses[id].name + "'";
     }
-    throw std::invalid_argument("loss must be one of " + names + ", got '" + name + "'");
+    throw std::invalid_argument("loss must be one of " + names + ", got '" + std::string(name) +
+                                "'");
 }
 
 namespace {
@@ -203,7 +205,14 @@ void look_up(const char* name, In<Index> from, Out<Index> to, Index limit, Map&&
 
 void bind_codebooks(nb::module_& module) {
     nb::class_<RandomCodebook>(module, "RandomCodebook")
-        .def(nb::init<const std::vector<Index>&, std::uint64_t>(), "sizes"_a, "seed"_a)
+        .def(
+            "__init__",
+            [](RandomCodebook* book, nb::typed<nb::list, Index> sizes, std::uint64_t seed) {
+                std::vector<Index> copy;
+                for (nb::handle each : sizes) copy.push_back(nb::cast<Index>(each));
+                new (book) RandomCodebook(copy, seed);
+            },
+            "sizes"_a, "seed"_a)
         .def_prop_ro("sizes", &RandomCodebook::sizes)
         .def_prop_ro("seed", &RandomCodebook::seed)
         .def_prop_ro("n_paths", &RandomCodebook::size)
@@ -297,7 +306,7 @@ void similar_buckets(In<Index> indptr, In<Index> indices, In<float> values, Inde
         .run(buckets.data(), threads);
 }
 
-void decode_scores(const Trellis& trellis, const std::string& loss, InMatrix<float> h,
+void decode_scores(const Trellis& trellis, std::string_view loss, InMatrix<float> h,
                    OutMatrix<float> g) {
     check_size("a row of h", h.shape(1), trellis.n_edges);
     check_size("g", g.size(), size(h.size()));

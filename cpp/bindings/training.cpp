@@ -1,6 +1,6 @@
 // Bindings of training. A task validates its examples once, however often it is run.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class TrainTask {
   public:
     TrainTask(const Trellis& trellis, const FeatureArrays& features, In<Index> label_ptr,
               In<Index> labels, OutMatrix<Index> paths, std::optional<In<float>> example_weights,
-              nb::typed<nb::list, TableCodebook> codebooks, const std::string& loss,
-              bool multilabel, Index ranking_multiplier)
+              nb::typed<nb::list, TableCodebook> codebooks, std::string_view loss, bool multilabel,
+              Index ranking_multiplier)
         : trellis_(trellis),
           features_(features),
           label_ptr_(label_ptr),
@@ -210,7 +210,7 @@ void bind_training(nb::module_& module) {
     nb::class_<TrainTask>(module, "TrainTask")
         .def(nb::init<const Trellis&, const FeatureArrays&, In<Index>, In<Index>, OutMatrix<Index>,
                       std::optional<In<float>>, nb::typed<nb::list, TableCodebook>,
-                      const std::string&, bool, Index>(),
+                      std::string_view, bool, Index>(),
              "trellis"_a, "features"_a, "label_ptr"_a, "labels"_a, "paths"_a,
              "example_weights"_a.none(), "codebooks"_a, nb::kw_only(), "loss"_a, "multilabel"_a,
              "ranking_multiplier"_a)

@@ -1,12 +1,14 @@
 """Let every call of the C library that a work makes be the last one, or fail, in turn.
 
-    LD_PRELOAD=shim.so python points.py FOLDER MOST
+    LD_PRELOAD=shim.so python points.py FOLDER MOST [WORK FAULT]
 
-For each of `WORKS` and each of `FAULTS`, MOST of the calls are tried, from the first to the last,
-each in a forked process. Prints the number of calls and what went wrong as lines of JSON.
+For each of `WORKS` and each of `FAULTS`, or those that are given, MOST of the calls are tried, from
+the first to the last, each in a forked process. Prints the number of calls and what went wrong as
+lines of JSON.
 """
 
 import ctypes
+import itertools
 import json
 import os
 import shutil
@@ -179,18 +181,17 @@ def check_points(shim, work, root, kinds, mode, most):
 
 
 def main():
-    root, most = Path(sys.argv[1]), int(sys.argv[2])
+    root, most, chosen = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     warnings.simplefilter("ignore")
     shim = ctypes.CDLL(None)
     shim.faults_arm.argtypes = ctypes.c_int, ctypes.c_long, ctypes.c_int
     shim.faults_disarm.restype = ctypes.c_long
     shim.faults_culprit.restype = ctypes.c_char_p
-    for name, work in WORKS.items():
-        for fault, (kinds, mode) in FAULTS.items():
-            folder = root / f"{name}, {fault}"
-            folder.mkdir()
-            found = check_points(shim, work, folder, kinds, mode, most)
-            print(json.dumps({"work": name, "fault": fault, **found}), flush=True)
+    for name, fault in [chosen] if chosen else itertools.product(WORKS, FAULTS):
+        folder = root / f"{name}, {fault}"
+        folder.mkdir()
+        found = check_points(shim, WORKS[name], folder, *FAULTS[fault], most)
+        print(json.dumps({"work": name, "fault": fault, **found}), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ COMPRESSIONS = {
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
 }
-# What a file becomes counts as its size; of small ones, this is part of the memory that any has.
-LIMITS = SizeLimits(max_ratio=50, max_bytes=1 << 21)
+# What a file becomes counts as its size. Of small ones, this is part of the memory that any has: a
+# row may be a single byte, and is a Python object of about 100.
+LIMITS = SizeLimits(max_ratio=50, max_bytes=1 << 17)
 SEEDS = {
     ".svm": b"1,3 1:0.5 7:-2e-3 # one\n2 2:1\n\n-4 qid:3 1:1 3:1e10\n 5:1\n",
     ".xmc": b"3 10 4\n0,3 0:1 9:0.25\n1 4:1\n\n",
@@ -86,10 +87,15 @@ def _attempt(work):
         return None
 
 
+def _note(skipped, error):
+    skipped.append(error.kind)  # the error itself keeps frames alive
+
+
 def _sparse(path, name):
     strict = _attempt(lambda: read(path, name, limits=LIMITS))
     skipped = []
-    lenient = _attempt(lambda: read(path, name, on_bad_row=skipped.append, limits=LIMITS))
+    note = functools.partial(_note, skipped)
+    lenient = _attempt(lambda: read(path, name, on_bad_row=note, limits=LIMITS))
     threads = _attempt(lambda: read(path, name, n_jobs=3, limits=LIMITS))
     chunks = _attempt(lambda: list(Stream(path, name, chunk_size=16, limits=LIMITS)))
     assert (strict is None) == (threads is None) == (chunks is None)
@@ -114,7 +120,8 @@ def _table(path, name):
             skipped = []
             options = (path, name, columns, labelled)
             strict = _attempt(lambda o=options: _rows(Table(*o, None, LIMITS)))
-            lenient = _attempt(lambda o=options, s=skipped: _rows(Table(*o, s.append, LIMITS)))
+            note = functools.partial(_note, skipped)
+            lenient = _attempt(lambda o=options, n=note: _rows(Table(*o, n, LIMITS)))
             if strict is not None:
                 assert lenient == strict
                 assert not skipped
@@ -123,8 +130,8 @@ def _table(path, name):
 
 
 def _rows(table):
-    batches = list(table.batches(2))
-    return [
-        [row for batch in batches for row in getattr(batch, part)]
-        for part in ("texts", "features", "labels")
-    ]
+    parts = {"texts": [], "features": [], "labels": []}
+    for batch in table.batches(2):
+        for name, rows in parts.items():
+            rows.extend(getattr(batch, name))
+    return parts
