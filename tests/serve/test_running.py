@@ -192,6 +192,18 @@ def test_mistakes_are_one_line(command, models, tmp_path, words, message):
     assert message in result.err
 
 
+def test_an_address_that_is_taken(command, models):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = command("serve", models["tickets"], "--port", port)
+    assert result.code == 2
+    assert result.err.count("\n") == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.err
+    assert "--port" in result.err
+
+
 def test_fastapi_is_asked_for_if_it_is_missing(command, models, monkeypatch):
     from ltls.serve import command as module
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -87,7 +88,22 @@ def serve(
 
     for path in settings.models.values():  # an error is one line here, not that of a worker
         load_model(path, mmap=True, verify=False)
+    _check_address(host, port)
     run(settings, host, port, workers, log_level)
+
+
+def _check_address(host: str, port: int) -> None:
+    """Raise an error if nobody can listen there."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host "
+            "and --port"
+        ) from None
 
 
 def _token(path: Path | None) -> str | None:

@@ -134,6 +134,7 @@ class ModelStore:
         self._paths, self._verify, self._metrics = dict(paths), verify, metrics
         self._models: dict[str, ServedModel] = {}
         self._seen: dict[str, tuple[int, ...]] = {}
+        self._missing: set[str] = set()  # whose file was not there when it was looked for
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -148,15 +149,17 @@ class ModelStore:
             for name, path in self._paths.items():
                 try:
                     found = _identity(path)
+                    self._missing.discard(name)
                     if found == self._seen[name]:
                         continue
                     self._seen[name] = found  # a file that is replaced again is loaded again
                     self._replace(name, path)
-                except FileNotFoundError:  # between removal and replacement
-                    continue
+                except FileNotFoundError as error:
+                    if name not in self._missing:
+                        self._missing.add(name)
+                        self._failed(name, error)
                 except (OSError, ModelFileError, MemoryError) as error:
-                    self._metrics.loads.labels(name, "error").inc()
-                    log(logging.ERROR, "model not reloaded", model=name, error=str(error))
+                    self._failed(name, error)
 
     def get(self, name: str | None) -> ServedModel:
         """Return a model by its name; None for the only one."""
@@ -166,12 +169,17 @@ class ModelStore:
             raise RequestError(422, f"model must be one of {', '.join(self._models)}")
         model = self._models.get(name)
         if model is None:
-            raise RequestError(404, f"there is no model {quoted(name)}")
+            names = ", ".join(self._models)
+            raise RequestError(404, f"there is no model {quoted(name)}, only {names[:200]}")
         return model
 
     def all(self) -> list[ServedModel]:
         """Return all models."""
         return list(self._models.values())
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self._metrics.loads.labels(name, "error").inc()
+        log(logging.ERROR, "model not reloaded", model=name, error=str(error))
 
     def _replace(self, name: str, path: Path) -> None:
         version = str(path.stat().st_mtime_ns // 10**6)

@@ -41,8 +41,8 @@ class PredictRequest(BaseModel):
     rows: list[list[Number]] | list[SparseRow] | list[dict[str, Cell]] | None = Field(
         None,
         union_mode="left_to_right",
-        description="Rows as lists of numbers, as indices and values, or by names of features or "
-        "columns.",
+        description="A list of rows: lists of numbers, objects with indices and values, or objects "
+        "with names of features or columns.",
     )
     k: int = Field(5, ge=1, description="Number of labels per row.")
     proba: bool = Field(False, description="Probabilities instead of scores.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -110,9 +111,25 @@ def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
         found: Body = kind.model_validate_json(content)
         return found
     except ValidationError as error:
-        first: dict[str, Any] = dict(error.errors(include_url=False, include_input=False)[0])
-        if first["type"] == "json_invalid":
-            raise RequestError(400, f"the request is not JSON: {first['msg']}") from None
-        places = [str(place)[:40] for place in first["loc"]]
-        place = ".".join(place for place in places[:4] if place)
-        raise RequestError(invalid, f"{place or 'the request'}: {first['msg']}"[:300]) from None
+        errors: list[Any] = error.errors(include_url=False, include_input=False)
+        if errors[0]["type"] == "json_invalid":
+            raise RequestError(400, f"the request is not JSON: {errors[0]['msg']}") from None
+        raise RequestError(invalid, _mistake(kind, errors)[:300]) from None
+
+
+def _mistake(kind: type[Body], errors: list[Any]) -> str:
+    """Return what is wrong with a request, and what would do."""
+    # Of the forms that a value can have, the one that fits furthest is meant.
+    worst = max(errors, key=lambda each: len(each["loc"]))
+    name = str(worst["loc"][0]) if worst["loc"] else ""
+    if worst["type"] == "extra_forbidden" and len(worst["loc"]) == 1:
+        close = difflib.get_close_matches(name, kind.model_fields, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"{name[:40]} must be one of {', '.join(kind.model_fields)}{hint}"
+    field = kind.model_fields.get(name)
+    if field is not None and field.description and len(errors) > 1 and len(worst["loc"]) == 2:
+        wanted = field.description.rstrip(".")
+        return f"{name} must be {wanted[0].lower()}{wanted[1:]}"
+    places = [str(place)[:40] for place in worst["loc"]]
+    place = ".".join(place for place in places[:4] if place and "[" not in place)
+    return f"{place or 'the request'}: {worst['msg']}"
