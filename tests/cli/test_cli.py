@@ -325,16 +325,6 @@ def test_evaluate_finds_labels_by_how_they_are_written(run, tmp_path):
     assert (result.code, "the model knows none of the labels of" in result.err) == (0, True)
 
 
-def test_a_row_is_explained_as_it_is_predicted(run, tmp_path):
-    """A model from Python has no base: indices count from 1 unless one is 0, as in a file."""
-    LTLSClassifier(random_state=0).fit(np.eye(4), list("abcd")).save(tmp_path / "model.ltls")
-    for row in ("2:1", "1:1 3:0.5", "0:1 3:0.5"):
-        (tmp_path / "row").write_text(f"0 {row}\n")
-        predicted = run("predict", "OUT/model.ltls", "OUT/row", "-k", 1).out
-        [explained] = json.loads(run("explain", "OUT/model.ltls", row, "-k", 1, "--json").out)
-        assert predicted.startswith(explained["label"])
-
-
 def test_evaluate_prints_tables(run):
     result = run("evaluate", "several.ltls", "several.txt", "-k", "1,2")
     assert (result.code, result.err) == (0, "")

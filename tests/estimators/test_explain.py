@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ltls import LTLSClassifier, TextClassifier
 from ltls.cli.app import app
+from ltls.estimators.explain import Contribution
 from ltls.features.ngrams import ngram_places
 from ltls.features.vectorizer import Vectorizer, VectorizerSettings
 
@@ -125,6 +126,12 @@ def test_a_page_escapes_what_it_shows(path, tmp_path):
     assert "&lt;script&gt;" in text
     assert "<mark" in text
     assert "<svg" in text
+
+
+def test_spaces_of_character_ngrams_are_visible():
+    assert Contribution("chars: ard ", 1.0).visible_name == "chars:␣ard␣"
+    assert Contribution("card lost", 1.0).visible_name == "card lost"
+    assert Contribution("chars:d l", 1.0).to_dict()["feature"] == "chars:d l"
 
 
 def test_a_row_of_features_at_the_terminal(tmp_path):

@@ -33,8 +33,9 @@ def explain(
         str,
         typer.Argument(
             metavar="TEXT",
-            help='The text; for a model of features, a row such as "3:0.5 17:1"; for one of '
-            "tables, a JSON object. - reads it from standard input.",
+            help='The text; for a model of features, a row such as "3:0.5 17:1", whose features '
+            "count as in the training file, or from 0 if there was none; for one of tables, a JSON "
+            "object. - reads it from standard input.",
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels.")] = 5,
@@ -101,12 +102,9 @@ def _input(estimator: LTLSClassifier, given: str) -> tuple[Any, str]:
 def _row(estimator: LTLSClassifier, given: str) -> csr_array:
     """Return a row of features from pairs of a number or a name and a value."""
     names = {str(name): at for at, name in enumerate(getattr(estimator, "feature_names_in_", ()))}
-    pairs, zero_based = given.split(), estimator.model_.zero_based
-    if zero_based is None:  # as `predict` reads a file of this row
-        zero_based = any(pair.startswith("0:") for pair in pairs)
-    base = 0 if zero_based else 1
+    base = 0 if estimator.model_.zero_based is not False else 1
     x = np.zeros((1, estimator.n_features_in_))
-    for pair in pairs:
+    for pair in given.split():
         name, colon, value = pair.rpartition(":")
         try:
             at = names[name] if name in names else int(name) - base
@@ -152,7 +150,7 @@ def _show(text: str, explained: list[Explanation], n: int) -> None:
             console.print(Text("  ") + coloured(text, each))
         for contribution in each.contributions[:n]:
             color = _FOR if contribution.value > 0 else _AGAINST
-            line = f"  {contribution.value:+10.4f}  {printable(contribution.feature)}"
+            line = f"  {contribution.value:+10.4f}  {printable(contribution.visible_name)}"
             console.print(Text(line, color))
         rest = each.contributions[n:]
         if rest:

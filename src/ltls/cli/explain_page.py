@@ -43,7 +43,7 @@ def page(
 
 def _section(text: str, each: Explanation, n: int) -> str:
     sure = "" if each.probability is None else f", probability {each.probability:.3f}"
-    shown = [(one.feature, one.value) for one in each.contributions[:n]]
+    shown = [(one.visible_name, one.value) for one in each.contributions[:n]]
     rest = each.contributions[n:]
     if rest:
         shown.append((f"{len(rest)} other features", sum(one.value for one in rest)))

@@ -34,6 +34,11 @@ class Contribution:
     value: float
     spans: tuple[Span, ...] = ()
 
+    @property
+    def visible_name(self) -> str:
+        """The name of the feature, with the spaces of n-grams of characters made visible."""
+        return self.feature.replace(" ", "␣") if self.feature.startswith("chars:") else self.feature
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         known: dict[str, Any] = {"feature": self.feature, "value": self.value}

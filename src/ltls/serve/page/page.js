@@ -234,7 +234,9 @@ function explain() {
   byId("contributions").replaceChildren(
     ...largest.slice(0, 12).map((each) => {
       const row = element("tr");
-      row.append(element("td", String(each.feature)), element("td", short(each.value)));
+      const name = String(each.feature); // the spaces of n-grams of characters are made visible
+      const shown = name.startsWith("chars:") ? name.replaceAll(" ", "␣") : name;
+      row.append(element("td", shown), element("td", short(each.value)));
       return row;
     }),
   );
