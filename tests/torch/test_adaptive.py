@@ -230,6 +230,7 @@ def test_training_converges():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"cutoffs": 100}, "cutoffs must be a sequence of integers, got 100"),
         ({"cutoffs": []}, "cutoffs must be increasing, from 1 to n_classes - 2 = 118"),
         ({"cutoffs": [20, 10]}, "cutoffs must be increasing"),
         ({"cutoffs": [10, 119]}, "cutoffs must be increasing"),

@@ -529,6 +529,8 @@ def double_rows():
         ({"assignment": "similarity"}, "'similarity' needs label_features"),
         ({"label_features": features()}, "'frequency' does not take label_features"),
         ({"counts": [1, 2]}, r"counts must have shape \(100,\)"),
+        ({"counts": [-1] * C}, "counts must be 0 or more, got -1"),
+        ({"counts": [float("nan")] * C}, "counts must be 0 or more, got nan"),
         ({"assignment": torch.zeros(C).long()}, "distinct path .* path 0 for label"),
         ({"assignment": torch.arange(C) + 1}, "distinct path .* path 100 for label 99"),
         ({"assignment": RandomCodebook(99)}, "codebooks for 100 labels"),

@@ -216,7 +216,7 @@ class ExplainMixin:
         check_is_fitted(self)
         k = as_integer("k", k, at_least=1)
         model = self.model_
-        explained = explain_label(model, int(_ids_of(model, [label])[0]))
+        explained = explain_label(model, int(_ids_of(model, [label], "label")[0]))
         return _named(model, explained, self._feature_names(), k)
 
     def _rows_to_explain(self, X: Any) -> Iterable[tuple[Any, Any]]:
@@ -241,14 +241,14 @@ class _NumberedNames(dict[int, tuple[str, tuple[Span, ...]]]):
         return f"x{feature}", ()
 
 
-def _ids_of(model: FittedModel, labels: Sequence[Any]) -> Any:
+def _ids_of(model: FittedModel, labels: Sequence[Any], name: str = "labels") -> Any:
     if isinstance(labels, (str, bytes)):
         raise ValueError(f"labels must be a list of labels, got {labels!r}: use [{labels!r}]")
     ids = []
     for label in labels:
         plain = label.item() if isinstance(label, np.generic) else label
         if plain not in model.labels:
-            raise ValueError(f"labels must be labels of classes_, got {plain!r}")
+            raise ValueError(f"{name} must be of classes_, got {plain!r}")
         ids.append(model.labels.id(plain))
     if not ids:
         raise ValueError("labels must have at least one label, got none")

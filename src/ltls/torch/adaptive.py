@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -110,6 +110,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             ignore_index=ignore_index,
             device=device,
         )
+        if not isinstance(cutoffs, Iterable):
+            raise TypeError(f"cutoffs must be a sequence of integers, got {cutoffs!r}")
         ends = [as_integer("cutoffs", cutoff, at_least=1) for cutoff in cutoffs]
         if not ends or sorted(set(ends)) != ends or ends[-1] > n_classes - 2:
             raise ValueError(

@@ -303,6 +303,8 @@ def _label_counts(counts: Any, n_classes: int) -> Any:
             f"counts must have shape ({n_classes},), one number per class, got "
             f"{tuple(numbers.shape)}"
         )
+    if not (numbers >= 0).all():  # nor is NaN
+        raise ValueError(f"counts must be 0 or more, got {numbers[~(numbers >= 0)][0].item()}")
     return (numbers.double() if numbers.is_floating_point() else numbers).numpy()
 
 
