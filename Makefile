@@ -57,12 +57,12 @@ sanitized: $(VENV)/.ltls
 # The tests with several threads against a build with ThreadSanitizer, which has no pool of threads to count.
 TSAN_TESTS ?= tests/model/test_predictor_threads.py tests/estimators/test_concurrency.py tests/structure/test_threads.py \
   tests/structure/test_buckets.py tests/features/test_counting.py tests/training/test_label_weights.py \
-  tests/training/test_threads.py tests/training/test_partial_fit.py \
-  --deselect tests/structure/test_threads.py::test_n_jobs_is_the_number_of_threads
-tsan: $(VENV)/.ltls $(VENV)/.test
+  tests/training/test_threads.py tests/training/test_partial_fit.py tests/serve/test_reload.py \
+  -k 'not n_jobs_is_the_number_of_threads and not thousands'
+tsan: $(VENV)/.ltls $(VENV)/.test $(VENV)/.serve
 	$(PIP) --no-build-isolation --no-deps --upgrade --target build/tsan/site . -C install.strip=false \
 	  -C build-dir=build/tsan/objects -C cmake.define.LTLS_SANITIZE=thread
-	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=exitcode=66 PYTHONPATH=build/tsan/site \
+	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=exitcode=66:die_after_fork=0 PYTHONPATH=build/tsan/site \
 	  $(BIN)/python -m pytest --capture=sys -q $(TSAN_TESTS)
 
 # Changed inputs for everything that reads what others wrote, in minutes; the same in every run.
@@ -98,8 +98,9 @@ reliability: sanitized build/libfuzzer/text build/libfuzzer/rows $(VENV)/.test $
 	$(BIN)/python -m benchmarks.pages
 
 # Once per release: the engine's tests under valgrind, which also sees memory that was never written.
+# Without those that take minutes there and do the same more often.
 VALGRIND_TESTS ?= tests/structure/test_worked_examples.py tests/model/test_predictor.py tests/io/test_readers.py \
-  tests/training/test_partial_fit.py
+  tests/training/test_partial_fit.py -k 'not thousands and not round_trip and not any_file and not accuracy'
 valgrind: $(VENV)/.ltls $(VENV)/.test
 	$(BIN)/python tests/support/memcheck.py $(VALGRIND_TESTS)
 
