@@ -97,6 +97,20 @@ def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
     return run
 
 
+def made(target: str) -> Callable[[int, int, float], int]:
+    """Return a run of a target of the Makefile that is a run of tests."""
+
+    def run(first: int, most: int, seconds: float) -> int:
+        done = subprocess.run(["make", target], stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout, end="")
+        if done.returncode:
+            sys.exit(f"make {target} failed; nothing is counted")
+        (count,) = re.findall(r"(\d+) passed", done.stdout)
+        return int(count)
+
+    return run
+
+
 PARTS = {
     "model_files": Part(
         "changed model files", "tests/fuzz", 10**5, changed_inputs("model_files"), True
@@ -142,6 +156,8 @@ PARTS = {
         10**6,
         tests("tests/soak", "predictions"),
     ),
+    "tsan": Part("tests with ThreadSanitizer", "make tsan", 1, made("tsan")),
+    "valgrind": Part("tests with valgrind", "make valgrind", 1, made("valgrind")),
 }
 
 

@@ -24,7 +24,7 @@ COMPRESSIONS = {
 }
 # What a file becomes counts as its size. Of small ones, this is part of the memory that any has: a
 # row may be a single byte, and is a Python object of about 100.
-LIMITS = SizeLimits(max_ratio=50, max_bytes=1 << 17)
+LIMITS = SizeLimits(max_ratio=50, max_bytes=1 << 16)
 SEEDS = {
     ".svm": b"1,3 1:0.5 7:-2e-3 # one\n2 2:1\n\n-4 qid:3 1:1 3:1e10\n 5:1\n",
     ".xmc": b"3 10 4\n0,3 0:1 9:0.25\n1 4:1\n\n",
