@@ -1,6 +1,7 @@
 """Counts of n-grams by the engine, against those of scikit-learn."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
+from ltls.features import counting
 from ltls.features.counting import NgramVectorizer
 from ltls.features.ngrams import WORD
 
@@ -82,3 +84,16 @@ def test_a_pickle_counts_the_same():
     np.testing.assert_array_equal(copy.count(texts).toarray(), expected.toarray())
     ours.learn_and_count(["d"])
     assert ours.count(["d a"]).toarray().tolist() == [[1]]
+
+
+def test_the_first_text_that_is_not_ascii_takes_little_memory():
+    vectorizer = NgramVectorizer(token_pattern=WORD, dtype=np.float32)
+    vectorizer.learn_and_count(["a"])
+    counting._kinds_of_characters.cache_clear()
+    tracemalloc.start()
+    try:
+        vectorizer.count(["é"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20

@@ -124,7 +124,7 @@ def _matrix(arrays: tuple[Any, Any, Any], n_columns: int) -> csr_matrix:
 def _kinds_of_characters(ascii_only: bool) -> npt.NDArray[np.uint8]:
     """Return for every character whether words have it, and whether it is white space."""
     n = _N_ASCII if ascii_only else _N_CHARACTERS
-    every = "".join(map(chr, range(n)))
+    every = np.arange(n, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     kinds = np.zeros(n, np.uint8)
     for pattern, kind in ((r"\w+", _IN_WORD), (r"\s+", _SPACE)):
         for match in re.finditer(pattern, every):
