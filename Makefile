@@ -126,6 +126,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro rows
 	$(BIN)/python -m benchmarks.micro readers
 	$(BIN)/python -m benchmarks.tasks demo
+	$(BIN)/python -m benchmarks.small_dense
 	$(BIN)/python -m benchmarks.cluster scoring
 	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))
 	$(if $(LTLS_DATA),set -e; for name in $(BENCH_DATA); do $(BIN)/python -m benchmarks.$$name; done)

@@ -5,6 +5,7 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.accuracy             ltls beside its peers: scores, size, time (hours)
     python -m benchmarks.speed                training, prediction, latency, memory beside its peers
     python -m benchmarks.calibration          are probabilities right?
+    python -m benchmarks.small_dense          few dense features beside logistic regression
     python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, density, ...
     python -m benchmarks.threads              speed-up of a second thread, part by part
     python -m benchmarks.tasks NAME           two whole tasks: raw text, the demo

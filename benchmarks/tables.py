@@ -696,6 +696,21 @@ def calibration(result: Result) -> list[str]:
     return captioned(table(heads, rows), result)
 
 
+def small_dense(result: Result) -> list[str]:
+    models = ("logistic regression", "ltls")
+    heads = ["set", "rows", *models, *(f"{name} [s]" for name in models)]
+    rows = [
+        [
+            name,
+            f"{found['rows']:,}",
+            *(f"{found[each]['accuracy']:.3f}" for each in models),
+            *(f"{found[each]['seconds']:.3f}" for each in models),
+        ]
+        for name, found in result["sets"].items()
+    ]
+    return captioned(table(heads, rows), result)
+
+
 # What a benchmark prints when it has run, by the name of its file.
 TABLES: dict[str, Callable[[Result], list[str]]] = {
     drawn.__name__: drawn
@@ -713,6 +728,7 @@ TABLES: dict[str, Callable[[Result], list[str]]] = {
         demo,
         speed,
         calibration,
+        small_dense,
     )
 }
 

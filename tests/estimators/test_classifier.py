@@ -289,7 +289,7 @@ def test_early_stopping_keeps_the_best_epoch(digits):
 
 def test_warm_start_continues_training(digits):
     X, y = digits
-    settings = {"shuffle": False, "calibrate": False, "random_state": 0}
+    settings = {"n_trellises": 3, "shuffle": False, "calibrate": False, "random_state": 0}
     model = LTLSClassifier(epochs=1, warm_start=True, **settings)
     model.fit(X, y).fit(X, y)
     twice = LTLSClassifier(epochs=2, **settings).fit(X, y)

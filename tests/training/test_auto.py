@@ -1,6 +1,7 @@
 """The values of "auto", and models within a size budget."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,31 @@ def test_small_problems_have_no_label_weights():
     assert not plan_for(TrainConfig(), size(n_rows=900)).label_weights
     assert not plan_for(TrainConfig(), size(n_labels=60)).label_weights
     assert plan_for(TrainConfig(label_weights=True), size(n_rows=900)).label_weights
+
+
+def test_small_dense_problems_are_one_vs_all():
+    dense = DatasetSize(1500, 64, 1500 * 64, 100, dense=True)
+    plan = plan_for(TrainConfig(), dense)
+    assert plan.small_dense
+    assert (plan.width, plan.n_trellises, plan.epochs) == (100, 1, 20)
+    assert not plan.label_weights
+    assert plan_for(TrainConfig(epochs=3), dense).epochs == 3
+    assert plan_for(TrainConfig(), replace(dense, n_rows=2000)).epochs == 5
+    for changed in ({"dense": False}, {"n_labels": 129}, {"n_rows": 99}):
+        assert not plan_for(TrainConfig(), replace(dense, **changed)).small_dense
+    for given in (
+        {"width": 8},
+        {"n_trellises": 2},
+        {"label_weights": True},
+        {"average": True},
+        {"loss": "logistic"},
+        {"assignment": "similarity"},
+        {"size_budget": "1MB"},
+        {"normalize": False},
+    ):
+        plan = plan_for(TrainConfig(**given), dense)
+        assert not plan.small_dense
+        assert plan.epochs == 5
 
 
 @pytest.mark.parametrize(

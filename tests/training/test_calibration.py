@@ -85,7 +85,7 @@ def test_partial_fit_keeps_the_calibration(several):
 
 def test_few_rows_take_the_mean_score_of_the_trellises(digits):
     X, y = digits
-    model = LTLSClassifier(epochs=1, random_state=0).fit(X[:900], y[:900])
+    model = LTLSClassifier(n_trellises=3, epochs=1, random_state=0).fit(X[:900], y[:900])
     calibration = model.model_.calibration
     assert (calibration.scale, calibration.curve) == (1 / len(model.codebooks_), None)
     best = model.predict_proba(X[900:]).argmax(axis=1)

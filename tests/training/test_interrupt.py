@@ -97,12 +97,13 @@ def test_an_interrupted_fit_keeps_the_weights_of_the_epochs_so_far(
 ):
     X, y = digits
     between_epochs(interrupt_after(n_epochs))
-    model = LTLSClassifier(assignment="calling", epochs=10, calibrate=False, random_state=0)
+    settings = {"n_trellises": 3, "calibrate": False, "random_state": 0}
+    model = LTLSClassifier(assignment="calling", epochs=10, **settings)
     with pytest.warns(TrainingInterruptedWarning) as caught:
         assert model.fit(X, y) is model
     assert len(caught) == 1
     assert model.n_iter_ == len(model.loss_curve_) == n_epochs
-    whole = LTLSClassifier(epochs=n_epochs, calibrate=False, random_state=0).fit(X, y)
+    whole = LTLSClassifier(epochs=n_epochs, **settings).fit(X, y)
     np.testing.assert_array_equal(model.coef_, whole.coef_)
     np.testing.assert_array_equal(model.predict(X), whole.predict(X))
 
@@ -134,6 +135,7 @@ def test_an_interruption_after_early_stopping_epochs_keeps_the_best_weights(digi
     X, y = digits
     between_epochs(interrupt_after(4))
     settings = {"validation_fraction": 0.2, "n_iter_no_change": 10, "random_state": 0}
+    settings["n_trellises"] = 3
     model = LTLSClassifier(assignment="calling", epochs=10, **settings)
     with pytest.warns(TrainingInterruptedWarning):
         model.fit(X, y)

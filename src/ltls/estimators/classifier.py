@@ -103,7 +103,9 @@ default="random"
     optimizer : {"adagrad", "sgd"}, default="adagrad"
         The paper uses plain SGD with a constant learning rate.
     average : bool, default=False
-        Predict with the average of the weights over all steps.
+        Predict with the average of the weights over all steps. Small dense problems, for which
+        `fit` chooses one-vs-all, are averaged in any case: each `fit` over its own steps, and
+        `partial_fit` continues from the average without averaging.
     shuffle : bool, default=True
         Shuffle the rows before every epoch.
     normalize : bool or "auto", default="auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any, TypeAlias
@@ -85,3 +86,13 @@ class ScaleStats:
     def standardizer(self) -> Standardizer:
         """Return the standardizer of all rows."""
         return Standardizer(self._scaler.mean_, self._scaler.scale_)
+
+
+def sum_of_squares(X: npt.NDArray[Any]) -> float:
+    """Return the sum of the squared lengths of dense rows."""
+    return float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
+
+
+def typical_length(squares: float, n_rows: int) -> float:
+    """Return the root mean square length of rows, as a power of 2 that rounding does not change."""
+    return 2.0 ** round(math.log2(squares / n_rows) / 2) if squares > 0 else 1.0

@@ -33,6 +33,8 @@ class TrainableWeights:
         Examples seen so far, plus one.
     epochs : int
         Passes over the data so far.
+    row_length : float
+        What the learning rate is divided by.
     settings : dict
         Hyperparameters that must not change while the model is trained further.
     """
@@ -62,6 +64,7 @@ class TrainableWeights:
         self.sums = reusable_zeros(shape, np.float64) if average else None
         self.step = 1
         self.epochs = 0
+        self.row_length = 1.0
         self._cached: tuple[int, float, Weights] | None = None
         self._shared = False
         self._spares: dict[str, Spare | None] = {}
@@ -174,6 +177,25 @@ class TrainableWeights:
             self.sums[:] = 0
             self.step = 1
         self._cached = None
+
+    def start_average(self, row_length: float) -> None:
+        """Average the weights over all steps from now on.
+
+        Rows of length `row_length` change the scores as much as rows of unit length would.
+        """
+        self.sums = reusable_zeros(self.values.shape, np.float64)
+        self.step, self.row_length, self._cached = 1, row_length, None
+        self._scale_squares(row_length**2)
+
+    def end_average(self) -> None:
+        """Continue from the average, without averaging; steps stay as small as they have become."""
+        self.values[:] = self._make_weights(0.0).values
+        self._scale_squares(self.row_length**2)
+        self.sums, self.row_length, self._cached = None, 1.0, None
+
+    def _scale_squares(self, factor: float) -> None:
+        if self.squares is not None:
+            self.squares *= np.float32(factor)
 
     def for_prediction(self, l1: float) -> Weights:
         """Return the weights to predict with: averaged, and soft-thresholded under L1.

@@ -91,12 +91,10 @@ class Reservoir:
         kept = _lowest(strata, keys, capacity, first_late)
         rows = rows[kept]
         part = examples.take(rows)
-        X = csr_array(part.X)
+        X = _as_csr(part.X)
         X.sort_indices()
-        largest = np.zeros(len(part), np.float32)
         row_of = np.repeat(np.arange(len(part)), np.diff(X.indptr))
-        np.maximum.at(largest, row_of, np.abs(X.data))
-        scales = int8_scales(largest)
+        scales = int8_scales(_largest_of_rows(X))
         return cls(
             X.indptr.astype(np.int64),
             X.indices,
@@ -216,3 +214,21 @@ def _entries(indptr: Ints, rows: Ints) -> tuple[Ints, npt.NDArray[Any]]:
     at = np.repeat((indptr[rows] - (ends - counts)).astype(index), counts)
     at += np.arange(total, dtype=index)
     return np.concatenate([[0], ends]), at
+
+
+def _as_csr(X: Any) -> csr_array:
+    """Return rows as a CSR matrix; that of dense rows without zeros is known at once."""
+    if hasattr(X, "indptr") or not X.size or not X.all():
+        return csr_array(X)
+    n_rows, n_features = X.shape
+    indices = np.tile(np.arange(n_features, dtype=np.int32), n_rows)
+    return csr_array((X.ravel(), indices, np.arange(n_rows + 1) * n_features), shape=X.shape)
+
+
+def _largest_of_rows(X: csr_array) -> npt.NDArray[np.float32]:
+    """Return the largest absolute value of every row, 0 for an empty one."""
+    largest = np.zeros(X.shape[0], np.float32)
+    filled = np.flatnonzero(np.diff(X.indptr))
+    if len(filled):  # empty rows in between take nothing from the others
+        largest[filled] = np.maximum.reduceat(np.abs(X.data), X.indptr[filled])
+    return largest

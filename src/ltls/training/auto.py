@@ -12,6 +12,11 @@
 | `calibrate` | 1,000 rows or more | on up to 1,000 held-out rows; else not |
 | `validation_fraction` | at least 50,000 rows | 2 %, at most 5,000 rows; else 0 |
 
+Dense rows of one label each, at least 100 of them, and at most 128 labels: one trellis as wide as
+there are labels (one-vs-all), and 20 epochs if rows are fewer than 2,000. The steps are those
+of rows of unit length, and `fit` ends with the average of the weights over all of them: every row
+changes all weights, which would not settle otherwise.
+
 With `size_budget`, the largest weights of the model are kept, as many as fit.
 """
 
@@ -38,35 +43,53 @@ _MANY_PATHS, _WIDE = 10_000, 16  # two wide trellises train as fast as three and
 _MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for what is chosen on held-out rows
 _MIN_BUCKETED, _BUCKET_SIZE = 1000, 16
 _MIN_PRUNED = 1 << 18  # weights of a model that is worth pruning
+_MIN_DENSE_ROWS, _MAX_DENSE_LABELS = 100, 128  # for one-vs-all: beyond, three trellises are quicker
+_FEW_ROWS = 2000  # of dense features, whose average needs more steps
 _MAX_CALIBRATION_ROWS = 1000  # for choosing the density, and weights of rerankers
+_OF_TRELLISES = ("width", "n_trellises", "bucket_size", "label_weights", "embedding_dim",
+                 "propensity", "size_budget", "assignment", "learning_rate", "optimizer",
+                 "average", "l1", "batch_size", "normalize")  # fmt: skip
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DatasetSize:
-    """The size of a data set: rows, features, non-zeros and labels."""
+    """The size of a data set: rows, features, non-zeros and labels.
+
+    `dense` is set for dense rows of one label each.
+    """
 
     n_rows: int
     n_features: int
     nnz: int
     n_labels: int
+    dense: bool = False
 
     @classmethod
-    def of(cls, X: Any, n_labels: int) -> DatasetSize:
+    def of(cls, X: Any, n_labels: int, multilabel: bool = False) -> DatasetSize:
         """Return the size of a feature matrix with `n_labels` labels."""
-        nnz = X.nnz if hasattr(X, "indptr") else X.size
-        return cls(X.shape[0], X.shape[1], int(nnz), n_labels)
+        sparse = hasattr(X, "indptr")
+        nnz = X.nnz if sparse else X.size
+        return cls(X.shape[0], X.shape[1], int(nnz), n_labels, not (sparse or multilabel))
 
     @property
     def epochs(self) -> int:
         """Passes over the rows."""
+        if self.is_small_and_dense and self.n_rows < _FEW_ROWS:
+            return 20
         return 5 if self.n_rows <= 100_000 else 3
 
     @property
     def wants_label_weights(self) -> bool:
         """Whether there are enough rows to train label weights, and enough labels to rerank."""
         return self.n_rows >= _MIN_ROWS and self.n_labels >= _MIN_LABELS
+
+    @property
+    def is_small_and_dense(self) -> bool:
+        """Whether one-vs-all is quick, and there are rows enough to know their scale."""
+        few = self.n_labels <= _MAX_DENSE_LABELS
+        return self.dense and few and self.n_rows >= _MIN_DENSE_ROWS
 
     @property
     def bucket_size(self) -> int:
@@ -110,7 +133,7 @@ class Plan:
 
     `n_held_out` rows are held out: for early stopping if `early_stopping` is set, otherwise only
     to choose the density and the weights of rerankers, and for the calibration. A density of None
-    is to be chosen.
+    is to be chosen. `small_dense` takes steps as for rows of unit length, and averages the weights.
     """
 
     width: int
@@ -123,10 +146,13 @@ class Plan:
     n_held_out: int = 0
     early_stopping: bool = False
     calibrate: bool = False
+    small_dense: bool = False
 
 
 def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> Plan:
     """Resolve every "auto" for data of a given size."""
+    small_dense = size.is_small_and_dense and _leaves_all_to_us(config)
+    size = replace(size, dense=small_dense)
     epochs = _or(config.epochs, size.epochs)
     dim = config.embedding_dim
     if dim and not in_memory:
@@ -136,11 +162,14 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
     automatic = config.loss == "auto" or LOSSES[config.loss].probabilistic
     label_weights = config.label_weights
     if isinstance(label_weights, str):
-        label_weights = automatic and size.wants_label_weights
+        label_weights = automatic and size.wants_label_weights and not small_dense
     bucket_size = _bucket_size(config, size, label_weights)
     in_trellis = size.in_buckets(bucket_size)
-    width = _or(config.width, in_trellis.width)
-    n_trellises = _n_trellises(config, lambda: in_trellis.n_trellises(width, epochs, label_weights))
+    width = max(size.n_labels, 2) if small_dense else _or(config.width, in_trellis.width)
+    n_trellises = _n_trellises(
+        config,
+        lambda: 1 if small_dense else in_trellis.n_trellises(width, epochs, label_weights),
+    )
     if isinstance(config.validation_fraction, str):
         n_held_out = size.n_validation
     else:
@@ -174,7 +203,15 @@ def plan_for(config: TrainConfig, size: DatasetSize, in_memory: bool = True) -> 
         n_held_out,
         early_stopping,
         calibrates,
+        small_dense,
     )
+
+
+def _leaves_all_to_us(config: TrainConfig) -> bool:
+    """Return whether nothing is given that says what the trellises and their steps are like."""
+    usual = TrainConfig()
+    given = {name for name in _OF_TRELLISES if getattr(config, name) != getattr(usual, name)}
+    return not given and config.loss in ("auto", "softmax")
 
 
 def _bucket_size(config: TrainConfig, size: DatasetSize, label_weights: bool) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.mapping import FeatureMap, used_features
-from ..features.scaling import Standardizer
+from ..features.scaling import Standardizer, sum_of_squares, typical_length
 from ..model.examples import Examples
 from ..model.fitted import FittedModel
 from ..model.labels import Labels, Targets
@@ -65,11 +65,13 @@ def fit(
     feature_map = None
     if previous is None and (used := used_features(X)) is not None:
         feature_map = FeatureMap.of(X.shape[1], used)
-    standardizer = _standardizer(config, X) if previous is None else None
-    if standardizer is not None:
-        X = standardizer(X)
     compact = X if feature_map is None else feature_map.compact(X)
-    plan = plan_for(config, DatasetSize.of(compact, len(labels)))
+    plan = plan_for(config, DatasetSize.of(compact, len(labels), targets.multilabel))
+    standardizer = None
+    if previous is None:
+        standardizer = _standardizer(config, X)
+    if standardizer is not None:
+        compact = X = standardizer(X)
     if previous is not None:
         model = warm_started(previous, config, labels, targets, X.shape[1])
         model.label_weights = model.threshold = model.calibration = None
@@ -85,6 +87,10 @@ def fit(
         model.standardizer = standardizer
     examples = _examples(model, config, compact, targets, sample_weight)
     model.propensity = given_propensity(config)
+    if plan.small_dense:
+        assert model.trainable is not None
+        length = typical_length(sum_of_squares(compact), len(compact)) if previous is None else 1.0
+        model.trainable.start_average(length)
     state = TrainerState()
     held_out = _held_out_rows(plan, examples, rng)
     if checkpoint is not None:
@@ -102,6 +108,8 @@ def fit(
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     if config.calibrate and model.calibration is None:
         model.calibration = usual_calibration(model)
+    if plan.small_dense:
+        trainer.trainable.end_average()
     model.reservoir = None
     keep_rows(model, examples, config.replay_size)
     state.completed = not trainer.guard.interrupted

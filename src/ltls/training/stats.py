@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.mapping import used_features
-from ..features.scaling import ScaleStats, Standardizer
+from ..features.scaling import ScaleStats, Standardizer, sum_of_squares, typical_length
 from ..model.examples import Examples
 from ..model.labels import Labels, Targets
 from ..structure.policies import LabelStats
@@ -48,6 +48,7 @@ class DatasetStats:
         self.sample: Examples | None = None  # the rows that were kept, set by `labels`
         self._room = _SAMPLE_VALUES
         self._scale: ScaleStats | None = None
+        self._squares = 0.0  # of the lengths of dense rows
 
     def add(self, X: Any, targets: Targets, scale: bool = False) -> None:
         """Add a batch; with `scale`, also what its features' means and deviations are."""
@@ -64,6 +65,8 @@ class DatasetStats:
         self.nnz, self.largest = self.nnz + n_values, max(self.largest, n_values)
         self.n_features, self.n_columns = X.shape[1], targets.n_columns
         self.sparse = hasattr(X, "indptr")
+        if not self.sparse:
+            self._squares += sum_of_squares(X)
         used = used_features(X)
         if used is not None:
             self.used = used if self.used is None else np.union1d(self.used, used)
@@ -89,6 +92,7 @@ class DatasetStats:
             )
         self.n_rows += other.n_rows
         self.nnz += other.nnz
+        self._squares += other._squares
         self.n_features = max(self.n_features, other.n_features)
         self.n_columns, self.sparse = other.n_columns, other.sparse
         if other.used is not None:
@@ -122,6 +126,12 @@ class DatasetStats:
     def standardizer(self, standardize: bool | str) -> Standardizer | None:
         """Return how features are standardized, None if they are not."""
         return None if self._scale is None else self._scale.standardizer().if_wanted(standardize)
+
+    def row_length(self, standardizer: Standardizer | None) -> float:
+        """Return the typical length of dense rows, given how they are standardized."""
+        if standardizer is not None:
+            return typical_length(float((standardizer.scale != 1).sum()), 1)
+        return typical_length(self._squares, self.n_rows)
 
     def labels(self, standardizer: Standardizer | None = None) -> tuple[Labels, LabelStats]:
         """Return all labels, sorted if they can be, and their statistics.

@@ -67,6 +67,9 @@ def fit_stream(
     n_held_out = min(plan.n_held_out, MAX_HELD_OUT)
     source = Streamed(examples, stats.n_rows, n_held_out, counts, config.shuffle, rng)
     state = TrainerState()
+    if plan.small_dense:
+        assert model.trainable is not None
+        model.trainable.start_average(stats.row_length(model.standardizer))
     if checkpoint is not None:
         checkpoint.add_rows(counts)
         if checkpoint.resume:
@@ -97,6 +100,8 @@ def fit_stream(
         model.threshold = trainer.choose_threshold(source.evaluation_rows())
     if config.calibrate and model.calibration is None:
         model.calibration = usual_calibration(model)
+    if plan.small_dense:
+        trainer.trainable.end_average()
     state.completed = not trainer.guard.interrupted
     return model
 
@@ -110,15 +115,17 @@ def model_for(
     """
     if stats.n_labels < 2:
         raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
-    standardizer = stats.standardizer(config.standardize)
-    labels, label_stats = stats.labels(standardizer)
-    check_class_weight_labels(config.class_weight, labels)
     feature_map = None
     if stats.used is not None:
         feature_map = FeatureMap.of(stats.n_features, stats.used)
     n_features = stats.n_features if feature_map is None else feature_map.n_columns
-    size = DatasetSize(stats.n_rows, n_features, stats.nnz, len(labels))
+    # Shards of rows in memory have no average over all steps.
+    dense = not (stats.sparse or stats.multilabel or in_memory)
+    size = DatasetSize(stats.n_rows, n_features, stats.nnz, stats.n_labels, dense)
     plan = plan_for(config, size, in_memory)
+    standardizer = stats.standardizer(config.standardize)
+    labels, label_stats = stats.labels(standardizer)
+    check_class_weight_labels(config.class_weight, labels)
     model = new_model(
         config,
         plan,

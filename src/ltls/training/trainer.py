@@ -170,7 +170,7 @@ class Trainer:
             trainable.sums,
             rows,
             step=trainable.step,
-            learning_rate=config.learning_rate,
+            learning_rate=config.learning_rate / trainable.row_length,
             # As in the authors' code, the soft threshold applies from the second epoch on.
             threshold=config.l1 if trainable.epochs > 0 else 0.0,
             count_hits=bool(config.verbose),
