@@ -128,6 +128,19 @@ def test_explain_shows_columns_and_values(trained, command):
     assert "it has no 'body'" in result.err
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_explain_takes_a_row_of_a_file(folder, trained, command, form):
+    rows = [json.loads(line) for line in FORMS["jsonl"].splitlines()[:3]]
+    (folder / f"some.{form}").write_text("\n".join(FORMS[form].splitlines()[: 3 + (form == "csv")]))
+    for number, row in enumerate(rows, 1):
+        expected = command("explain", "mixed.ltls", json.dumps(row), "-k", 1, "--json")
+        found = command("explain", "mixed.ltls", f"some.{form}", "--row", number, "-k", 1, "--json")
+        assert json.loads(found.out) == json.loads(expected.out)
+    result = command("explain", "mixed.ltls", f"some.{form}", "--row", 4)
+    assert result.code == 2
+    assert "--row must be at most 3, the number of rows of" in result.err
+
+
 def test_info_lists_the_columns(trained, command):
     facts = json.loads(command("info", "mixed.ltls", "--json").out)
     columns = {"text": ["subject", "body"], "number": ["amount"], "category": ["country"]}

@@ -22,7 +22,8 @@ from .labels import WrittenLabels
 from .options import ModelFile, Verify, option
 from .output import check_output, text_output
 from .printable import printable
-from .rows import takes_text
+from .rows import batches, takes_text
+from .source import Source
 
 _FOR, _AGAINST = "green", "red"
 
@@ -38,6 +39,10 @@ def explain(
             "object. - reads it from standard input.",
         ),
     ],
+    number: Annotated[
+        int | None,
+        option("none", "Explain this row of a file, counted from 1; TEXT is the file.", "--row"),
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels.")] = 5,
     label: Annotated[
         list[str] | None,
@@ -59,8 +64,14 @@ def explain(
     """
     check_output(html, model)
     estimator = load(model, verify=verify)
-    given = sys.stdin.read().rstrip("\n") if row == "-" else row
-    X, shown = _input(estimator, given)
+    if number is not None:
+        if number < 1:
+            raise ValueError(f"--row must be at least 1, got {number}")
+        X, shown = _row_of_file(estimator, Path(row), number)
+        given = f"{row}, row {number}"
+    else:
+        given = sys.stdin.read().rstrip("\n") if row == "-" else row
+        X, shown = _input(estimator, given)
     wanted = None if not label else [_label(estimator, each) for each in label]
     [explained] = estimator.explain(X, wanted, k)
     if html is not None:
@@ -97,6 +108,26 @@ def _input(estimator: LTLSClassifier, given: str) -> tuple[Any, str]:
     except ValueError as error:
         raise ValueError(f"{given[:40]!r}: {error}") from None
     return [row], columns.joined_text(cells)
+
+
+def _row_of_file(estimator: LTLSClassifier, path: Path, number: int) -> tuple[Any, str]:
+    """Return a row of a file, counted from 1, and the text that its n-grams are places of."""
+    n_before = 0
+    for X, _ in batches(Source(paths=[path]), estimator, labelled=False):
+        n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+        if number > n_before + n_rows:
+            n_before += n_rows
+            continue
+        one = X[number - 1 - n_before : number - n_before]
+        if takes_text(estimator):
+            return one, one[0]
+        if isinstance(estimator, TableClassifier):
+            columns = estimator.vectorizer_.columns
+            return one, columns.joined_text(columns.read(one[0]))
+        return one, ""
+    raise ValueError(
+        f"--row must be at most {n_before}, the number of rows of {path}, got {number}"
+    )
 
 
 def _row(estimator: LTLSClassifier, given: str) -> csr_array:
