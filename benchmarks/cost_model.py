@@ -17,10 +17,9 @@ and rows once more over the network.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 
-from ltls.ray.averaging import averages_per_epoch
+from ltls.ray.split import Split
 
 WORKERS = (1, 2, 4, 8, 64, 512)
 GBITS = (10, 25, 100)
@@ -36,7 +35,7 @@ class Measured:
         Of the model; stride is the padded number of edges.
     epoch_s, labels_s, reading_s, driver_s : float
         Processor seconds of an epoch of all trellises, of label weights, of reading, and of the
-        process that calls `fit`.
+        thread that calls `fit`.
     memory : float
         Bytes per second at which weights are copied and averaged.
     start_s : float
@@ -60,19 +59,18 @@ class Measured:
 
     def message_bytes(self, groups: int = 1) -> int:
         """Return the largest message of a worker: all rows of its group's weights, and squares."""
-        return self.features * self.trellises // groups * self.stride * 8
+        return self.features * Split(groups, 1).largest_group(self.trellises) * self.stride * 8
 
     def seconds(self, n_workers: int, gbit: float) -> dict[str, float]:
         """Return the seconds of a training by what they are spent on."""
-        groups = math.gcd(n_workers, self.trellises)
-        shards = n_workers // groups
-        rounds = self.rounds(shards)
+        split = Split.of("auto", n_workers, self.trellises, self.nnz, self.features)
+        groups, shards, rounds = split.groups, split.shards, self.rounds(split.shards)
         size, network = self.message_bytes(groups), gbit * 1e9 / 8
         exchanged = 2 * (shards - 1) / shards * size / network
         labels = (self.labels_s + self.reading_s) / n_workers
         moved = self.row_bytes / network if n_workers > 1 else 0.0
         return {
-            "computing": self.epochs * self.epoch_s / n_workers + labels,
+            "computing": self.epochs * self._slowest(split) + labels,
             "network": self.epochs * rounds * exchanged + moved,
             "copying weights": self.epochs * rounds * 2 * size / self.memory,
             "starting tasks": self.epochs * rounds * self.start_s,
@@ -84,9 +82,21 @@ class Measured:
         copied = 2 * groups * shards * self.message_bytes(groups) / self.memory
         return self.epochs * (self.epoch_s + self.rounds(shards) * copied)
 
+    def critical_seconds(self, groups: int, shards: int) -> float:
+        """Return the processor seconds of the longest chain of tasks, without a network."""
+        split = Split(groups, shards)
+        copied = self.rounds(shards) * 2 * self.message_bytes(groups) / self.memory
+        others = (self.labels_s + self.reading_s) / (groups * shards)
+        return self.driver_s + self.epochs * (self._slowest(split) + copied) + others
+
+    def _slowest(self, split: Split) -> float:
+        """Return the processor seconds of an epoch for a worker of the largest group."""
+        share = split.largest_group(self.trellises) / self.trellises
+        return self.epoch_s * share / split.shards
+
     def rounds(self, shards: int) -> int:
         """Return the rounds of an epoch."""
-        return 1 if shards == 1 else averages_per_epoch(self.nnz, self.features, shards)
+        return max(Split(1, shards).averages(self.nnz, self.features), 1)
 
     def plan(self) -> list[dict[str, object]]:
         """Return seconds, efficiency and bottleneck for every number of workers and network."""

@@ -286,28 +286,31 @@ def cluster_training(result: Result) -> list[str]:
     for name, found in result["sets"].items():
         one = found["runs"][0]
         for run in found["runs"]:
-            efficiency = [
-                f"{one[path] / (run['workers'] * run[path]):.2f}"
-                for path in ("critical_s", "whole_s")
-            ]
+            workers = run["workers"]
+            by_clock, by_path = (
+                f"{one[key] / (workers * run[key]):.2f}" for key in ("seconds", "whole_s")
+            )
             rows.append(
                 [
                     f"{name}, {found['rows']:,} rows, {found['labels']:,} labels",
-                    f"{run['workers']} ({run['groups']} × {run['shards']})",
+                    f"{workers} ({run['groups']} × {run['shards']})",
                     f"{run['p1']:.4f}",
+                    f"{run['seconds']:.1f}",
+                    by_clock if workers == run["cpus"] else "–",
                     f"{run['driver_s'] + run['workers_s']:.1f}",
                     f"{run['whole_s']:.1f}",
-                    *efficiency,
+                    by_path,
                 ]
             )
     heads = [
         "data set",
         "workers",
         "P@1",
+        "time [s]",
+        "efficiency",
         "processor time [s]",
         "critical path [s]",
-        "efficiency, trellises",
-        "efficiency, all",
+        "efficiency, by it",
     ]
     return captioned(table(heads, rows, 2), result)
 
@@ -337,12 +340,24 @@ def cluster_check(result: Result) -> list[str]:
     for name, found in result["sets"].items():
         costs = Measured(**found["measured"])
         for run in found["runs"][1:]:
-            predicted = costs.processor_seconds(run["groups"], run["shards"])
-            cells = [f"{predicted:.1f}", f"{run['processor_s']:.1f}"]
-            share = f"{predicted / run['processor_s']:.2f}"
-            workers = f"{run['workers']} ({run['groups']} × {run['shards']})"
-            rows.append([name, workers, *cells, share])
-    heads = ["data set", "workers", "predicted [s]", "measured [s]", "predicted/measured"]
+            split = run["groups"], run["shards"]
+            cells = []
+            for predicted, measured in (
+                (costs.processor_seconds(*split), run["processor_s"]),
+                (costs.critical_seconds(*split), run["whole_s"]),
+            ):
+                cells += [f"{predicted:.1f}", f"{measured:.1f}", f"{predicted / measured:.2f}"]
+            rows.append([name, f"{run['workers']} ({split[0]} × {split[1]})", *cells])
+    heads = [
+        "data set",
+        "workers",
+        "training tasks, predicted [s]",
+        "measured [s]",
+        "ratio",
+        "critical path, predicted [s]",
+        "measured [s]",
+        "ratio",
+    ]
     return captioned(table(heads, rows, 2), result)
 
 

@@ -17,7 +17,7 @@ MEASURED = Measured(
     driver_s=5.0,
     memory=1e9,
     start_s=0.5,
-    nnz=256_000,
+    nnz=2_500_000,
     row_bytes=0,
 )
 
@@ -42,12 +42,20 @@ def test_messages():
 
 
 def test_averages_are_rare_where_they_are_dear():
-    """16 non-zeros per feature and shard between two averages, if there are as many."""
+    """4 · 36 non-zeros per feature and shard between two averages, if there are as many."""
     assert MEASURED.rounds(1) == 1
     assert MEASURED.rounds(2) == 8
-    assert replace(MEASURED, nnz=2 * 16 * 1000 * 3).rounds(2) == 3
+    assert replace(MEASURED, nnz=2 * 144 * 1000 * 3).rounds(2) == 3
     assert replace(MEASURED, nnz=10).rounds(2) == 1
     assert replace(MEASURED, nnz=10**9).rounds(64) == 4
+
+
+def test_the_path_of_the_largest_group():
+    """Three trellises on two workers: the slower one has two of them, and nothing is averaged."""
+    three = replace(MEASURED, trellises=3, nnz=1000)
+    assert three.seconds(2, 10)["computing"] == pytest.approx(2 * 64 * 2 / 3 + 32 / 2)
+    copied = 2 * three.message_bytes(2) / 1e9
+    assert three.critical_seconds(2, 1) == pytest.approx(5 + 2 * (64 * 2 / 3 + copied) + 16)
 
 
 def test_plan():

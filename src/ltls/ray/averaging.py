@@ -20,17 +20,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# An average costs as much as training on this many non-zeros per feature, and should cost little.
-_VALUES_PER_FEATURE = 16
+# Non-zeros per feature on which a worker trains in the time of an average.
+_VALUES_PER_FEATURE = 36
+_MIN_WORK = 4  # training between two averages, in times of an average
 _AVERAGES, _MIN_AVERAGES = 16, 4  # per epoch, at most: of all shards together, and of each
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
+def average_cost(nnz: int, n_features: int) -> float:
+    """Return the time of an average, as a share of an epoch of one worker with all non-zeros."""
+    return _VALUES_PER_FEATURE * max(n_features, 1) / max(nnz, 1)
+
+
 def averages_per_epoch(nnz: int, n_features: int, n_shards: int) -> int:
     """Return how often the weights of some shards are averaged, given all non-zeros."""
-    affordable = nnz // (n_shards * _VALUES_PER_FEATURE * max(n_features, 1))
+    affordable = int(1 / (n_shards * _MIN_WORK * average_cost(nnz, n_features)))
     return min(max(affordable, 1), max(_AVERAGES // n_shards, _MIN_AVERAGES))
 
 

@@ -36,8 +36,9 @@ from ..training.trainer import Trainer
 from .chunks import Blocks, Chunks, ChunkSource, Encoder, Reader, sample
 from .cluster import causes_raised, check_nodes, set_options
 from .label_weights import train_label_weights
+from .split import Split
 from .tasks import Tasks
-from .training import ClusterTrainer, Split
+from .training import ClusterTrainer
 
 Estimator = TypeVar("Estimator", bound=LTLSClassifier)
 
@@ -86,8 +87,9 @@ def fit(
     split : {"auto", "rows", "trellises"}, default="auto"
         "trellises" gives each worker some of the trellises, and all rows: the result is the same
         for any number of workers, at most one per trellis. "rows" gives each worker some of the
-        rows, and averages the weights. "auto" makes as many groups of trellises of equal size as
-        possible, and shares the rows among the workers of a group.
+        rows, and averages the weights. "auto" makes groups of trellises, and shares the rows among
+        the workers of a group, as takes the least time: an average is dear where features are many
+        and rows few.
     sync_rows : int, optional
         Rows of a worker between two averages, rounded to whole chunks: at least one average per
         epoch. By default 1 to 8 averages per epoch, as many as cost little beside training.
@@ -111,7 +113,7 @@ def fit(
     n_workers = as_integer("n_workers", n_workers, at_least=1)
     if sync_rows is not None:
         sync_rows = as_integer("sync_rows", sync_rows, at_least=1)
-    Split.of(split, n_workers, 1)  # raises an error for another name
+    Split.of(split, n_workers, 1, 0, 0)  # raises an error for another name
     _check_input(estimator, columns)
     with estimator._restored_on_error():
         config = estimator._config()
@@ -178,7 +180,9 @@ class Job:
         stats, digest = Chunks(blocks.cut(1), reader, tasks).statistics(sample_per_label(config))
         # Held-out rows are trained on in the end, so that all is chosen as by `fit` in memory.
         model, plan, class_weight = model_for(config, stats, rng, in_memory=True)
-        split = Split.of(self.split, self.n_workers, plan.n_trellises)
+        split = Split.of(
+            self.split, self.n_workers, plan.n_trellises, stats.nnz, model.weights.n_features
+        )
         chunks = Chunks(blocks.cut(split.shards), reader, tasks)
         counts = model.counts
         assert counts is not None

@@ -1,8 +1,8 @@
 """Training of the trellises on a cluster.
 
-W workers are G groups of P. Every group trains its own trellises, which is exact: trellises do not
-talk to each other. Within a group, every worker trains on its own shard of the rows, and their
-weights are averaged several times per epoch (see `averaging`).
+Groups of workers train their own trellises, which is exact: trellises do not talk to each other.
+Within a group, every worker trains on its own shard of the rows, and their weights are averaged at
+least once per epoch (see `split` and `averaging`).
 
 A worker is no process but a number. Its work on a round is one Ray task, a pure function of the
 state of its group and of its rows. Ray runs it where there is room, and runs it again where a
@@ -11,7 +11,6 @@ process dies, so that neither timing nor faults change the result.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,37 +30,13 @@ from ..model.labels import Labels
 from ..training.config import TrainConfig
 from ..training.progress import EpochStats
 from ..training.trainer import Trainer
-from .averaging import Change, Tensors, averaged, averages_per_epoch, change
+from .averaging import Change, Tensors, averaged, change
 from .chunks import ChunkSource
 from .cluster import check_version, import_ray
+from .split import Split
 from .tasks import Tasks, fetched
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Split:
-    """How W workers share the work: `groups` of trellises, each with `shards` of the rows."""
-
-    groups: int
-    shards: int
-
-    @classmethod
-    def of(cls, how: str, n_workers: int, n_trellises: int) -> Split:
-        """Return the split of a name: rows, trellises, or auto, which has groups of equal size."""
-        groups = {
-            "rows": 1,
-            "trellises": min(n_workers, n_trellises),
-            "auto": math.gcd(n_workers, n_trellises),
-        }
-        if how not in groups:
-            raise ValueError(f'split must be "auto", "rows" or "trellises", got {how!r}')
-        return cls(groups[how], 1 if how == "trellises" else n_workers // groups[how])
-
-    def trellises(self, group: int, n_trellises: int) -> slice:
-        """Return the trellises of a group."""
-        first, last = (number * n_trellises // self.groups for number in (group, group + 1))
-        return slice(first, last)
 
 
 @dataclass(frozen=True)
@@ -238,9 +213,11 @@ class ClusterTrainer(Trainer):
             for chunks in self._rounds(seed):
                 reports = self._run_round(recipe, chunks)
                 self.reports.append(reports)
-                for report in reports:
-                    stats.add(report.loss * report.n_rows, report.hits, report.n_rows)
-                n_rows = sum(report.n_rows for report in reports) // self._split.groups
+                groups = self._split.groups  # which all have the same rows
+                loss = sum(report.loss * report.n_rows for report in reports)
+                hits = sum(report.hits for report in reports)
+                n_rows = sum(report.n_rows for report in reports) // groups
+                stats.add(loss / groups, hits / groups, n_rows)
                 self.trainable.step += n_rows
                 show(stats, n_rows)
             self._fetch_state()
@@ -257,7 +234,7 @@ class ClusterTrainer(Trainer):
             return max(1, round(sync_rows / max(int(self._source.sizes.max(initial=1)), 1)))
         per_shard = -(-len(self._source.chunks) // self._split.shards)
         n_features = len(self.trainable.values)
-        return -(-per_shard // averages_per_epoch(nnz, n_features, self._split.shards))
+        return -(-per_shard // max(self._split.averages(nnz, n_features), 1))
 
     def _rounds(self, seed: int) -> list[list[list[int]]]:
         """Return the chunks of every shard in every round of an epoch."""
