@@ -297,7 +297,6 @@ def cluster_training(result: Result) -> list[str]:
                     f"{run['p1']:.4f}",
                     f"{run['seconds']:.1f}",
                     by_clock if workers == run["cpus"] else "–",
-                    f"{run['driver_s'] + run['workers_s']:.1f}",
                     f"{run['whole_s']:.1f}",
                     by_path,
                 ]
@@ -308,7 +307,6 @@ def cluster_training(result: Result) -> list[str]:
         "P@1",
         "time [s]",
         "efficiency",
-        "processor time [s]",
         "critical path [s]",
         "efficiency, by it",
     ]
@@ -346,18 +344,9 @@ def cluster_check(result: Result) -> list[str]:
                 (costs.processor_seconds(*split), run["processor_s"]),
                 (costs.critical_seconds(*split), run["whole_s"]),
             ):
-                cells += [f"{predicted:.1f}", f"{measured:.1f}", f"{predicted / measured:.2f}"]
+                cells += [f"{predicted:.1f}, {measured:.1f}", f"{predicted / measured:.2f}"]
             rows.append([name, f"{run['workers']} ({split[0]} × {split[1]})", *cells])
-    heads = [
-        "data set",
-        "workers",
-        "training tasks, predicted [s]",
-        "measured [s]",
-        "ratio",
-        "critical path, predicted [s]",
-        "measured [s]",
-        "ratio",
-    ]
+    heads = ["data set", "workers", "training tasks [s]", "ratio", "critical path [s]", "ratio"]
     return captioned(table(heads, rows, 2), result)
 
 
