@@ -89,9 +89,11 @@ def test_killed_workers_change_nothing(dataset, tmp_path):
         return saved(model, tmp_path)
 
     undisturbed = fitted()
-    moments = np.random.default_rng(0).uniform(0, 1, 3)
-    with killing(moments, "ray::train", "ray::reduce", "ray::candidates") as killed:
-        assert fitted() == undisturbed
+    with killing([0, 0.1, 0.2], "ray::train", "ray::reduce", "ray::candidates") as killed:
+        for _ in range(20):  # a fit may be over before a worker of it is found
+            assert fitted() == undisturbed
+            if killed:
+                break
     assert killed
 
 
