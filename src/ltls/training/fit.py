@@ -67,9 +67,7 @@ def fit(
         feature_map = FeatureMap.of(X.shape[1], used)
     compact = X if feature_map is None else feature_map.compact(X)
     plan = plan_for(config, DatasetSize.of(compact, len(labels), targets.multilabel))
-    standardizer = None
-    if previous is None:
-        standardizer = _standardizer(config, X)
+    standardizer = _standardizer(config, X) if previous is None else None
     if standardizer is not None:
         compact = X = standardizer(X)
     if previous is not None:
