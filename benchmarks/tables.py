@@ -553,11 +553,15 @@ def paper_orders(result: Result) -> list[str]:
 BF16_PEAK = 989e12
 HEADS = {
     "TrellisSoftmax, width 8": "`TrellisSoftmax`, width 8",
+    "TrellisSoftmax, width 8, two threads": "`TrellisSoftmax`, width 8, default threads",
+    "TrellisSoftmax, width 8, graphed callable": "`TrellisSoftmax`, width 8, graphed",
     "TrellisSoftmax, width 8, CUDA graph": "`TrellisSoftmax`, width 8, CUDA graph",
     "TrellisSoftmax, width 8, not fused": "`TrellisSoftmax`, width 8, not fused",
     "TrellisSoftmax, width 32": "`TrellisSoftmax`, width 32",
     "AdaptiveTrellisSoftmax, width 32": "`AdaptiveTrellisSoftmax`, width 32",
+    "AdaptiveTrellisSoftmax, width 32, graphed callable": "`AdaptiveTrellisSoftmax`, graphed",
     "AdaptiveTrellisSoftmax, width 32, CUDA graph": "`AdaptiveTrellisSoftmax`, CUDA graph",
+    "nn.Linear of the size of a trellis": "`nn.Linear` as large as a trellis of width 8",
     "AdaptiveLogSoftmaxWithLoss": "`AdaptiveLogSoftmaxWithLoss`",
     "cut-cross-entropy, bf16": "cut-cross-entropy, bf16",
     "Liger, bf16": "Liger, bf16",
@@ -620,15 +624,15 @@ def next_token(result: Result) -> list[str]:
 def language_model(result: Result) -> list[str]:
     """Return what a transformer reaches with each head."""
     rows = [
-        [row["head"], f"{row['parameters']:,}", *scores(row)]
+        [row["head"], f"{row['parameters']:,}", *scores(row)[:-1], f"{row['rate']:g}"]
         for row in result["rows"]
         if "error" not in row
     ]
-    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"]
+    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "learning rate"]
     return captioned(table(heads, rows), result)
 
 
-language_model_python = language_model_english = language_model
+language_model_python = language_model_python_whole = language_model_english = language_model
 
 
 def restricted(result: Result) -> list[str]:

@@ -2,8 +2,11 @@
 
 A step is forward, backward (into the weights and the input) and AdamW; memory is the peak above
 what the input needs: weights, gradients, the optimizer's state and everything in between. Targets
-are Zipf-distributed. Times are medians between CUDA events of steps that follow each other. A head
-that fails, or does not fit into memory, is reported, and the remaining heads still run;
+are Zipf-distributed. Times are medians between CUDA events of steps that follow each other. The
+backward pass runs on the thread that calls it: by default torch hands it to another one, which
+takes longer than most of these heads do, as one row shows. A *graphed callable* is a head whose
+forward and backward pass are captured, in a loop that is not; a *CUDA graph* is the whole step. A
+head that fails, or does not fit into memory, is reported, and the remaining heads still run;
 cut-cross-entropy, Liger and QuACK, which can leave a GPU unusable for the process that called them,
 have processes of their own.
 
@@ -50,10 +53,12 @@ from benchmarks.deep_head.heads import (
     CutCrossEntropy,
     Full,
     Liger,
+    LinearAlone,
     LinearCrossEntropy,
     Quack,
     Trellis,
 )
+from ltls.torch import make_layout
 
 NAME = "deep_head_step"
 
@@ -67,10 +72,12 @@ PEERS = {  # head, the module it needs, and how it is made
     "Liger, bf16": ("liger_kernel", Liger),
     "QuACK, bf16": ("quack", Quack),
 }
+ADAPTIVE = "AdaptiveTrellisSoftmax, width 32"
 SECONDS_PER_TIMING = 0.3
 SECONDS_APART = 60  # for one head in a process of its own
 TOO_LARGE = "does not fit"
 MAX_TOP_MS = 1.0  # for the best labels of a batch
+MAX_STEP_MS = 0.5  # for a training step in eager mode
 TARGETS = [  # of whom, which figure, how many times ours
     ("nn.Linear + cross_entropy", "step ms", 50),
     ("nn.Linear + cross_entropy", "memory", 100),
@@ -167,6 +174,12 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
                 ),
             }
     extra = {"make": lambda: Trellis(in_features, n_classes, 8, **where)}
+    yield {"head": "TrellisSoftmax, width 8, two threads", "two threads": True, **extra}
+    yield {
+        "head": "nn.Linear of the size of a trellis",
+        "make": lambda: LinearAlone(in_features, make_layout(n_classes, 8).n_edges, **where),
+        "training only": True,
+    }
     yield {"head": "TrellisSoftmax, width 8, bf16", "bf16": True, **extra}
     for cutoffs in CUTOFFS:
         below = [cutoff for cutoff in cutoffs if cutoff <= n_classes // 2]
@@ -180,7 +193,7 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
     adaptive = {
         "make": lambda: AdaptiveTrellis(in_features, n_classes, dense or [100], 32, **where)
     }
-    yield {"head": "AdaptiveTrellisSoftmax, width 32", **adaptive}
+    yield {"head": ADAPTIVE, **adaptive}
     full = {"make": lambda: there(Full, in_features, n_classes)}
     if device.startswith("cuda"):
         for name, (module, kind) in PEERS.items():
@@ -200,9 +213,13 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
     yield {"head": "nn.Linear + cross_entropy", **full}
     yield {"head": "nn.Linear + cross_entropy, bf16", "bf16": True, **full}
     if device.startswith("cuda"):
-        yield {"head": "TrellisSoftmax, width 8, CUDA graph", "graph": True, **extra}
-        name = "AdaptiveTrellisSoftmax, width 32, CUDA graph"
-        yield {"head": name, "graph": True, **adaptive}
+        for name, case in (
+            ("TrellisSoftmax, width 8", extra),
+            (ADAPTIVE, adaptive),
+        ):
+            graphed = {"graphed": True, "training only": True, **case}
+            yield {"head": f"{name}, graphed callable", **graphed}
+            yield {"head": f"{name}, CUDA graph", "graph": True, **case}
 
 
 def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[str, Any]:
@@ -211,9 +228,12 @@ def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[
     before = device.used()
     x = x.detach().requires_grad_()  # a leaf that no other head has used
     head = case["make"]()
+    if case.get("graphed"):
+        head.softmax = torch.cuda.make_graphed_callables(head.softmax, (x, y))
     graph = case.get("graph", False)
     optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3, fused=device.is_gpu, capturable=graph)
     kind = "cuda" if device.is_gpu else "cpu"
+    two_threads = case.get("two threads", False)
 
     def cast() -> contextlib.AbstractContextManager[None]:
         on = case.get("bf16", False)
@@ -224,7 +244,8 @@ def measure(case: dict[str, Any], x: Tensor, y: Tensor, device: Device) -> dict[
         x.grad = None
         with cast():
             loss = head.loss(x, y)
-        loss.backward()
+        with torch.autograd.set_multithreading_enabled(two_threads):
+            loss.backward()
         optimizer.step()
 
     work = captured(step) if graph else step
@@ -333,20 +354,26 @@ def check(rows: list[dict[str, Any]]) -> int:
     failed = False
     every = {(r["in_features"], r["C"], r["head"]): r.get("step ms", 0.0) for r in rows}
     for size in sorted({row["in_features"] for row in rows}):
-        ours = every.get((size, 10**6, "AdaptiveTrellisSoftmax, width 32"), 0)
         other = every.get((size, 10**4, "AdaptiveLogSoftmaxWithLoss"), 0)
-        if ours and other:
-            failed |= ours > other
-            print(
-                f"{'ok' if ours <= other else 'MISSED':7} {size} inputs, a step of the adaptive "
-                f"trellis of 10⁶ classes: {ours:.2f} ms, of adaptive softmax of 10⁴: {other:.2f} ms"
+        for name in (ADAPTIVE, f"{ADAPTIVE}, graphed callable"):
+            ours = every.get((size, 10**6, name), 0)
+            if ours and other:
+                failed |= ours > other
+                print(
+                    f"{'ok' if ours <= other else 'MISSED':7} {size} inputs, a step of {name} of "
+                    f"10⁶ classes: {ours:.2f} ms, of adaptive softmax of 10⁴: {other:.2f} ms"
+                )
+    name = "TrellisSoftmax, width 8"
+    for row in (r for r in rows if r["C"] == 10**6 and r["head"].startswith(name)):
+        bounds = {name: ("step ms", f"top-{TOP} ms"), f"{name}, graphed callable": ("step ms",)}
+        for figure in bounds.get(row["head"], ()):
+            most = MAX_STEP_MS if figure == "step ms" else MAX_TOP_MS
+            slow = row.get(figure, 0) > most
+            failed |= slow
+            words = (
+                f"{row['in_features']} inputs, {row['head']}, {figure}: {row.get(figure, 0):.2f}"
             )
-    at = (r for r in rows if (r["C"], r["head"]) == (10**6, "TrellisSoftmax, width 8"))
-    for row in at:
-        slow = row.get(f"top-{TOP} ms", 0) > MAX_TOP_MS
-        failed |= slow
-        words = f"{row['in_features']} inputs, top-{TOP}: {row.get(f'top-{TOP} ms', 0):.2f} ms"
-        print(f"{'MISSED' if slow else 'ok':7} {words}, target at most {MAX_TOP_MS}")
+            print(f"{'MISSED' if slow else 'ok':7} {words}, target at most {most}")
     for words, target, found in ratios(rows):
         failed |= found < target
         print(f"{'ok' if found >= target else 'MISSED':7} {words}: {found:.3g}, target {target}")
@@ -413,8 +440,10 @@ def main() -> None:
                 row |= attempt(case, x, y, device)
             here.append(row)
             print(row, flush=True)
-        measured = {row["head"] for row in here}
-        here += [r for r in kept if r["C"] == n_classes and r["head"] not in measured]
+        measured = {row["head"] for row in here if not row.get("error", "").startswith("not run")}
+        stored = [r for r in kept if r["C"] == n_classes and r["head"] not in measured]
+        names = {row["head"] for row in stored}
+        here = [row for row in here if row["head"] not in names] + stored
         rows += faster(here)
         about["took"] = f"{time.perf_counter() - start:.0f} s"
         machine.write(NAME, result, options.output)

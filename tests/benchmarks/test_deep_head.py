@@ -58,10 +58,11 @@ def test_a_check_fails_where_a_head_is_too_slow(capsys):
     from benchmarks.deep_head import step
 
     ours, full = "TrellisSoftmax, width 8", "nn.Linear + cross_entropy"
-    rows = [{"head": ours, "step ms": 1.0}, {"head": full, "step ms": 50.0}]
+    rows = [{"head": ours, "step ms": 0.5}, {"head": full, "step ms": 25.0}]
     rows = [{"C": 10**6, "in_features": 512, **row} for row in rows]
     assert step.check(rows) == 0
-    assert step.check([{**rows[0], "step ms": 1.1}, rows[1]]) == 1
+    assert step.check([rows[0], {**rows[1], "step ms": 24.0}]) == 1
+    assert step.check([{**rows[0], "step ms": 0.51}, {**rows[1], "step ms": 50.0}]) == 1
     assert "MISSED" in capsys.readouterr().out
 
 

@@ -1,5 +1,7 @@
 """Codebook policies: what every assignment must satisfy, and what each policy promises."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -190,6 +192,24 @@ def test_within_exits_keeps_the_frequency_order_of_exits(problem):
         np.testing.assert_array_equal(filled[:before_last], room[:before_last])
         for this in range(before_last):
             assert counts[exit_ == this].min() >= counts[exit_ > this].max()
+
+
+@given(problem=problems())
+def test_within_exits_splits_the_states_of_an_exit_by_frequency(problem):
+    trellis, stats, n_trellises = problem
+    counts = np.arange(stats.n_labels)[::-1] if stats.counts is None else stats.counts
+    found = assignments(SimilarityPolicy(within_exits=True), trellis, n_trellises, stats)
+    for assignment in found:
+        paths = paths_of(assignment, trellis, stats.n_labels)
+        first = 0
+        for i, digit in enumerate(trellis.digits):
+            of_state = [
+                counts[(paths >= start) & (paths < start + trellis.width**i)]
+                for start in range(first, first + digit * trellis.width**i, trellis.width**i)
+            ]
+            filled = [each for each in of_state if len(each)]
+            assert all(a.min() >= b.max() for a, b in itertools.pairwise(filled))
+            first += digit * trellis.width**i
 
 
 def test_similar_labels_share_edges():

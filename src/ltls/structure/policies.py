@@ -162,8 +162,8 @@ class SimilarityPolicy(CodebookPolicy):
     Parameters
     ----------
     within_exits : bool, default=False
-        Keep the frequency order among the exits of the trellis, and split by similarity only the
-        labels that share an exit.
+        Split by frequency first, over the exits of the trellis and the states from which each of
+        them leaves, and by similarity only labels that share these.
     """
 
     name = "similarity"
@@ -262,6 +262,8 @@ def _split_within_exits(trellis: Shape, order: Ints, axes: npt.NDArray[np.float6
             paths[labels] = first
         elif len(labels):
             exit_ = _OneExit(count, trellis.width, i, (0,) * i + (digit,))
-            paths[labels] = first + split_along_axes(exit_, axes[labels])
+            by_frequency = np.arange(len(labels), dtype=np.float64)
+            columns = np.column_stack([axes[labels, :i], by_frequency])
+            paths[labels] = first + split_along_axes(exit_, columns)
         first += count
     return paths

@@ -58,9 +58,10 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     Notes
     -----
-    A training step does not synchronize with the GPU, so that it can be captured in a CUDA graph:
-    on a GPU, and when compiled, all rows pass through all clusters, and those of other clusters are
-    masked. On a CPU the rows of every cluster are gathered.
+    Every cluster scores only the rows whose targets it has. On a GPU these are gathered without
+    synchronizing with the host, and logits of a cluster are not stored, so that a training step can
+    be captured in a CUDA graph. When compiled by `torch.compile`, all rows pass through all
+    clusters, and those of other clusters are masked.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
     place of the last linear layer.
@@ -212,18 +213,19 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         plain = self.weight is None and trellis.gate is None and trellis.fused
         if not (plain and custom.fuses_loss(rows, trellis.layout)):
             return None
-        head, *clusters, ignored = custom.cluster_targets(
-            labels, tuple(self.cutoffs), self.ignore_index
+        targets = custom.cluster_targets(labels, tuple(self.cutoffs), self.ignore_index)
+        log_probs = -nn.functional.cross_entropy(
+            self.head(rows), targets.head, ignore_index=-1, reduction="none"
         )
-        options: dict[str, Any] = {"ignore_index": -1, "reduction": "none"}
-        losses = nn.functional.cross_entropy(self.head(rows), head, **options)
-        for layers, target in zip(self.tail[:-1], clusters[:-1], strict=True):
-            losses = losses + nn.functional.cross_entropy(layers(rows), target, **options)
+        for i, (narrow, layer) in enumerate(self.tail[:-1]):
+            within = custom.cluster_log_probs(narrow(rows), layer, targets, i)
+            log_probs = log_probs + within
         book: LabelPaths = trellis.codebooks[0]
-        look_up = book.look_up(clusters[-1], -1)
+        look_up = book.look_up(targets.clusters[-1], -1)
         h = trellis._edges(self.tail[-1][0](rows))
-        log_probs = custom.loss(h, *look_up, False, trellis.layout)[1] - losses
-        return HeadOutput(log_probs, self._reduce(log_probs[:, None], ignored[:, None], None))
+        log_probs = log_probs + custom.loss(h, *look_up, "none", trellis.layout)[1]
+        ignored = targets.ignored[:, None]
+        return HeadOutput(log_probs, self._reduce(log_probs[:, None], ignored, None))
 
     def _score(self, rows: Tensor, labels: Tensor) -> Scores:
         marked = torch.where((labels >= 0) & (labels < self.n_classes), labels, self.n_classes)

@@ -306,8 +306,9 @@ class TrellisSoftmax(SoftmaxHead):
             return None
         book: LabelPaths = self.codebooks[0]
         look_up = book.look_up(labels, self.ignore_index)
-        mean = self.reduction == "mean"
-        loss, log_probs = custom.loss(self._edges(rows), *look_up, mean, self.layout)
+        h = self._edges(rows)
+        loss, log_probs = custom.loss(h, *look_up, self.reduction, self.layout)
+        assert loss is not None
         return HeadOutput(log_probs, loss)
 
     def _score(self, rows: Tensor, labels: Tensor) -> Scores:

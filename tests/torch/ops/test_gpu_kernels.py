@@ -322,9 +322,8 @@ def test_labels_are_looked_up_in_a_table(dtype):
 @pytest.mark.parametrize("ignore_index", [-100, 0])
 def test_targets_of_the_parts_of_an_adaptive_softmax(ignore_index):
     labels = [-100, -1, 0, 1, 9, 10, 29, 30, 99, 100]
-    head, *clusters, ignored = custom.cluster_targets(
-        on_device(labels), (10, 30, 100), ignore_index
-    )
+    found = custom.cluster_targets(on_device(labels), (10, 30, 100), ignore_index)
+    head, clusters, ignored, listed, n_rows = found
     counts = [label != ignore_index for label in labels]
     wrong = [not 0 <= label < 100 for label in labels]
     entry = [label if label < 10 else 10 if label < 30 else 11 for label in labels]
@@ -334,6 +333,41 @@ def test_targets_of_the_parts_of_an_adaptive_softmax(ignore_index):
     expected = [70 if c and w else y - 30 if c and 30 <= y < 100 else -1 for y, c, w, _ in rows]
     assert clusters[1].tolist() == expected
     assert ignored.tolist() == [0 if c else -1 for c in counts]
+    for cluster, first, end in ((0, 10, 30), (1, 30, 100)):
+        mine = [i for i, y in enumerate(labels) if first <= y < end and y != ignore_index]
+        assert listed[cluster, : n_rows[cluster]].tolist() == mine
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(
+    ("n", "n_features", "n_classes"), [(1, 1, 2), (50, 24, 70), (30, 40, 1300)]
+)
+def test_a_dense_cluster_is_a_softmax_over_its_rows(n, n_features, n_classes, share):
+    """In float64; the rows of other clusters have neither log-probability nor gradient."""
+    rng = np.random.default_rng(n)
+    z, weight = rng.normal(size=(n, n_features)), rng.normal(size=(n_classes, n_features))
+    mine = rng.random(n) < share
+    labels = np.where(mine, 10 + rng.integers(n_classes, size=n), rng.integers(10, size=n))
+    grads = rng.normal(size=n)
+    logits = z @ weight.T
+    log_probs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+    expected = np.where(mine, log_probs[np.arange(n), np.maximum(labels - 10, 0)], 0)
+    chosen = np.arange(n_classes) == labels[:, None] - 10
+    slopes = (chosen - np.exp(log_probs)) * np.where(mine, grads, 0)[:, None]
+    layer = torch.nn.Linear(n_features, n_classes, bias=False, device=DEVICE)
+    layer.weight.data = on_device(weight, dtype=torch.float32)
+    given = on_device(z, dtype=torch.float32).requires_grad_()
+    cutoffs = (10, 10 + n_classes, 20 + n_classes)
+    targets = custom.cluster_targets(on_device(labels), cutoffs, -100)
+    found = custom.cluster_log_probs(given, layer, targets, 0)
+    (found * on_device(grads, dtype=torch.float32)).sum().backward()
+    agree(
+        {
+            "log-probs": error(found.detach(), expected, 1),
+            "gradient of z": error(given.grad, slopes @ weight, 1),
+            "gradient of the weight": error(layer.weight.grad, slopes.T @ z, 1),
+        }
+    )
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -375,7 +409,7 @@ def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
     counted = np.arange(rows) < rows - 1
     loss, log_probs = custom.loss(
         h, given, on_device(paths, dtype=torch.int32) if table else None, 700, -100,
-        kind == "mean", layout,
+        kind, layout,
     )  # fmt: skip
     weights = np.random.default_rng(3).normal(size=rows)
     (2 * loss + (log_probs * on_device(weights, dtype=h.dtype)).sum()).backward()
@@ -397,7 +431,7 @@ def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
 def test_a_label_out_of_range_makes_the_loss_nan():
     layout = make_layout(22, 2)
     h = torch.zeros(3, layout.n_edges, device=DEVICE, requires_grad=True)
-    loss, log_probs = custom.loss(h, on_device([0, 21, -100]), None, 21, -100, True, layout)
+    loss, log_probs = custom.loss(h, on_device([0, 21, -100]), None, 21, -100, "mean", layout)
     assert log_probs.isnan().flatten().tolist() == [False, True, False]
     assert loss.isnan()
 
@@ -510,6 +544,30 @@ def test_an_adaptive_softmax_on_a_gpu_is_the_one_on_a_cpu():
     torch.testing.assert_close(loss.detach().cpu(), expected.loss.detach(), rtol=1e-4, atol=1e-4)
     for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad.cpu(), gradient, **close)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_graphed_callable_is_the_layer(adaptive):
+    torch.manual_seed(0)
+    kind, parts = (AdaptiveTrellisSoftmax, {"cutoffs": [100, 400]}) if adaptive else (
+        TrellisSoftmax, {}
+    )  # fmt: skip
+    layer = kind(32, 5000, **parts, width=8, device=DEVICE)
+    x = torch.randn(300, 32, device=DEVICE, requires_grad=True)
+    y = torch.randint(0, 5000, (300,), device=DEVICE)
+    graphed = torch.cuda.make_graphed_callables(copy.deepcopy(layer), (x, y))
+    for targets in (y, y.flip(0)):
+        results = []
+        for each in (layer, graphed):
+            each.zero_grad()
+            x.grad = None
+            loss = each(x, targets).loss
+            loss.backward()
+            grads = [x.grad, *(parameter.grad for parameter in each.parameters())]
+            results.append([loss.detach(), *(grad.clone() for grad in grads)])
+        for ours, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")

@@ -9,10 +9,11 @@ GPU.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..layout import AnyTrellis, Layout, make_layout
 from . import reference
@@ -23,7 +24,7 @@ from .tracing import is_exported, is_traced, is_transformed
 if HAS_ENGINE:
     from . import engine
 if HAS_TRITON:
-    from . import launch
+    from . import clusters, launch
 
 MAX_FUSED_WIDTH = 64  # of the Triton kernels
 
@@ -213,10 +214,10 @@ def loss(
     table: Tensor | None,
     n_labels: int,
     ignore_index: int,
-    mean: bool,
+    reduction: str,
     layout: Layout,
-) -> tuple[Tensor, Tensor]:
-    """Return the mean or sum of the negative log-likelihood, and the log-probabilities of labels.
+) -> tuple[Tensor | None, Tensor]:
+    """Return the reduced negative log-likelihood, and the log-probabilities of labels.
 
     The look-up of the labels, the dynamic program and their gradients are one kernel forward and
     one backward. In eager mode the host takes longer to launch kernels than they take to run.
@@ -229,11 +230,11 @@ def loss(
         The path of every label; without it, label i has path i.
     n_labels : int
     ignore_index : int
-    mean : bool
-        Whether to average over the labels that are not ignored.
+    reduction : {"mean", "sum", "none"}
+        "mean" averages over the labels that are not ignored; with "none" there is no loss.
     layout : Layout
     """
-    return _Loss.apply(h, labels, table, n_labels, ignore_index, mean, layout)
+    return _Loss.apply(h, labels, table, n_labels, ignore_index, reduction, layout)
 
 
 class _Loss(torch.autograd.Function):
@@ -245,20 +246,21 @@ class _Loss(torch.autograd.Function):
         table: Tensor | None,
         n_labels: int,
         ignore_index: int,
-        mean: bool,
+        reduction: str,
         layout: Layout,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor | None, Tensor]:
         h = h.contiguous()
         log_probs, log_z, alpha, paths, ignored = launch.label_forward(
             h, labels, table, n_labels, ignore_index, layout
         )
-        # With one column per row, class 0 or ignored, nll_loss masks, counts and reduces.
-        reduction = 1 if mean else 2
-        total, n_counted = torch.ops.aten.nll_loss_forward(
-            log_probs[:, None], ignored, None, reduction, -1
-        )
+        total = n_counted = None
+        if reduction != "none":
+            # With one column per row, class 0 or ignored, nll_loss masks, counts and reduces.
+            total, n_counted = torch.ops.aten.nll_loss_forward(
+                log_probs[:, None], ignored, None, 1 if reduction == "mean" else 2, -1
+            )
         ctx.save_for_backward(h, paths, log_z, alpha, n_counted)
-        ctx.mean, ctx.layout = mean, layout
+        ctx.mean, ctx.layout = reduction == "mean", layout
         ctx.set_materialize_grads(False)
         return total, log_probs
 
@@ -279,6 +281,88 @@ class _Loss(torch.autograd.Function):
                 h, paths, log_z, alpha, grad_log_probs, None, layout, grad_loss, n_counted
             )
         return grad, None, None, None, None, None, None
+
+
+# The clusters of an adaptive softmax
+
+
+class ClusterTargets(NamedTuple):
+    """The targets of every part of an adaptive softmax, of n rows.
+
+    Attributes
+    ----------
+    head : int64 tensor of shape (n,)
+        The entry of the head; −1 if the label is ignored or out of range.
+    clusters : list of int64 tensors of shape (n,)
+        The label within each cluster: −1 if it is in no or in another cluster, or ignored. Labels
+        out of range are out of range in the last cluster.
+    ignored : int64 tensor of shape (n,)
+        −1 where the label is `ignore_index`, else 0.
+    rows : int32 tensor of shape (n_clusters, n)
+        The rows of each cluster, in order; there are fewer than n.
+    n_rows : int32 tensor of shape (n_clusters,)
+        How many rows each cluster has.
+    """
+
+    head: Tensor
+    clusters: list[Tensor]
+    ignored: Tensor
+    rows: Tensor
+    n_rows: Tensor
+
+
+def cluster_targets(labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int) -> ClusterTargets:
+    """Return the targets of every part of an adaptive softmax, in one launch on a GPU.
+
+    Parameters
+    ----------
+    labels : int64 tensor of shape (n,)
+    cutoffs : tuple of int
+        The first label of every cluster, then the number of labels.
+    ignore_index : int
+    """
+    found, rows, n_rows = clusters.targets(labels.contiguous(), cutoffs, ignore_index)
+    head, *within, ignored = found.unbind(0)
+    return ClusterTargets(head, within, ignored, rows, n_rows)
+
+
+def cluster_log_probs(z: Tensor, layer: nn.Module, targets: ClusterTargets, cluster: int) -> Tensor:
+    """Return the log-probabilities of the targets of a dense cluster, 0 for rows of others.
+
+    Only the cluster's rows are scored; the host does not learn how many there are.
+
+    Parameters
+    ----------
+    z : tensor of shape (n, n_features)
+    layer : nn.Linear
+        From the features to the logits of the cluster's classes.
+    targets : ClusterTargets
+    cluster : int
+    """
+    target = targets.clusters[cluster]
+    if not clusters.takes(z, layer):
+        loss = nn.functional.cross_entropy(layer(z), target, ignore_index=-1, reduction="none")
+        return -loss
+    rows, n_rows = targets.rows[cluster], targets.n_rows[cluster]
+    return _Cluster.apply(z, layer.weight, target, rows, n_rows)
+
+
+class _Cluster(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, weight: Tensor, target: Tensor, rows: Tensor, n_rows: Tensor
+    ) -> Tensor:
+        given = z.contiguous(), weight.contiguous(), target, rows, n_rows
+        log_probs, log_z = clusters.forward(*given)
+        ctx.save_for_backward(*given, log_z)
+        return log_probs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_log_probs: Tensor) -> Any:
+        z, weight, target, rows, n_rows, log_z = ctx.saved_tensors
+        grads = clusters.backward(z, weight, target, rows, n_rows, log_z, grad_log_probs)
+        return *grads, None, None, None
 
 
 # Top-k
@@ -331,28 +415,6 @@ def _(
     labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
 ) -> Tensor:
     return torch.empty_like(labels, memory_format=torch.contiguous_format)
-
-
-def cluster_targets(
-    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
-) -> tuple[Tensor, ...]:
-    """Return the targets of every part of an adaptive softmax, in one launch on a GPU.
-
-    Parameters
-    ----------
-    labels : int64 tensor of shape (rows,)
-    cutoffs : tuple of int
-        The first label of every cluster, then the number of labels.
-    ignore_index : int
-
-    Returns
-    -------
-    head, *clusters, ignored : int64 tensors of shape (rows,)
-        The entry of the head, and the label within each cluster: −1 if it is in no or in another
-        cluster, or ignored. Labels out of range are out of range in the last cluster. `ignored` is
-        −1 where the label is `ignore_index`, else 0.
-    """
-    return launch.cluster_targets(labels.contiguous(), cutoffs, ignore_index)
 
 
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:

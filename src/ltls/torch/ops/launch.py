@@ -39,11 +39,6 @@ def _exits(layout: Layout, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _cutoffs(cutoffs: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.tensor(cutoffs, dtype=torch.int64, device=device)
-
-
-@lru_cache(maxsize=256)
 def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     """Return the constexprs of a launch: few rows per program, to occupy the GPU with one batch."""
     width = triton.next_power_of_2(layout.width)
@@ -232,25 +227,6 @@ def look_up(
             BLOCK=256,
         )
     return out
-
-
-def cluster_targets(
-    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
-) -> tuple[Tensor, ...]:
-    """Return the targets of every part of an adaptive softmax, see `custom.cluster_targets`."""
-    n, n_clusters = labels.numel(), len(cutoffs) - 1
-    out = torch.empty((n_clusters + 2, n), dtype=torch.int64, device=labels.device)
-    if n:
-        kernels.cluster_targets[(triton.cdiv(n, 256),)](
-            labels,
-            _cutoffs(cutoffs, labels.device),
-            out,
-            n,
-            n_clusters,
-            ignore_index,
-            BLOCK=256,
-        )
-    return out.unbind(0)
 
 
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:

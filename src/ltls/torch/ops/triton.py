@@ -38,13 +38,22 @@ def forward(  # type: ignore[no-untyped-def]
     """Compute forward values, the log-partition and the log-probabilities of given paths.
 
     With LOOK_UP, the paths are those of one label per row. They are stored, and −1 in `ignored`
-    where the label is `ignore_index`, else 0.
+    where the label is `ignore_index`, else 0. Where all labels of a program are ignored, it stores
+    their log-probabilities, 0, and nothing else.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < n_rows
     s = tl.arange(0, WIDTH)
     base = h + row * n_edges
     state_mask = row_mask[:, None] & (s < B)[None, :]
+    if LOOK_UP:
+        label = tl.load(labels + row, mask=row_mask, other=ignore_index)
+        looked_up = _path_of(label, label_table, n_labels, n_classes, ignore_index, HAS_TABLE)
+        tl.store(paths + row, looked_up, mask=row_mask)
+        tl.store(ignored + row, tl.minimum(looked_up, 0), mask=row_mask)
+        if tl.max(looked_up, 0) < 0:  # all are ignored
+            tl.store(log_probs + row, tl.zeros((ROWS,), REAL), mask=row_mask)
+            return
     of_row = alphas + row * (n_slices + 1) * (B + 1)
     alpha_ptr = of_row[:, None] + s[None, :]
     alpha = tl.load(base[:, None] + s[None, :], mask=state_mask, other=float("-inf")).to(REAL)
@@ -84,13 +93,8 @@ def forward(  # type: ignore[no-untyped-def]
     tl.store(log_z + row, total, mask=row_mask)
 
     for k in range(n_paths):
-        if LOOK_UP:
-            label = tl.load(labels + row, mask=row_mask, other=ignore_index)
-            path = _path_of(label, label_table, n_labels, n_classes, ignore_index, HAS_TABLE)
-            tl.store(paths + row, path, mask=row_mask)
-            tl.store(ignored + row, tl.minimum(path, 0), mask=row_mask)
-        else:
-            path = tl.load(paths + row * n_paths + k, mask=row_mask, other=-1)
+        path_ptr = paths + row * n_paths + k
+        path = looked_up if LOOK_UP else tl.load(path_ptr, mask=row_mask, other=-1)
         given = (path >= 0) & (path < n_classes)
         last, first = _exit_of(path, table, n_slices)
         rest = path - first
@@ -151,6 +155,15 @@ def backward(  # type: ignore[no-untyped-def]
     base = h + row * n_edges
     grad = out + row * n_edges
     state_mask = row_mask[:, None] & (s < B)[None, :]
+    if HAS_PATH and not HAS_GRAD_LOG_Z:
+        path = tl.load(paths + row, mask=row_mask, other=-1)
+        if tl.max(path, 0) < 0:  # no row has a gradient
+            for first_edge in range(0, n_edges, 256):
+                edge = first_edge + tl.arange(0, 256)
+                inside = row_mask[:, None] & (edge < n_edges)[None, :]
+                zeros = tl.zeros((ROWS, 256), out.dtype.element_ty)
+                tl.store(grad[:, None] + edge[None, :], zeros, mask=inside)
+            return
     of_row = alphas + row * (n_slices + 1) * (B + 1)
     alpha_ptr = of_row[:, None] + s[None, :]
     log_z = _finite(tl.load(of_row + B, mask=row_mask, other=0.0))  # relative to slice i
@@ -327,34 +340,6 @@ def look_up(  # type: ignore[no-untyped-def]
     label = tl.load(labels + at, mask=at < n, other=-1)
     path = _path_of(label, table, n_labels, n_paths, ignore_index, HAS_TABLE)
     tl.store(out + at, path, mask=at < n)
-
-
-@triton.jit
-def cluster_targets(  # type: ignore[no-untyped-def]
-    labels, cutoffs, out, n, n_clusters, ignore_index, BLOCK: tl.constexpr
-):
-    """Compute the targets of head and clusters of an adaptive softmax, and what is ignored.
-
-    `cutoffs` are the first labels of all clusters, then the number of labels.
-    """
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < n
-    label = tl.load(labels + at, mask=mask, other=ignore_index)
-    counts = label != ignore_index
-    known = (label >= 0) & (label < tl.load(cutoffs + n_clusters))
-    shortlist = tl.load(cutoffs)
-    entry = label
-    for i in range(n_clusters):
-        first = tl.load(cutoffs + i)
-        end = tl.load(cutoffs + i + 1)
-        here = (label >= first) & (label < end)
-        entry = tl.where(here, shortlist + i, entry)
-        target = tl.where(here & counts, label - first, -1)
-        # The last cluster reports labels out of range: it makes them NaN.
-        wrong = counts & (known == 0) & (i == n_clusters - 1)
-        tl.store(out + (i + 1) * n + at, tl.where(wrong, end - first, target), mask=mask)
-    tl.store(out + at, tl.where(known & counts, entry, -1), mask=mask)
-    tl.store(out + (n_clusters + 1) * n + at, tl.where(counts, 0, -1).to(tl.int64), mask=mask)
 
 
 @triton.jit
