@@ -162,8 +162,8 @@ class SimilarityPolicy(CodebookPolicy):
     Parameters
     ----------
     within_exits : bool, default=False
-        Split by frequency first, over the exits of the trellis and the states from which each of
-        them leaves, and by similarity only labels that share these.
+        Keep the frequency order among the exits of the trellis. The labels of an exit are split by
+        similarity, and in the last slice, among labels that share all states before, by frequency.
     """
 
     name = "similarity"
