@@ -58,10 +58,12 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     Notes
     -----
-    Every cluster scores only the rows whose targets it has. On a GPU these are gathered without
-    synchronizing with the host, and logits of a cluster are not stored, so that a training step can
-    be captured in a CUDA graph. When compiled by `torch.compile`, all rows pass through all
-    clusters, and those of other clusters are masked.
+    A training step does not synchronize with the GPU, so that it can be captured in a CUDA graph.
+    With one target per row, the loss of a dense cluster of up to 512 features is computed there for
+    the rows of this cluster alone, and their logits are not stored. In all other cases on a GPU,
+    and when compiled, all rows pass through all clusters, and those of other clusters are masked:
+    with class weights, several trellises, reduction="none", float64, or clusters whose layers were
+    replaced or have hooks. On a CPU the rows of every cluster are gathered.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
     place of the last linear layer.
@@ -217,9 +219,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         log_probs = -nn.functional.cross_entropy(
             self.head(rows), targets.head, ignore_index=-1, reduction="none"
         )
-        for i, (narrow, layer) in enumerate(self.tail[:-1]):
-            within = custom.cluster_log_probs(narrow(rows), layer, targets, i)
-            log_probs = log_probs + within
+        for i, cluster in enumerate(self.tail[:-1]):
+            log_probs = log_probs + custom.cluster_log_probs(rows, cluster, targets, i)
         book: LabelPaths = trellis.codebooks[0]
         look_up = book.look_up(targets.clusters[-1], -1)
         h = trellis._edges(self.tail[-1][0](rows))

@@ -43,9 +43,10 @@ class TrellisSoftmax(SoftmaxHead):
     assignment : {"frequency", "random", "similarity"} or a codebook, default="frequency"
         How classes are assigned to paths. "frequency": frequent classes get short paths.
         "random": a keyed permutation, which stores no table. "similarity": classes with similar
-        `label_features` share edges; with `counts`, frequent classes still get short paths. A
-        codebook is an `ltls.TableCodebook`, an `ltls.RandomCodebook` or an integer array with the
-        path of every class; pass a list of them for several trellises.
+        `label_features` share edges; with `counts`, frequent classes still get short paths, and
+        the last slice is split by frequency. A codebook is an `ltls.TableCodebook`, an
+        `ltls.RandomCodebook` or an integer array with the path of every class; pass a list of them
+        for several trellises.
     counts : array of shape (n_classes,), optional
         Number of training examples per class. If None, classes are assumed to be sorted by
         decreasing frequency, as in `nn.AdaptiveLogSoftmaxWithLoss`.

@@ -11,6 +11,8 @@ With TRITON_INTERPRET=1 fewer cases run on the CPU, in Triton's interpreter; tes
 import copy
 import itertools
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -338,36 +340,129 @@ def test_targets_of_the_parts_of_an_adaptive_softmax(ignore_index):
         assert listed[cluster, : n_rows[cluster]].tolist() == mine
 
 
+HALVES = [torch.float16] if INTERPRETED else [torch.float16, torch.bfloat16]
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(
-    ("n", "n_features", "n_classes"), [(1, 1, 2), (50, 24, 70), (30, 40, 1300)]
+    ("n", "n_features", "n_classes"),
+    [(1, 1, 2), (50, 24, 70), (30, 40, 1300), (2500, 5, 20), (20, 200, 100), (20, 512, 17)],
 )
-def test_a_dense_cluster_is_a_softmax_over_its_rows(n, n_features, n_classes, share):
-    """In float64; the rows of other clusters have neither log-probability nor gradient."""
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_a_dense_cluster_is_a_softmax_over_its_rows(n, n_features, n_classes, share, dtype):
+    """The rows of other clusters have neither log-probability nor gradient; float64 is expected."""
     rng = np.random.default_rng(n)
-    z, weight = rng.normal(size=(n, n_features)), rng.normal(size=(n_classes, n_features))
+    layer = torch.nn.Linear(n_features, n_classes, bias=False, device=DEVICE, dtype=dtype)
+    given = on_device(rng.normal(size=(n, n_features)), dtype=dtype).requires_grad_()
+    z, weight = (tensor.detach().double().cpu().numpy() for tensor in (given, layer.weight))
     mine = rng.random(n) < share
     labels = np.where(mine, 10 + rng.integers(n_classes, size=n), rng.integers(10, size=n))
-    grads = rng.normal(size=n)
     logits = z @ weight.T
     log_probs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
     expected = np.where(mine, log_probs[np.arange(n), np.maximum(labels - 10, 0)], 0)
-    chosen = np.arange(n_classes) == labels[:, None] - 10
-    slopes = (chosen - np.exp(log_probs)) * np.where(mine, grads, 0)[:, None]
-    layer = torch.nn.Linear(n_features, n_classes, bias=False, device=DEVICE)
-    layer.weight.data = on_device(weight, dtype=torch.float32)
-    given = on_device(z, dtype=torch.float32).requires_grad_()
+    one_hot = np.arange(n_classes) == labels[:, None] - 10
+    grads = (one_hot - np.exp(log_probs)) * mine[:, None]
     cutoffs = (10, 10 + n_classes, 20 + n_classes)
     targets = custom.cluster_targets(on_device(labels), cutoffs, -100)
-    found = custom.cluster_log_probs(given, layer, targets, 0)
-    (found * on_device(grads, dtype=torch.float32)).sum().backward()
-    agree(
-        {
-            "log-probs": error(found.detach(), expected, 1),
-            "gradient of z": error(given.grad, slopes @ weight, 1),
-            "gradient of the weight": error(layer.weight.grad, slopes.T @ z, 1),
-        }
-    )
+    assert targets.n_rows[0] == mine.sum()
+    found = within(given, layer, targets)
+    found.sum().backward()  # an expanded gradient
+    agree({"log-probs": error(found.detach(), expected, 1)})
+    errors = error(given.grad, grads @ weight, 1), error(layer.weight.grad, grads.T @ z, 1)
+    assert max(errors) < (TOLERANCE if dtype == torch.float32 else 2e-2), errors
+
+
+def within(z, layer, targets):
+    """Return the log-probabilities of the first cluster, whose first layer changes nothing."""
+    cluster = torch.nn.Sequential(torch.nn.Identity(), layer)
+    assert custom.clusters.supports(cluster)
+    return custom.cluster_log_probs(z, cluster, targets, 0)
+
+
+def test_logits_of_a_cluster_may_be_minus_infinity():
+    layer = torch.nn.Linear(1, 1200, bias=False, device=DEVICE)
+    with torch.no_grad():
+        layer.weight[:600] = -torch.inf
+    z = torch.ones(3, 1, device=DEVICE)
+    targets = custom.cluster_targets(on_device([700, 1199, 800]), (10, 1210, 1212), -100)
+    expected = torch.log_softmax(layer(z), 1).gather(1, on_device([[690], [1189], [790]]))[:, 0]
+    torch.testing.assert_close(within(z, layer, targets), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_only_gradients_that_are_needed_are_computed(monkeypatch):
+    targets = custom.cluster_targets(on_device([11, 3]), (10, 15, 17), -100)
+    for kernel, frozen in (("backward_weight", True), ("backward_features", False)):
+        layer = torch.nn.Linear(4, 5, bias=False, device=DEVICE).requires_grad_(not frozen)
+        z = torch.ones(2, 4, device=DEVICE, requires_grad=frozen)
+        with monkeypatch.context() as patch:
+            patch.setattr(custom.clusters, kernel, None)
+            within(z, layer, targets).sum().backward()
+        assert (z.grad is not None) == frozen
+        assert (layer.weight.grad is not None) != frozen
+
+
+def replaced(kind):
+    """Return a change of a layer after which its clusters must be called."""
+    from torch.nn.utils import parametrizations, prune
+
+    linear = torch.nn.Linear
+    return {
+        "bias": lambda tail: tail.__setitem__(1, linear(8, 50, device=DEVICE)),
+        "dropout": lambda tail: tail.insert(1, torch.nn.Dropout(0.0)),
+        "hook": lambda tail: tail[1].register_forward_hook(lambda *_: None),
+        "hook of the cluster": lambda tail: tail.register_forward_pre_hook(lambda *_: None),
+        "pruned": lambda tail: prune.random_unstructured(tail[1], "weight", 0.5),
+        "parametrized": lambda tail: parametrizations.weight_norm(tail[1]),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind", ["bias", "dropout", "hook", "hook of the cluster", "pruned", "parametrized"]
+)
+def test_a_cluster_that_was_changed_is_called(kind, monkeypatch):
+    """Also in a second step, which needs a new graph of pruned weights."""
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    torch.manual_seed(0)
+    layer = AdaptiveTrellisSoftmax(16, 500, [40, 90], width=4, div_value=2.0, device=DEVICE)
+    replaced(kind)(layer.tail[0])
+    assert not custom.clusters.supports(layer.tail[0])
+    x, y = torch.randn(4, 16, device=DEVICE), on_device([3, 40, 61, 89])
+    for _ in range(2):
+        loss = layer(x, y).loss
+        torch.testing.assert_close(loss, -layer.log_prob(x, y).mean(), rtol=1e-4, atol=1e-4)
+        loss.backward()
+
+
+@pytest.mark.parametrize("sizes", [{"dtype": torch.float64}, {"div_value": 1.0}], ids=str)
+def test_a_cluster_without_a_kernel_is_called(sizes, monkeypatch):
+    """One of float64, and one of more features than kernels take."""
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    layer = AdaptiveTrellisSoftmax(600, 500, [40, 90], width=4, device=DEVICE, **sizes)
+    x = torch.randn(4, 600, device=DEVICE, dtype=sizes.get("dtype"))
+    y = on_device([3, 40, 61, 89])
+    expected = -layer.log_prob(x, y).mean()
+    torch.testing.assert_close(layer(x, y).loss, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("set_precision", "precision"),
+    [
+        ("pass", "ieee"),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "tf32"),
+        ("torch.set_float32_matmul_precision('high')", "tf32"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "tf32"),
+        ("torch.backends.fp32_precision = 'tf32'", "tf32"),
+    ],
+)
+def test_float32_is_multiplied_as_torch_does(set_precision, precision):
+    """In a process of its own: torch forbids to mix its two settings."""
+    if "fp32_precision" in set_precision and not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this version of torch has only the older setting")
+    program = "import torch; from ltls.torch.ops import clusters;"
+    program += f"{set_precision}; print(clusters._precision())"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [precision]
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

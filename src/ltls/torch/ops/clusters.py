@@ -1,4 +1,4 @@
-"""Triton kernels for the clusters of an adaptive softmax, and their launches.
+"""Triton kernels for the dense clusters of an adaptive softmax, and their launches.
 
 A cluster scores only the rows whose target it has. Which rows these are, and how many, stays on the
 GPU: kernels are launched for as many rows as there may be, and programs without a row return at
@@ -15,7 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from .triton import _finite
+
 MAX_FEATURES = 512
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _ROWS = 16  # per program: few, since a cluster has few rows
 _ROWS_JOINED = 128
 _TILE = 8192  # weights of a [classes, features] tile
@@ -42,12 +45,12 @@ def _targets(  # type: ignore[no-untyped-def]
     for first in range(0, n, BLOCK):
         at = first + tl.arange(0, BLOCK)
         label = tl.load(labels + at, mask=at < n, other=ignore_index)
-        counts = label != ignore_index
+        given = label != ignore_index
         known = (label >= 0) & (label < n_labels)
-        mine = counts & (label >= start) & (label < end)
+        mine = given & (label >= start) & (label < end)
         target = tl.where(mine, label - start, -1)
         # The last cluster reports labels out of range: it makes them NaN.
-        wrong = counts & (known == 0) & (cluster == n_clusters - 1)
+        wrong = given & (known == 0) & (cluster == n_clusters - 1)
         target = tl.where(wrong, end - start, target)
         tl.store(targets + (cluster + 1) * n + at, target, mask=at < n)
         place = found + tl.cumsum(mine.to(tl.int32), 0) - 1
@@ -57,8 +60,8 @@ def _targets(  # type: ignore[no-untyped-def]
             entry = label
             for i in range(n_clusters):
                 entry = tl.where(label >= tl.load(cutoffs + i), shortlist + i, entry)
-            tl.store(targets + at, tl.where(known & counts, entry, -1), mask=at < n)
-            ignored = tl.where(counts, 0, -1).to(tl.int64)
+            tl.store(targets + at, tl.where(known & given, entry, -1), mask=at < n)
+            ignored = tl.where(given, 0, -1).to(tl.int64)
             tl.store(targets + (n_clusters + 1) * n + at, ignored, mask=at < n)
     tl.store(n_rows + cluster, found)
 
@@ -90,14 +93,14 @@ def _load_classes(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _slopes(  # type: ignore[no-untyped-def]
+def _grad_logits(  # type: ignore[no-untyped-def]
     features, weights, c, target, log_z, grad, n_classes, PRECISION: tl.constexpr
 ):
     """Return the gradient of the logits, [rows, classes]."""
     logits = tl.dot(features, tl.trans(weights), input_precision=PRECISION)
-    share = tl.where((c < n_classes)[None, :], tl.exp(logits - log_z[:, None]), 0.0)
-    chosen = tl.where(c[None, :] == target[:, None], 1.0, 0.0)
-    return ((chosen - share) * grad[:, None]).to(features.dtype)
+    probs = tl.where((c < n_classes)[None, :], tl.exp(logits - log_z[:, None]), 0.0)
+    one_hot = tl.where(c[None, :] == target[:, None], 1.0, 0.0)
+    return ((one_hot - probs) * grad[:, None]).to(features.dtype)
 
 
 @triton.jit
@@ -130,8 +133,8 @@ def _forward(  # type: ignore[no-untyped-def]
             score += tl.sum(tl.where(chosen, logits, 0.0), 1)
             logits = tl.where((c < end)[None, :], logits, float("-inf"))
             higher = tl.maximum(highest, tl.max(logits, 1))
-            total = total * tl.exp(highest - higher)
-            total += tl.sum(tl.exp(logits - higher[:, None]), 1)
+            total = total * tl.exp(highest - _finite(higher))
+            total += tl.sum(tl.exp(logits - _finite(higher)[:, None]), 1)
             highest = higher
         tl.store(highests + split * n + row, highest, mask=mask)
         tl.store(totals + split * n + row, total, mask=mask)
@@ -150,7 +153,7 @@ def _join(  # type: ignore[no-untyped-def]
     inside = (split < n_splits)[:, None] & mine[None, :]
     at = split[:, None] * n + row[None, :]
     each = tl.load(highests + at, mask=inside, other=float("-inf"))
-    highest = tl.where(mine, tl.max(each, 0), 0.0)
+    highest = _finite(tl.max(each, 0))
     total = tl.load(totals + at, mask=inside, other=0.0) * tl.exp(each - highest[None, :])
     total = highest + tl.log(tl.where(mine, tl.sum(total, 0), 1.0))
     score = tl.sum(tl.load(scores + at, mask=inside, other=0.0), 0)
@@ -183,8 +186,8 @@ def _backward_features(  # type: ignore[no-untyped-def]
             c, weights = _load_classes(
                 weight, start, end, n_features, features.dtype, FEATURES, CLASSES
             )
-            slopes = _slopes(features, weights, c, target, total, grad, end, PRECISION)
-            sums += tl.dot(slopes, weights, input_precision=PRECISION)
+            grads = _grad_logits(features, weights, c, target, total, grad, end, PRECISION)
+            sums += tl.dot(grads, weights, input_precision=PRECISION)
         f = tl.arange(0, FEATURES)
         inside = mask[:, None] & (f < n_features)[None, :]
         at = parts + (split.to(tl.int64) * n + row[:, None]) * n_features + f[None, :]
@@ -226,8 +229,8 @@ def _backward_weight(  # type: ignore[no-untyped-def]
         )
         total = tl.load(log_z + row, mask=mask, other=0.0)
         grad = tl.load(grad_log_probs + row, mask=mask, other=0.0)
-        slopes = _slopes(features, weights, c, target, total, grad, n_classes, PRECISION)
-        sums += tl.dot(tl.trans(slopes), features, input_precision=PRECISION)
+        grads = _grad_logits(features, weights, c, target, total, grad, n_classes, PRECISION)
+        sums += tl.dot(tl.trans(grads), features, input_precision=PRECISION)
     f = tl.arange(0, FEATURES)
     inside = (c < n_classes)[:, None] & (f < n_features)[None, :]
     at = out + c.to(tl.int64)[:, None] * n_features + f[None, :]
@@ -264,24 +267,51 @@ def targets(
     return found, rows, n_rows
 
 
-def takes(z: Tensor, layer: nn.Module) -> bool:
-    """Return whether the kernels compute this layer of a cluster."""
+def supports(cluster: nn.Module) -> bool:
+    """Return whether the kernels compute the same as calling this cluster does.
+
+    It must be two plain layers: not sharded, parametrized, pruned or replaced, and without hooks.
+    """
+    if type(cluster) is not nn.Sequential or len(cluster) != 2 or _has_hooks(cluster):
+        return False
+    layer = cluster[1]
     return (
         type(layer) is nn.Linear
+        and type(layer.weight) is nn.Parameter
         and layer.bias is None
         and layer.in_features <= MAX_FEATURES
-        and z.dtype in (torch.float32, torch.bfloat16, torch.float16)
+        and not _has_hooks(layer)
     )
 
 
-def _constants(z: Tensor) -> dict[str, Any]:
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
+def _precision() -> str:
+    """Return how float32 matrices are multiplied, by torch's setting."""
+    # The older function raises an error once the newer setting has been used.
+    setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    if setting is None:
+        setting = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "tf32" if setting == "tf32" else "ieee"
+
+
+def constants(z: Tensor) -> dict[str, Any]:
+    """Return the constexprs of the launches, the same forward and backward."""
     features = max(16, triton.next_power_of_2(z.shape[1]))
-    exact = torch.get_float32_matmul_precision() == "highest"
     return {
         "FEATURES": features,
         "CLASSES": max(16, min(128, _TILE // features)),
         "ROWS": _ROWS,
-        "PRECISION": "ieee" if exact else "tf32",
+        "PRECISION": _precision() if z.dtype == torch.float32 else "ieee",
+        # Less shared memory for wide tiles: older GPUs have 64 KiB.
+        "num_stages": 1 if features > 256 else 3,
     }
 
 
@@ -294,10 +324,15 @@ def _splits(n: int, n_classes: int, classes: int) -> tuple[int, int]:
 
 
 def forward(
-    z: Tensor, weight: Tensor, target: Tensor, rows: Tensor, n_rows: Tensor
+    z: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    rows: Tensor,
+    n_rows: Tensor,
+    constants: dict[str, Any],
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of targets, 0 in rows of other clusters, and log-partitions."""
-    n, constants = len(z), _constants(z)
+    n = len(z)
     n_splits, per_split = _splits(n, len(weight), constants["CLASSES"])
     log_probs = torch.empty(n, dtype=torch.float32, device=z.device)
     log_z = torch.empty_like(log_probs)
@@ -319,7 +354,7 @@ def forward(
     return log_probs, log_z
 
 
-def backward(
+def backward_features(
     z: Tensor,
     weight: Tensor,
     target: Tensor,
@@ -327,27 +362,62 @@ def backward(
     n_rows: Tensor,
     log_z: Tensor,
     grad_log_probs: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients with respect to z and weight."""
-    n, constants = len(z), _constants(z)
+    constants: dict[str, Any],
+) -> Tensor:
+    """Return the gradient with respect to z."""
+    n, grad = len(z), torch.empty_like(z)
     n_splits, per_split = _splits(n, len(weight), constants["CLASSES"])
     parts = torch.empty((n_splits, *z.shape), dtype=torch.float32, device=z.device)
-    grad_z, grad_weight = torch.empty_like(z), torch.empty_like(weight)
-    given = z, weight, target, rows, n_rows, log_z, grad_log_probs.contiguous()
     if n:
         _backward_features[(triton.cdiv(n, _ROWS), n_splits)](
-            *given, parts, n, *weight.shape, per_split, **constants
+            z,
+            weight,
+            target,
+            rows,
+            n_rows,
+            log_z,
+            grad_log_probs,
+            parts,
+            n,
+            *weight.shape,
+            per_split,
+            **constants,
         )
         _join_features[(triton.cdiv(n, _ROWS),)](
             target,
             parts,
-            grad_z,
+            grad,
             n,
             z.shape[1],
             n_splits,
             FEATURES=constants["FEATURES"],
             ROWS=_ROWS,
         )
-    grid = (triton.cdiv(len(weight), constants["CLASSES"]),)
-    _backward_weight[grid](*given, grad_weight, *weight.shape, **constants)
-    return grad_z, grad_weight
+    return grad
+
+
+def backward_weight(
+    z: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    rows: Tensor,
+    n_rows: Tensor,
+    log_z: Tensor,
+    grad_log_probs: Tensor,
+    constants: dict[str, Any],
+) -> Tensor:
+    """Return the gradient with respect to weight."""
+    grad = torch.empty_like(weight)
+    _backward_weight[(triton.cdiv(len(weight), constants["CLASSES"]),)](
+        z,
+        weight,
+        target,
+        rows,
+        n_rows,
+        log_z,
+        grad_log_probs,
+        grad,
+        *weight.shape,
+        **constants,
+    )
+    return grad

@@ -4,7 +4,7 @@ Training takes two operators: the log-probabilities of given paths together with
 and their gradient. They are registered with `torch.library` and have fake (meta) implementations,
 so `torch.compile` traces through them without a graph break. In eager mode the same functions are
 called directly, which skips the dispatcher: it would take the host longer than the kernels take the
-GPU.
+GPU. The loss of a training step and the clusters of an adaptive softmax exist in eager mode only.
 """
 
 from __future__ import annotations
@@ -326,25 +326,36 @@ def cluster_targets(labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int)
     return ClusterTargets(head, within, ignored, rows, n_rows)
 
 
-def cluster_log_probs(z: Tensor, layer: nn.Module, targets: ClusterTargets, cluster: int) -> Tensor:
+def cluster_log_probs(
+    rows: Tensor, cluster: nn.Module, targets: ClusterTargets, number: int
+) -> Tensor:
     """Return the log-probabilities of the targets of a dense cluster, 0 for rows of others.
 
-    Only the cluster's rows are scored; the host does not learn how many there are.
+    Where kernels exist, only the cluster's rows are scored; the host does not learn how many there
+    are. Otherwise all rows are, by calling the cluster.
 
     Parameters
     ----------
-    z : tensor of shape (n, n_features)
-    layer : nn.Linear
-        From the features to the logits of the cluster's classes.
+    rows : tensor of shape (n, in_features)
+    cluster : nn.Sequential
+        A layer that reduces the features, then one to the logits of the cluster's classes.
     targets : ClusterTargets
-    cluster : int
+    number : int
+        Which cluster it is.
     """
-    target = targets.clusters[cluster]
-    if not clusters.takes(z, layer):
-        loss = nn.functional.cross_entropy(layer(z), target, ignore_index=-1, reduction="none")
-        return -loss
-    rows, n_rows = targets.rows[cluster], targets.n_rows[cluster]
-    return _Cluster.apply(z, layer.weight, target, rows, n_rows)
+    target = targets.clusters[number]
+    if not clusters.supports(cluster):
+        return _masked_log_probs(cluster(rows), target)
+    narrow, layer = cluster
+    z, weight = narrow(rows), layer.weight
+    cast = z.dtype != weight.dtype and torch.is_autocast_enabled(z.device.type)
+    if z.dtype not in clusters.DTYPES or (z.dtype != weight.dtype and not cast):
+        return _masked_log_probs(layer(z), target)
+    return _Cluster.apply(z, weight, target, targets.rows[number], targets.n_rows[number])
+
+
+def _masked_log_probs(logits: Tensor, target: Tensor) -> Tensor:
+    return -nn.functional.cross_entropy(logits, target, ignore_index=-1, reduction="none")
 
 
 class _Cluster(torch.autograd.Function):
@@ -353,7 +364,8 @@ class _Cluster(torch.autograd.Function):
         ctx: Any, z: Tensor, weight: Tensor, target: Tensor, rows: Tensor, n_rows: Tensor
     ) -> Tensor:
         given = z.contiguous(), weight.contiguous(), target, rows, n_rows
-        log_probs, log_z = clusters.forward(*given)
+        ctx.constants = clusters.constants(z)
+        log_probs, log_z = clusters.forward(*given, ctx.constants)
         ctx.save_for_backward(*given, log_z)
         return log_probs
 
@@ -361,8 +373,12 @@ class _Cluster(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor) -> Any:
         z, weight, target, rows, n_rows, log_z = ctx.saved_tensors
-        grads = clusters.backward(z, weight, target, rows, n_rows, log_z, grad_log_probs)
-        return *grads, None, None, None
+        grad = grad_log_probs.contiguous()
+        given = z, weight, target, rows, n_rows, log_z, grad, ctx.constants
+        of_z, of_weight, *_ = ctx.needs_input_grad
+        grad_z = clusters.backward_features(*given) if of_z else None
+        grad_weight = clusters.backward_weight(*given) if of_weight else None
+        return grad_z, grad_weight, None, None, None
 
 
 # Top-k

@@ -155,15 +155,16 @@ def backward(  # type: ignore[no-untyped-def]
     base = h + row * n_edges
     grad = out + row * n_edges
     state_mask = row_mask[:, None] & (s < B)[None, :]
-    if HAS_PATH and not HAS_GRAD_LOG_Z:
+    if HAS_PATH:
         path = tl.load(paths + row, mask=row_mask, other=-1)
-        if tl.max(path, 0) < 0:  # no row has a gradient
-            for first_edge in range(0, n_edges, 256):
-                edge = first_edge + tl.arange(0, 256)
-                inside = row_mask[:, None] & (edge < n_edges)[None, :]
-                zeros = tl.zeros((ROWS, 256), out.dtype.element_ty)
-                tl.store(grad[:, None] + edge[None, :], zeros, mask=inside)
-            return
+        if not HAS_GRAD_LOG_Z:  # noqa: SIM102 (only this one is known when the kernel is compiled)
+            if tl.max(path, 0) < 0:  # no row has a gradient
+                for first_edge in range(0, n_edges, 256):
+                    edge = first_edge + tl.arange(0, 256)
+                    inside = row_mask[:, None] & (edge < n_edges)[None, :]
+                    zeros = tl.zeros((ROWS, 256), out.dtype.element_ty)
+                    tl.store(grad[:, None] + edge[None, :], zeros, mask=inside)
+                return
     of_row = alphas + row * (n_slices + 1) * (B + 1)
     alpha_ptr = of_row[:, None] + s[None, :]
     log_z = _finite(tl.load(of_row + B, mask=row_mask, other=0.0))  # relative to slice i
@@ -177,7 +178,6 @@ def backward(  # type: ignore[no-untyped-def]
     state = tl.zeros_like(row)
     path_grad = tl.zeros_like(scale)
     if HAS_PATH:
-        path = tl.load(paths + row, mask=row_mask, other=-1)
         last, first = _exit_of(path, table, n_slices)
         last = tl.where((path >= 0) & (path < n_classes), last, -1)
         power = tl.load(table + 4 * n_slices + 3)
