@@ -45,7 +45,6 @@ STORED = {
     "step_top5": "deep_head_step",
     "next_token": "deep_head_next_token",
     "language_model_python": "deep_head_language_model_python",
-    "language_model_python_whole": "deep_head_language_model_python_whole",
     "language_model_english": "deep_head_language_model_english",
     "recommend_amazon": "deep_head_recommend_amazon",
     "recommend_debian": "deep_head_recommend_debian",

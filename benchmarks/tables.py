@@ -591,6 +591,7 @@ def by_classes(
         [title, *(cell(rows.get((head, n), {})) for n in classes)]
         for head, title in HEADS.items()
         if any(figure in rows.get((head, n), {}) for n in classes)
+        and not (head.endswith("two threads") and figure != "step ms")
     ]
     if figure == "step ms":
         limits = [6e3 * result["batch"] * 512 * n / BF16_PEAK for n in classes]
@@ -632,7 +633,7 @@ def language_model(result: Result) -> list[str]:
     return captioned(table(heads, rows), result)
 
 
-language_model_python = language_model_python_whole = language_model_english = language_model
+language_model_python = language_model_english = language_model
 
 
 def restricted(result: Result) -> list[str]:

@@ -2,11 +2,11 @@
 
 The network is the same for all heads: a causal transformer of 4 layers and 384 units, trained for
 1,400 steps of 8,192 tokens in bf16. Each head's learning rate is the best of a grid by the
-likelihood of validation files, after a whole training: short runs favour rates that are too large.
-The network's own rate is fixed.
+likelihood of validation files, after a whole training: shorter runs choose other rates. The
+network's own rate is fixed.
 
-Writes deep_head_language_model_NAME.json after every head, in under ten minutes on an H200; torch,
-triton and numpy are all it needs. The corpora are made before:
+Writes deep_head_language_model_NAME.json after every head, in about ten minutes on an H200 if
+nothing else uses it; torch, triton and numpy are all it needs. The corpora are made before:
 
     python -m benchmarks.deep_head.next_token --write-corpus python.npz
     python -m benchmarks.deep_head.english english.npz
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import sys
 import time
@@ -48,9 +49,6 @@ from benchmarks.deep_head.next_token import PARTS, Corpus, load_corpus
 NAME = "deep_head_language_model"
 BODY_RATE = 1e-3
 RATES = (1e-3, 2e-3, 5e-3, 1e-2)
-SHORT = (
-    1 / 3
-)  # of the steps, to choose a learning rate: shorter runs favour rates that are too large
 CUTOFFS = (2_000, 10_000)
 NEIGHBOURS = (2, 1, -1, -2)  # of a word, which say what it is similar to
 
@@ -210,6 +208,7 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
     """Name the heads."""
     n, d = of.n_classes, of.sizes.units
     counts = torch.bincount(of.train, minlength=n)
+    vectors = functools.cache(lambda: word_vectors(of))
 
     def feasible(cutoffs: Sequence[int]) -> list[int]:
         return [min(cutoff, (i + 1) * n // 3) for i, cutoff in enumerate(cutoffs)]
@@ -217,11 +216,15 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
     def ours(width: int, features: int, first: int, similar: bool) -> Callable[[], Head]:
         cutoffs = feasible((first, CUTOFFS[1]))
         rare = slice(cutoffs[-1], None)
-        options: dict[str, Any] = {"trellis_features": features}
-        if similar:
-            options |= {"assignment": "similarity", "counts": counts[rare]}
-            options["label_features"] = word_vectors(of)[rare]
-        return lambda: AdaptiveTrellis(d, n, cutoffs, width, **options)
+
+        def make() -> Head:
+            options: dict[str, Any] = {"trellis_features": features}
+            if similar:
+                options |= {"assignment": "similarity", "counts": counts[rare]}
+                options["label_features"] = vectors()[rare]
+            return AdaptiveTrellis(d, n, cutoffs, width, **options)
+
+        return make
 
     yield {"head": "full softmax", "make": lambda: Full(d, n)}
     yield {"head": "adaptive softmax", "make": lambda: Adaptive(d, n, feasible(CUTOFFS))}

@@ -77,7 +77,7 @@ SECONDS_PER_TIMING = 0.3
 SECONDS_APART = 60  # for one head in a process of its own
 TOO_LARGE = "does not fit"
 MAX_TOP_MS = 1.0  # for the best labels of a batch
-MAX_STEP_MS = 0.5  # for a training step in eager mode
+MAX_STEP_MS = 0.5  # for a training step that is launched eagerly, or graphed in an eager loop
 TARGETS = [  # of whom, which figure, how many times ours
     ("nn.Linear + cross_entropy", "step ms", 50),
     ("nn.Linear + cross_entropy", "memory", 100),

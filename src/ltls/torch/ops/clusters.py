@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from .triton import _finite
 
-MAX_FEATURES = 512
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _ROWS = 16  # per program: few, since a cluster has few rows
 _ROWS_JOINED = 128
@@ -279,9 +278,16 @@ def supports(cluster: nn.Module) -> bool:
         type(layer) is nn.Linear
         and type(layer.weight) is nn.Parameter
         and layer.bias is None
-        and layer.in_features <= MAX_FEATURES
+        and layer.in_features <= _max_features(layer.weight.device)
         and not _has_hooks(layer)
     )
+
+
+@lru_cache(maxsize=256)
+def _max_features(device: torch.device) -> int:
+    """Return how many features fit into shared memory: 64 KiB before compute capability 8."""
+    old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
+    return 256 if old else 512
 
 
 def _has_hooks(module: nn.Module) -> bool:
@@ -310,7 +316,7 @@ def constants(z: Tensor) -> dict[str, Any]:
         "CLASSES": max(16, min(128, _TILE // features)),
         "ROWS": _ROWS,
         "PRECISION": _precision() if z.dtype == torch.float32 else "ieee",
-        # Less shared memory for wide tiles: older GPUs have 64 KiB.
+        # Wide tiles take too much shared memory for more stages.
         "num_stages": 1 if features > 256 else 3,
     }
 
