@@ -24,7 +24,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     As in `nn.AdaptiveLogSoftmaxWithLoss`, a full softmax scores the most frequent classes and one
     entry per cluster of less frequent ones, and each cluster has a softmax of its own over fewer
     features. Here the last cluster, which has most of the classes, is a `TrellisSoftmax`: its size
-    is logarithmic in their number. For language models this is as accurate as a full softmax.
+    is logarithmic in their number. For language models its P@1 is that of a full softmax.
 
     Parameters
     ----------

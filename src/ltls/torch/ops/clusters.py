@@ -21,9 +21,10 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _ROWS = 16  # per program: few, since a cluster has few rows
 _ROWS_JOINED = 128
 _TILE = 8192  # weights of a [classes, features] tile
-# With few rows, programs share the classes of a row among them, to occupy the GPU.
-_CLASSES_PER_SPLIT = 512  # at least
-_ROWS_TO_SPLIT = 32768
+# Programs share the classes of their rows with others, to occupy the GPU with the few rows of a
+# cluster: at least 4 where there are enough classes, and more for small batches.
+_CLASSES_PER_SPLIT = 512
+_SPLIT_ROWS = 32768
 
 
 @triton.jit
@@ -323,7 +324,7 @@ def constants(z: Tensor) -> dict[str, Any]:
 
 def _splits(n: int, n_classes: int, classes: int) -> tuple[int, int]:
     """Return the number of parts of the classes, and how many classes each has."""
-    most = min(16, max(1, _ROWS_TO_SPLIT // max(1, n)))
+    most = min(16, max(4, _SPLIT_ROWS // max(1, n)))
     per_split = max(_CLASSES_PER_SPLIT, triton.cdiv(n_classes, most))
     per_split = triton.cdiv(per_split, classes) * classes
     return triton.cdiv(n_classes, per_split), per_split
