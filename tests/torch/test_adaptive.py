@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
+from ltls import TableCodebook  # noqa: E402
 from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax  # noqa: E402
 
 IN, C = 16, 120
@@ -251,3 +252,49 @@ def test_invalid_targets_raise():
     with pytest.raises(ValueError, match="within needs a layer with a hierarchy"):
         layer.topk(x, 3, within=1)
     np.testing.assert_equal(layer(x, torch.full_like(y, -100)).output.tolist(), [0.0] * 7)
+
+
+def test_samples_of_free_paths_are_minus_one():
+    torch.manual_seed(0)
+    book = TableCodebook(256, range(C - 5))
+    layer = AdaptiveTrellisSoftmax(IN, C, [5], width=4, assignment=book)
+    x = torch.randn(1, IN)
+    drawn = layer.sample(x, 20_000, generator=torch.Generator().manual_seed(0))[0]
+    probs = layer.log_prob(x)[0].exp().detach()
+    free = 1 - probs.sum()
+    assert free > 0.05
+    shares = torch.bincount(drawn + 1, minlength=C + 1) / len(drawn)
+    expected = torch.cat([free[None], probs])
+    assert ((shares - expected).abs() < 5 * (expected / len(drawn)).sqrt() + 1e-4).all()
+
+
+@pytest.mark.parametrize("name", ["label_smoothing", "hierarchy"])
+def test_parameters_of_a_trellis_alone_are_refused(name):
+    value = {"label_smoothing": 0.1, "hierarchy": list(range(C))}[name]
+    with pytest.raises(ValueError, match=name):
+        AdaptiveTrellisSoftmax(IN, C, [10], **{name: value})
+
+
+def test_from_adaptive_passes_on_the_options_of_the_layer():
+    module = nn.AdaptiveLogSoftmaxWithLoss(IN, C, [10, 30])
+    weight = torch.rand(C)
+    options = {"reduction": "sum", "ignore_index": 0, "weight": weight}
+    layer = AdaptiveTrellisSoftmax.from_adaptive(module, 4, assignment="frequency", **options)
+    assert (layer.reduction, layer.ignore_index) == ("sum", 0)
+    torch.testing.assert_close(layer.weight, weight)
+
+
+@pytest.mark.parametrize("device", ["meta", None])
+def test_class_weights_survive_a_construction_on_meta(device):
+    weight = np.linspace(1, 2, C)
+    with torch.device("meta"):
+        layers = [
+            AdaptiveTrellisSoftmax(IN, C, [10], weight=weight, device=device),
+            TrellisSoftmax(IN, C, weight=weight, device=device),
+        ]
+    for layer in layers:
+        assert layer.weight.is_meta
+        layer.to_empty(device="cpu")
+        layer.weight.fill_(torch.nan)
+        layer.reset_parameters()
+        np.testing.assert_allclose(layer.weight, weight, rtol=1e-6)

@@ -1,5 +1,7 @@
 """TrellisEmbedding, and classes that are added without training."""
 
+import copy
+
 import numpy as np
 import pytest
 from reference import Graph
@@ -115,3 +117,32 @@ def test_classes_are_added_without_training():
 def test_classes_that_cannot_be_added_raise(head, paths, message):
     with pytest.raises(ValueError, match=message):
         head().add_classes(paths)
+
+
+def test_state_dicts_load_between_tables_with_and_without_counts():
+    plain, counted = TrellisEmbedding(C, D), TrellisEmbedding(C, D, counts=np.arange(C))
+    labels = torch.arange(C)
+    for one, other in ((plain, counted), (counted, plain)):
+        new = copy.deepcopy(one)
+        new.load_state_dict(other.state_dict())
+        torch.testing.assert_close(new(labels), other(labels))
+
+
+def test_a_negative_padding_index_counts_from_the_end():
+    table = TrellisEmbedding(C, D, padding_idx=-1)
+    assert table.padding_idx == C - 1
+    assert (table(torch.tensor([C - 1])) == 0).all()
+    with pytest.raises(ValueError, match="padding_idx must be at least -50, got -51"):
+        TrellisEmbedding(C, D, padding_idx=-C - 1)
+
+
+def test_paths_of_new_classes_are_integers():
+    book = TableCodebook.from_embeddings(np.eye(10), width=4)
+    head = TrellisSoftmax(4, 10, width=4, assignment=book)
+    free = next(path for path in range(book.n_paths) if book.is_free(path))
+    with pytest.raises(TypeError, match="paths must be integers"):
+        head.add_classes([free + 0.5])
+    assert head.n_classes == 10
+    assert head.add_classes(free).tolist() == [10]
+    with pytest.raises(ValueError, match="vectors must be finite"):
+        book.assign_embeddings(np.full((1, 10), np.nan))

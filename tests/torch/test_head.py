@@ -560,7 +560,10 @@ def test_invalid_parameters_raise(options, message):
         (lambda head, x, y: head.topk(x, 1, within=3), "within needs a layer with a hierarchy"),
         (lambda head, x, y: head.topk(x, 1, among=x[0]), "among must be class indices"),
         (lambda head, x, y: head.topk(x, 1, among=y[:, None].bool()), "among must be class"),
-        (lambda head, x, y: head.topk(x, 1, among=[5, C]), "indices below 100, got 100"),
+        (
+            lambda head, x, y: head.topk(x, 1, among=[5, C]),
+            "indices from 0 to 99, or -1 as padding, got 100",
+        ),
         (lambda head, x, y: head.topk(x, 1, among=np.zeros(C, bool)), "at least one class"),
         (lambda head, x, y: head(x, y - 200), "target must be a class index from 0 to 99"),
         (lambda head, x, y: head(x, y + 100), "target must be a class index from 0 to 99"),
@@ -571,3 +574,40 @@ def test_invalid_parameters_raise(options, message):
 def test_invalid_inputs_raise(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(make("mixture"), *rows(7))
+
+
+def test_a_row_without_allowed_classes_scores_minus_infinity():
+    head, x = TrellisSoftmax(IN, C, 4), torch.randn(2, IN)
+    labels, log_probs = head.topk(x, 2, among=torch.tensor([[3, 5], [-1, -1]]))
+    assert sorted(labels[0].tolist()) == [3, 5]
+    assert labels[1].tolist() == [-1, -1]
+    assert log_probs[1].tolist() == [-torch.inf, -torch.inf]
+    torch.testing.assert_close(log_probs[0].exp().sum(), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(("among", "message"), [([3, -2], "got -2"), ([], "got none")])
+def test_classes_that_cannot_be_allowed_are_refused(among, message):
+    head, x = TrellisSoftmax(IN, C, 4), torch.randn(2, IN)
+    with pytest.raises(ValueError, match=message):
+        head.topk(x, 2, among=among)
+
+
+def test_soft_targets_need_their_classes():
+    head, x = TrellisSoftmax(IN, C, 4), torch.randn(2, IN)
+    with pytest.raises(ValueError, match="target_probs needs target"):
+        head(x, None, torch.ones(2, 1))
+
+
+def test_a_hierarchy_is_not_loaded_from_a_layer_without_it():
+    groups = np.arange(C) % 3
+    head = TrellisSoftmax(IN, C, 4, hierarchy=groups)
+    before = {name: value.clone() for name, value in head.state_dict().items()}
+    for options in ({}, {"counts": np.arange(C)}, {"hierarchy": groups[::-1].copy()}):
+        with pytest.raises(RuntimeError, match="another hierarchy"):
+            head.load_state_dict(TrellisSoftmax(IN, C, 4, **options).state_dict())
+    for name, value in head.state_dict().items():
+        assert torch.equal(value, before[name])
+    other = TrellisSoftmax(IN, C, 4, hierarchy=groups, counts=np.arange(C))
+    head.load_state_dict(other.state_dict())
+    x = torch.randn(2, IN)
+    assert torch.equal(head.topk(x, 5, within=1)[0], other.topk(x, 5, within=1)[0])

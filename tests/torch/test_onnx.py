@@ -53,3 +53,26 @@ def test_a_table_instead_of_a_keyed_codebook_answers_the_same():
     after = head.tabulate().topk(x, 5)
     assert torch.equal(before[0], after[0])
     assert "codebooks.0.paths" in head.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("n_classes", "width"), [(2**25, 8), (2**40, 32)])
+def test_onnxruntime_scores_targets_among_very_many_classes(n_classes, width, tmp_path):
+    """Path numbers beyond the integers that float32 can hold."""
+
+    class LogProb(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = TrellisSoftmax(IN, n_classes, width)
+
+        def forward(self, x, target):
+            return self.head.log_prob(x, target)
+
+    torch.manual_seed(0)
+    model, path = LogProb().eval(), tmp_path / "head.onnx"
+    x, target = torch.randn(100, IN), torch.randint(n_classes, (100,))
+    torch.onnx.export(model, (x, target), path, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    names = [given.name for given in session.get_inputs()]
+    (found,) = session.run(None, dict(zip(names, (x.numpy(), target.numpy()), strict=True)))
+    np.testing.assert_allclose(found, model(x, target).detach(), rtol=1e-4, atol=1e-4)

@@ -221,7 +221,9 @@ class PredictMixin:
             array of shape (n_classes,), or (n_rows, n_classes), or a sparse matrix of that shape,
             is a mask over `classes_`. The result is the exact top k of `decision_function` among
             them, at a cost proportional to their number. Probabilities are those given that the
-            label is one of them: for one label per row, they sum to 1 over the allowed labels.
+            label is one of them: for one label per row, they sum to 1 over the allowed labels. A
+            calibrated model with buckets computes them from the allowed labels alone, so that they
+            can differ from those of `predict_proba` scaled to sum to 1.
 
         Returns
         -------

@@ -267,6 +267,8 @@ class TableCodebook(_Codebook):
         n_dimensions = self.quantizer.n_dimensions
         if given.ndim != 2 or given.shape[1] != n_dimensions:
             raise ValueError(f"vectors must have shape (n, {n_dimensions}), got {given.shape}")
+        if not np.isfinite(given).all():
+            raise ValueError("vectors must be finite, got NaN or infinity")
         # A quantizer of some dimensions has centroids that are 0 in all others.
         codes = self.quantizer.codes(given, paths[paths >= 0])
         labels = np.arange(len(codes)) + self.n_labels

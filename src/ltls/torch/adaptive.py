@@ -113,6 +113,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             ignore_index=ignore_index,
             device=device,
         )
+        for name in ("label_smoothing", "hierarchy"):
+            if trellis.pop(name, None):
+                raise ValueError(f"{name} is a parameter of TrellisSoftmax alone")
         if not isinstance(cutoffs, Iterable):
             raise TypeError(f"cutoffs must be a sequence of integers, got {cutoffs!r}")
         ends = [as_integer("cutoffs", cutoff, at_least=1) for cutoff in cutoffs]
@@ -158,7 +161,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         )
 
     def reset_parameters(self) -> None:
-        """Initialize the parameters anew."""
+        """Initialize the parameters anew, and restore buffers that were made on "meta"."""
+        self._restore_weight()
         for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):
             module.reset_parameters()
 
@@ -177,7 +181,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         width : int, default=32
             States per slice of the trellis.
         **options
-            Other parameters of the trellis, as for `TrellisSoftmax.from_linear`.
+            `reduction`, `ignore_index` and `weight` of the layer, and other parameters of the
+            trellis, as for `TrellisSoftmax.from_linear`.
 
         Examples
         --------
@@ -188,6 +193,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         [100, 1000]
         """
         where = {"device": module.head.weight.device, "dtype": module.head.weight.dtype}
+        names = ("reduction", "ignore_index", "weight")
+        of_layer = {name: options.pop(name) for name in names if name in options}
         new = cls(
             module.in_features,
             module.n_classes,
@@ -196,6 +203,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             module.head.bias is not None,
             width,
             trellis_features=module.tail[-1][0].out_features,
+            **of_layer,
             **where,
         )
         new.head.load_state_dict(module.head.state_dict())
@@ -302,8 +310,11 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             else:
                 narrow, trellis = self.tail[i]
                 labels = trellis._sample(narrow(rows), n, temperature, generator, None)
-            drawn = torch.where(drawn == shortlist + i, -1 - (labels + first), drawn)
-        return torch.where(drawn < 0, -1 - drawn, drawn)  # negative ones are final
+            # Labels that are final are negative, and so is that of a free path.
+            final = torch.where(labels < 0, -1 - self.n_classes, -1 - (labels + first))
+            drawn = torch.where(drawn == shortlist + i, final, drawn)
+        drawn = torch.where(drawn < 0, -1 - drawn, drawn)
+        return torch.where(drawn == self.n_classes, -1, drawn)
 
     def _tempered_entries(self, rows: Tensor, temperature: float) -> Tensor:
         """Return log Σ p(class) ** (1 / temperature) over the classes of each entry of the head."""

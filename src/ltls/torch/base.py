@@ -48,6 +48,7 @@ class SoftmaxHead(nn.Module):
     """
 
     weight: Tensor | None
+    _given_weight: Tensor | None = None
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class SoftmaxHead(nn.Module):
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
         if weight is not None:
-            weight = torch.as_tensor(weight, dtype=torch.float32)
+            weight = torch.as_tensor(weight, dtype=torch.float32, device="cpu")
             if weight.shape != (n_classes,):
                 raise ValueError(
                     f"weight must have shape ({n_classes},), one number per class, got "
@@ -79,7 +80,10 @@ class SoftmaxHead(nn.Module):
                 )
             if label_smoothing:
                 raise ValueError("weight and label_smoothing cannot be combined")
-            weight = weight.to(device)
+            where = torch.device(device) if device is not None else torch.get_default_device()
+            # Values cannot be read back from "meta", where a model is built to be loaded.
+            self._given_weight = weight if where.type == "meta" else None
+            weight = weight.to(where)
         self.register_buffer("weight", weight)
 
     @overload
@@ -137,6 +141,8 @@ class SoftmaxHead(nn.Module):
         torch.Size([])
         """
         if target is None:
+            if target_probs is not None:
+                raise ValueError("target_probs needs target: the classes that they belong to")
             return self.log_prob(input)
         for name, given in (("input", input), ("target", target)):
             if not isinstance(given, Tensor):
@@ -271,7 +277,10 @@ class SoftmaxHead(nn.Module):
             rows = self._rows(input)
             if among is not None:
                 allowed, counts = self._allowed(among, input)
-                log_probs = torch.log_softmax(self._score_allowed(rows, allowed, counts), 1)
+                scores = self._score_allowed(rows, allowed, counts)
+                log_probs = torch.log_softmax(scores, 1)
+                # Rows without an allowed class have no probabilities to normalize.
+                log_probs = torch.where(scores == -torch.inf, scores, log_probs)
                 labels, log_probs = decoding.best(allowed, log_probs, k)
             else:
                 labels, log_probs = self._topk(rows, self._at_most(k, interval), interval)
@@ -310,7 +319,8 @@ class SoftmaxHead(nn.Module):
             Draw only from the `top_k` most probable classes.
         top_p : float, optional
             Draw only from the smallest set of most probable classes whose probabilities sum to at
-            least `top_p`: nucleus sampling. Applied after `temperature` and `top_k`. The set is
+            least `top_p`: nucleus sampling. Applied after `temperature` and `top_k`. Without
+            `top_k` and `among`, the probabilities of free paths are part of the sum. The set is
             found by a top-k search that is repeated with a larger k until it covers `top_p`.
         among, within : optional
             The allowed classes, see `topk`.
@@ -458,6 +468,8 @@ class SoftmaxHead(nn.Module):
     def _allowed(self, among: Any, input: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
         """Return the allowed labels, sorted, and which of them count, both (rows or 1, m)."""
         given = torch.as_tensor(among, device=input.device)
+        if not given.numel():
+            raise ValueError("among must allow at least one class, got none")
         is_mask, m = given.dtype == torch.bool, given.shape[-1] if given.dim() else 0
         shapes = [(m,), (*input.shape[:-1], m)]
         fits = m == self.n_classes if is_mask else m > 0 and not given.is_floating_point()
@@ -477,10 +489,13 @@ class SoftmaxHead(nn.Module):
         labels = given.to(torch.int64).reshape(-1, given.shape[-1]).sort(1).values
         counts = labels >= 0
         counts[:, 1:] &= labels[:, 1:] != labels[:, :-1]
-        if labels.device.type == "cpu" and (labels >= self.n_classes).any():
-            raise ValueError(
-                f"among must have class indices below {self.n_classes}, got {int(labels.max())}"
-            )
+        if labels.device.type == "cpu" and not is_traced():
+            wrong = (labels < -1) | (labels >= self.n_classes)
+            if wrong.any():
+                raise ValueError(
+                    f"among must have class indices from 0 to {self.n_classes - 1}, or -1 as "
+                    f"padding, got {int(labels[wrong][0])}"
+                )
         return labels, counts
 
     def _score_allowed(self, rows: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
@@ -491,6 +506,12 @@ class SoftmaxHead(nn.Module):
             for part in labels.split(size, 1)
         ]
         return torch.where(counts, torch.cat(parts, 1), -torch.inf)
+
+    def _restore_weight(self) -> None:
+        """Restore the class weights of a layer that was made on "meta"."""
+        if self.weight is not None and self._given_weight is not None and not self.weight.is_meta:
+            self.weight.copy_(self._given_weight)
+            self._given_weight = None
 
     # Losses and samples
 

@@ -248,6 +248,16 @@ def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
     return Nodes(leaf, intervals)
 
 
+def adopt_saved(
+    books: nn.ModuleList, state_dict: Mapping[str, Tensor], start: str, device: torch.device
+) -> None:
+    """Replace codebooks by the kind whose states are saved under keys that begin with `start`."""
+    for r, book in enumerate(books):
+        first = f"{start}{r}."
+        saved = {k[len(first) :]: v for k, v in state_dict.items() if k.startswith(first)}
+        books[r] = book.like_saved(saved).to(device)
+
+
 def make_codebooks(
     assignment: Any,
     n_classes: int,

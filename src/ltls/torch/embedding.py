@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arrays import as_integer
-from .codebooks import make_codebooks
+from .codebooks import adopt_saved, make_codebooks
 from .layout import make_layout
 from .ops.tracing import is_traced
 
@@ -29,7 +29,7 @@ class TrellisEmbedding(nn.Module):
     width, n_trellises, assignment, counts, label_features
         As in `TrellisSoftmax`. Several trellises make the vectors of classes more different.
     padding_idx : int, optional
-        The class whose vector is 0, without a gradient.
+        The class whose vector is 0, without a gradient; it may also be one beyond the last.
     device, dtype : optional
         Device and type of the parameters.
 
@@ -61,6 +61,10 @@ class TrellisEmbedding(nn.Module):
         super().__init__()
         self.num_embeddings = as_integer("num_embeddings", num_embeddings, at_least=2)
         self.embedding_dim = as_integer("embedding_dim", embedding_dim, at_least=1)
+        if padding_idx is not None:
+            padding_idx = as_integer("padding_idx", padding_idx, at_least=-num_embeddings)
+            if padding_idx < 0:  # as in nn.Embedding
+                padding_idx += num_embeddings
         self.padding_idx = padding_idx
         width = as_integer("width", width, at_least=2)
         n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
@@ -79,6 +83,12 @@ class TrellisEmbedding(nn.Module):
         nn.init.normal_(self.edges, std=terms**-0.5)
         for book in self.codebooks:
             book.reset_parameters()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Take over the kind of the saved codebooks; this runs before they load their tables."""
+        if f"{prefix}edges" in state_dict:
+            adopt_saved(self.codebooks, state_dict, f"{prefix}codebooks.", self.edges.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the vectors of classes, shape (…, embedding_dim)."""

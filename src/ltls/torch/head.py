@@ -12,7 +12,14 @@ from ..core.arrays import as_integer
 from ..structure.policies import POLICIES
 from . import decoding, functional
 from .base import HeadOutput, Interval, Scores, SoftmaxHead
-from .codebooks import IdentityPaths, LabelPaths, TablePaths, make_codebooks, nodes_of
+from .codebooks import (
+    IdentityPaths,
+    LabelPaths,
+    TablePaths,
+    adopt_saved,
+    make_codebooks,
+    nodes_of,
+)
 from .fitting import fit_edges
 from .layout import make_layout
 from .ops import custom
@@ -160,7 +167,8 @@ class TrellisSoftmax(SoftmaxHead):
             )
 
     def reset_parameters(self) -> None:
-        """Initialize the parameters anew, and restore codebooks that were made on "meta"."""
+        """Initialize the parameters anew, and restore buffers that were made on "meta"."""
+        self._restore_weight()
         for module in (self.edges, self.gate, *self.codebooks):
             if module is not None:
                 module.reset_parameters()
@@ -249,8 +257,10 @@ class TrellisSoftmax(SoftmaxHead):
         """
         if self.weight is not None or self.nodes:
             raise ValueError("add_classes needs a head without weight and without a hierarchy")
-        table = torch.as_tensor(paths, device="cpu").to(torch.int64)
-        table = table.reshape(len(table), -1)
+        table = torch.atleast_1d(torch.as_tensor(paths, device="cpu"))
+        if table.is_floating_point() or table.dtype == torch.bool:
+            raise TypeError(f"paths must be integers, got {table.dtype}")
+        table = table.to(torch.int64).reshape(len(table), -1)
         if table.shape[1] != self.n_trellises:
             raise ValueError(
                 f"paths must have one column for each of {self.n_trellises} trellises, got shape "
@@ -281,11 +291,25 @@ class TrellisSoftmax(SoftmaxHead):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         """Take over the kind of the saved codebooks; this runs before they load their tables."""
         if f"{prefix}edges.weight" in state_dict:
-            for r, book in enumerate(self.codebooks):
-                start = f"{prefix}codebooks.{r}."
-                saved = {k[len(start) :]: v for k, v in state_dict.items() if k.startswith(start)}
-                self.codebooks[r] = book.like_saved(saved).to(self.edges.weight.device)
+            start, device = f"{prefix}codebooks.", self.edges.weight.device
+            self._check_nodes(state_dict, start)
+            adopt_saved(self.codebooks, state_dict, start, device)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_nodes(self, state_dict: Any, start: str) -> None:
+        """Raise an error if nodes of the hierarchy have other labels in a saved codebook."""
+        ends = torch.tensor(sorted({end for _, end in self.nodes.values()}), device="cpu")
+        for r, book in enumerate(self.codebooks if self.nodes else ()):
+            paths, own = state_dict.get(f"{start}{r}.paths"), book.state_dict()["paths"]
+            if paths is not None and (own.is_meta or paths.is_meta or paths.shape != own.shape):
+                continue  # nothing to compare, or torch reports the shapes
+            if paths is None or not torch.equal(
+                *(torch.searchsorted(ends, each.cpu().long(), right=True) for each in (paths, own))
+            ):
+                raise RuntimeError(
+                    f"{start}{r} was saved by a layer with another hierarchy or none: load it into "
+                    "a layer that was built without hierarchy"
+                )
 
     def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
         if self.unit_length:

@@ -145,7 +145,7 @@ class Layout:
         columns, leaving, state = [], torch.full_like(paths, -1), rest
         for i in range(self.n_slices + 1):
             previous, state = state, rest % self.width
-            rest = torch.div(rest, self.width, rounding_mode="floor")
+            rest = rest // self.width  # ONNX would export torch.div by way of float32
             edge = state if i == 0 else self.transition(i) + previous * self.states(i) + state
             columns.append(torch.where(i <= last, edge, leaving))
             leaving = torch.where(i == last, self.exit_edge[i] + state, -1)
