@@ -128,6 +128,13 @@ def test_state_dicts_load_between_tables_with_and_without_counts():
         torch.testing.assert_close(new(labels), other(labels))
 
 
+def test_semantic_ids_are_used_with_their_own_width():
+    book = TableCodebook.from_embeddings(np.eye(20), width=4)
+    for kind in (TrellisEmbedding, TrellisSoftmax):
+        with pytest.raises(ValueError, match="width must be 4, that of the codebook's embeddings"):
+            kind(20 if kind is TrellisEmbedding else 8, 20, width=8, assignment=book)
+
+
 def test_a_negative_padding_index_counts_from_the_end():
     table = TrellisEmbedding(C, D, padding_idx=-1)
     assert table.padding_idx == C - 1

@@ -212,7 +212,8 @@ class TableCodebook(_Codebook):
         n_trellises : int, default=1
             Number of codebooks. Those after the first see a random half of the dimensions.
         spare : float, default=0.1
-            Number of free paths, relative to the number of labels.
+            Number of free paths, relative to the number of labels. The more there are, the nearer
+            to its vector is the path that a new label gets.
         random_state : int, default=0
             Seed of k-means and of the choice of dimensions.
 

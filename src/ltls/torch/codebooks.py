@@ -274,7 +274,7 @@ def make_codebooks(
         tables = nodes.paths(_label_counts(counts, n_classes), n_trellises)
         return [TablePaths(torch.from_numpy(table), n_classes) for table in tables]
     if not isinstance(assignment, str):
-        return _given(assignment, n_classes, n_trellises)
+        return _given(assignment, n_classes, n_trellises, width)
     policy = POLICIES.get(assignment)
     if policy is None or policy.needs_training:
         names = sorted(name for name, each in POLICIES.items() if not each.needs_training)
@@ -329,7 +329,7 @@ def _label_vectors(label_features: Any, n_classes: int) -> Any:
     return (vectors - vectors.mean(0)).numpy()  # so that the axes are principal components
 
 
-def _given(assignment: Any, n_classes: int, n_trellises: int) -> list[LabelPaths]:
+def _given(assignment: Any, n_classes: int, n_trellises: int, width: int) -> list[LabelPaths]:
     """Convert the codebooks that the caller passed, and check their sizes."""
     given = list(assignment) if isinstance(assignment, (list, tuple)) else [assignment]
     if len(given) != n_trellises:
@@ -337,6 +337,12 @@ def _given(assignment: Any, n_classes: int, n_trellises: int) -> list[LabelPaths
             f"assignment must have one codebook per trellis, got {len(given)} for {n_trellises} "
             "trellises"
         )
+    for book in given:
+        quantizer = getattr(book, "quantizer", None)
+        if quantizer is not None and quantizer.width != width:
+            raise ValueError(
+                f"width must be {quantizer.width}, that of the codebook's embeddings, got {width}"
+            )
     books = [_converted(book, n_classes) for book in given]
     sizes = {(book.n_labels, book.n_paths) for book in books}
     if len(sizes) > 1 or books[0].n_labels != n_classes:
