@@ -391,7 +391,7 @@ def test_logits_of_a_cluster_may_be_minus_infinity():
 
 def test_only_gradients_that_are_needed_are_computed(monkeypatch):
     targets = custom.cluster_targets(on_device([11, 3]), (10, 15, 17), -100)
-    for kernel, frozen in (("backward_weight", True), ("backward_features", False)):
+    for kernel, frozen in (("_backward_weight", True), ("_backward_features", False)):
         layer = torch.nn.Linear(4, 5, bias=False, device=DEVICE).requires_grad_(not frozen)
         z = torch.ones(2, 4, device=DEVICE, requires_grad=frozen)
         with monkeypatch.context() as patch:

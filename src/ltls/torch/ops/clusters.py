@@ -361,7 +361,7 @@ def forward(
     return log_probs, log_z
 
 
-def backward_features(
+def backward(
     z: Tensor,
     weight: Tensor,
     target: Tensor,
@@ -370,61 +370,32 @@ def backward_features(
     log_z: Tensor,
     grad_log_probs: Tensor,
     constants: dict[str, Any],
-) -> Tensor:
-    """Return the gradient with respect to z."""
-    n, grad = len(z), torch.empty_like(z)
-    n_splits, per_split = _splits(n, len(weight), constants["CLASSES"])
-    parts = torch.empty((n_splits, *z.shape), dtype=torch.float32, device=z.device)
-    if n:
+    needs_grad: tuple[bool, bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients with respect to z and weight, of those that are needed."""
+    n, grad_z, grad_weight = len(z), None, None
+    given = z, weight, target, rows, n_rows, log_z, grad_log_probs
+    if needs_grad[0]:
+        grad_z = torch.empty_like(z)
+        n_splits, per_split = _splits(n, len(weight), constants["CLASSES"])
+        parts = torch.empty((n_splits, *z.shape), dtype=torch.float32, device=z.device)
+    if needs_grad[0] and n:
         _backward_features[(triton.cdiv(n, _ROWS), n_splits)](
-            z,
-            weight,
-            target,
-            rows,
-            n_rows,
-            log_z,
-            grad_log_probs,
-            parts,
-            n,
-            *weight.shape,
-            per_split,
-            **constants,
+            *given, parts, n, *weight.shape, per_split, **constants
         )
         _join_features[(triton.cdiv(n, _ROWS),)](
             target,
             parts,
-            grad,
+            grad_z,
             n,
             z.shape[1],
             n_splits,
             FEATURES=constants["FEATURES"],
             ROWS=_ROWS,
         )
-    return grad
-
-
-def backward_weight(
-    z: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    rows: Tensor,
-    n_rows: Tensor,
-    log_z: Tensor,
-    grad_log_probs: Tensor,
-    constants: dict[str, Any],
-) -> Tensor:
-    """Return the gradient with respect to weight."""
-    grad = torch.empty_like(weight)
-    _backward_weight[(triton.cdiv(len(weight), constants["CLASSES"]),)](
-        z,
-        weight,
-        target,
-        rows,
-        n_rows,
-        log_z,
-        grad_log_probs,
-        grad,
-        *weight.shape,
-        **constants,
-    )
-    return grad
+    if needs_grad[1]:
+        grad_weight = torch.empty_like(weight)
+        _backward_weight[(triton.cdiv(len(weight), constants["CLASSES"]),)](
+            *given, grad_weight, *weight.shape, **constants
+        )
+    return grad_z, grad_weight

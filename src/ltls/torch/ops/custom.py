@@ -373,12 +373,11 @@ class _Cluster(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor) -> Any:
         z, weight, target, rows, n_rows, log_z = ctx.saved_tensors
-        grad = grad_log_probs.contiguous()
-        given = z, weight, target, rows, n_rows, log_z, grad, ctx.constants
-        of_z, of_weight, *_ = ctx.needs_input_grad
-        grad_z = clusters.backward_features(*given) if of_z else None
-        grad_weight = clusters.backward_weight(*given) if of_weight else None
-        return grad_z, grad_weight, None, None, None
+        grad, needs_grad = grad_log_probs.contiguous(), ctx.needs_input_grad[:2]
+        grads = clusters.backward(
+            z, weight, target, rows, n_rows, log_z, grad, ctx.constants, needs_grad
+        )
+        return *grads, None, None, None
 
 
 # Top-k
