@@ -270,9 +270,12 @@ def test_samples_of_free_paths_are_minus_one():
 
 @pytest.mark.parametrize("name", ["label_smoothing", "hierarchy"])
 def test_parameters_of_a_trellis_alone_are_refused(name):
-    value = {"label_smoothing": 0.1, "hierarchy": list(range(C))}[name]
-    with pytest.raises(ValueError, match=name):
+    value = {"label_smoothing": 0.1, "hierarchy": np.arange(C)}[name]
+    module = nn.AdaptiveLogSoftmaxWithLoss(IN, C, [10])
+    with pytest.raises(ValueError, match=f"does not support {name}"):
         AdaptiveTrellisSoftmax(IN, C, [10], **{name: value})
+    with pytest.raises(ValueError, match=f"does not support {name}"):
+        AdaptiveTrellisSoftmax.from_adaptive(module, **{name: value})
 
 
 def test_from_adaptive_passes_on_the_options_of_the_layer():

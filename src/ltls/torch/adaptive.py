@@ -113,9 +113,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             ignore_index=ignore_index,
             device=device,
         )
-        for name in ("label_smoothing", "hierarchy"):
-            if trellis.pop(name, None):
-                raise ValueError(f"{name} is a parameter of TrellisSoftmax alone")
+        _refuse_unsupported(trellis)
         if not isinstance(cutoffs, Iterable):
             raise TypeError(f"cutoffs must be a sequence of integers, got {cutoffs!r}")
         ends = [as_integer("cutoffs", cutoff, at_least=1) for cutoff in cutoffs]
@@ -192,6 +190,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         >>> AdaptiveTrellisSoftmax.from_adaptive(adaptive, width=4).cutoffs
         [100, 1000]
         """
+        _refuse_unsupported(options)
         where = {"device": module.head.weight.device, "dtype": module.head.weight.dtype}
         names = ("reduction", "ignore_index", "weight")
         of_layer = {name: options.pop(name) for name in names if name in options}
@@ -333,3 +332,10 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         self, rows: Tensor, temperature: float, interval: Interval | None
     ) -> Tensor:
         return torch.logsumexp(self._tempered_entries(rows, temperature), 1)
+
+
+def _refuse_unsupported(options: dict[str, Any]) -> None:
+    """Raise an error for parameters of `TrellisSoftmax` that would apply to the trellis alone."""
+    for name in ("label_smoothing", "hierarchy"):
+        if options.get(name) is not None:
+            raise ValueError(f"AdaptiveTrellisSoftmax does not support {name}; TrellisSoftmax does")

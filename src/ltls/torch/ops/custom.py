@@ -299,7 +299,7 @@ class ClusterTargets(NamedTuple):
     ignored : int64 tensor of shape (n,)
         −1 where the label is `ignore_index`, else 0.
     rows : int32 tensor of shape (n_clusters, n)
-        The rows of each cluster, in order; there are fewer than n.
+        The rows of each cluster, in order: the first `n_rows` entries, the others are undefined.
     n_rows : int32 tensor of shape (n_clusters,)
         How many rows each cluster has.
     """
