@@ -336,6 +336,10 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
 def _refuse_unsupported(options: dict[str, Any]) -> None:
     """Raise an error for parameters of `TrellisSoftmax` that would apply to the trellis alone."""
-    for name in ("label_smoothing", "hierarchy"):
-        if options.get(name) is not None:
+    unsupported = {
+        "label_smoothing": bool(options.get("label_smoothing")),
+        "hierarchy": options.get("hierarchy") is not None,
+    }
+    for name, is_given in unsupported.items():
+        if is_given:
             raise ValueError(f"AdaptiveTrellisSoftmax does not support {name}; TrellisSoftmax does")
