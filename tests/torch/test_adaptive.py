@@ -301,3 +301,11 @@ def test_class_weights_survive_a_construction_on_meta(device):
         layer.weight.fill_(torch.nan)
         layer.reset_parameters()
         np.testing.assert_allclose(layer.weight, weight, rtol=1e-6)
+
+
+def test_attributes_are_those_of_adaptive_softmax():
+    layer = AdaptiveTrellisSoftmax(IN, C, [10, 30], head_bias=True)
+    module = nn.AdaptiveLogSoftmaxWithLoss(IN, C, [10, 30], head_bias=True)
+    for name in ("in_features", "n_classes", "cutoffs", "div_value", "head_bias", "n_clusters",
+                 "shortlist_size", "head_size"):  # fmt: skip
+        assert getattr(layer, name) == getattr(module, name)

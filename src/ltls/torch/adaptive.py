@@ -126,8 +126,10 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             raise ValueError(f"div_value must be greater than 0, got {div_value}")
         self.cutoffs = [*ends, self.n_classes]
         self.div_value = div_value
+        self.head_bias = head_bias
+        self.shortlist_size = ends[0]
         options = {"device": device, "dtype": dtype}
-        self.head = nn.Linear(in_features, ends[0] + self.n_clusters, head_bias, **options)
+        self.head = nn.Linear(in_features, self.head_size, head_bias, **options)
         self.tail = nn.ModuleList()
         for i, (first, end) in enumerate(pairwise(self.cutoffs)):
             size = max(1, int(in_features // div_value ** (i + 1)))
@@ -144,6 +146,11 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def n_clusters(self) -> int:
         """The number of clusters after the head."""
         return len(self.cutoffs) - 1
+
+    @property
+    def head_size(self) -> int:
+        """The number of entries of the head: its classes, and one for each cluster."""
+        return self.shortlist_size + self.n_clusters
 
     @property
     def trellis(self) -> TrellisSoftmax:
@@ -239,7 +246,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         marked = torch.where((labels >= 0) & (labels < self.n_classes), labels, self.n_classes)
         marked = torch.where(labels == self.ignore_index, -1, marked)
         self._check_range(labels, marked, self.n_classes)
-        shortlist = self.cutoffs[0]
+        shortlist = self.shortlist_size
         # The entry of the head: the class itself, or that of its cluster.
         entry = marked.clamp(0, shortlist - 1)
         for i, first in enumerate(self.cutoffs[:-1]):
@@ -277,7 +284,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
         head = torch.log_softmax(self.head(rows), -1)
-        shortlist = self.cutoffs[0]
+        shortlist = self.shortlist_size
         best = head[:, :shortlist].topk(min(k, shortlist))
         found = [(best.indices, best.values)]
         for i, (first, end) in enumerate(pairwise(self.cutoffs)):
@@ -299,7 +306,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         generator: torch.Generator | None,
         interval: Interval | None,
     ) -> Tensor:
-        shortlist = self.cutoffs[0]
+        shortlist = self.shortlist_size
         entries = self._tempered_entries(rows, temperature)
         drawn = torch.multinomial(entries.softmax(1), n, True, generator=generator)
         for i, first in enumerate(self.cutoffs[:-1]):
@@ -320,7 +327,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         head = torch.log_softmax(self.head(rows), -1) / temperature
         if temperature == 1:
             return head
-        sums = [head.new_zeros((len(rows), self.cutoffs[0]))]
+        sums = [head.new_zeros((len(rows), self.shortlist_size))]
         for i in range(self.n_clusters - 1):
             tempered = self._cluster_log_probs(i, rows) / temperature
             sums.append(torch.logsumexp(tempered, 1, keepdim=True))
