@@ -309,3 +309,26 @@ def test_attributes_are_those_of_adaptive_softmax():
     for name in ("in_features", "n_classes", "cutoffs", "div_value", "head_bias", "n_clusters",
                  "shortlist_size", "head_size"):  # fmt: skip
         assert getattr(layer, name) == getattr(module, name)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["new", "reset"])
+@pytest.mark.parametrize("n_trellises", [1, 2])
+@torch.no_grad()
+def test_features_of_clusters_are_as_long_as_the_input(n_trellises, again):
+    torch.manual_seed(0)
+    options = {"width": 8, "n_trellises": n_trellises}
+    layer = AdaptiveTrellisSoftmax(256, 2000, [500, 1000], **options)
+    if again:
+        layer.reset_parameters()
+    x = torch.randn(500, 256)
+    like_torch = nn.AdaptiveLogSoftmaxWithLoss(256, 2000, [500, 1000])
+    for (narrow, within), other in zip(layer.tail, like_torch.tail, strict=True):
+        features = narrow(x)
+        assert features.norm(dim=1).mean().item() == pytest.approx(16, rel=0.1)
+        # Before training, scores are as large as with the weights of nn.Linear.
+        linear = within if isinstance(within, nn.Linear) else within.edges
+        scores = F.linear(features, linear.weight)
+        assert scores.std().item() == pytest.approx(other(x).std().item(), rel=0.15)
+        if n_trellises > 1 and within is layer.trellis:
+            gate = F.linear(features, within.gate.weight)
+            assert gate.std().item() == pytest.approx(other(x).std().item(), rel=0.5)

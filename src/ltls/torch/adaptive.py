@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -66,7 +67,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     replaced or have hooks. On a CPU the rows of every cluster are gathered.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
-    place of the last linear layer.
+    place of the last linear layer. Their initial weights differ: the features of a cluster are as
+    long as the input vectors, whatever their number, so that one learning rate suits all clusters.
 
     References
     ----------
@@ -141,6 +143,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             else:
                 within = TrellisSoftmax(size, end - first, width, **trellis, **options)
             self.tail.append(nn.Sequential(narrow, within))
+        self._keep_lengths()
 
     @property
     def n_clusters(self) -> int:
@@ -170,6 +173,22 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         self._restore_weight()
         for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):
             module.reset_parameters()
+        self._keep_lengths()
+
+    @torch.no_grad()
+    def _keep_lengths(self) -> None:
+        """Scale new weights so that features of clusters are as long as the input vectors.
+
+        The logits stay as they are. With the weights of `nn.Linear`, the features are short where
+        they are few: with Adam, logits of clusters then change in smaller steps than those of the
+        head, and no learning rate suits both.
+        """
+        for narrow, within in self.tail:
+            scale = math.sqrt(3 * narrow.in_features / narrow.out_features)
+            narrow.weight.mul_(scale)
+            outputs = [within] if isinstance(within, nn.Linear) else [within.edges, within.gate]
+            for layer in filter(None, outputs):
+                layer.weight.div_(scale)
 
     @classmethod
     def from_adaptive(
