@@ -58,9 +58,16 @@ def command() -> str:
 
 def source(about: dict[str, str]) -> str:
     """Return the caption of a figure: machine, date and command."""
-    words, _, _ = about["command"].partition(" --output")  # where it went says nothing
     where = ", ".join(filter(None, (about.get("gpu"), about["machine"])))
-    return f"*{where}; {about['date']}; `{words}`.*"
+    caption = f"{where}; {about['date']}; `{_without_output(about['command'])}`"
+    if "other heads" in about:
+        day, _, command = about["other heads"].partition(", ")
+        caption += f"; other heads {day}, `{_without_output(command)}`"
+    return f"*{caption}.*"
+
+
+def _without_output(command: str) -> str:
+    return command.partition(" --output")[0]  # where it went says nothing
 
 
 def write_json(path: Path, content: Any) -> None:
