@@ -357,8 +357,42 @@ def test_answers_within_a_node_are_exact(name):
         assert mask[head.sample(x, 6, within=within, top_p=0.5)].all()
     with pytest.raises(ValueError, match="within must be a node of the hierarchy, got 'z'"):
         head.topk(x, 4, within="z")
-    with pytest.raises(ValueError, match="cannot be combined"):
-        head.topk(x, 4, within=within, among=[1])
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+@pytest.mark.parametrize("kind", ["set", "mask", "sets", "masks"])
+def test_answers_among_classes_of_a_node_are_exact(name, kind):
+    """The classes of both, as in what is in stock of a category."""
+    head, (x, _) = make(**HIERARCHIES[name]), rows(4)
+    mask = torch.rand(4, C, generator=torch.Generator().manual_seed(5)) < 0.2
+    values = np.asarray(HIERARCHIES[name]["hierarchy"]).reshape(C, -1)
+    every = head.log_prob(x)
+    for node in head.nodes:
+        allowed = torch.from_numpy((values[:, : len(node)] == np.array(node)).all(1))
+        if kind in ("set", "mask"):
+            given = mask[0]
+            among = given if kind == "mask" else given.nonzero()[:, 0]
+        else:
+            given = mask
+            ids = torch.where(mask, torch.arange(C), -1)
+            among = mask if kind == "masks" else ids
+        both = (given & allowed).expand(4, C)
+        some = both.any(1)
+        restricted = {"among": among, "within": node}
+        expected = every.masked_fill(~both, -torch.inf).log_softmax(-1)
+        found = head.log_prob(x, **restricted)
+        torch.testing.assert_close(found[some], expected[some])
+        assert (found[~some] == -torch.inf).all()
+        labels, log_probs = head.topk(x, 3, **restricted)
+        best = expected.topk(labels.shape[1]).values
+        torch.testing.assert_close(log_probs[some], best[some])
+        assert torch.equal(labels[some] >= 0, best[some] > -torch.inf)
+        assert (labels[~some] == -1).all()
+        assert torch.equal(head.predict(x, **restricted), labels[:, 0])
+        for options in ({}, {"top_k": 2}, {"top_p": 0.5}, {"temperature": 0.5}):
+            drawn = head.sample(x, 6, **restricted, **options)
+            assert (drawn[~some] == -1).all()
+            assert both[some].gather(1, drawn[some]).all()
 
 
 def test_samples_within_a_node_follow_the_distribution():

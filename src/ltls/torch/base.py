@@ -214,9 +214,9 @@ class SoftmaxHead(nn.Module):
             target = classes.expand(*input.shape[:-1], -1)
         labels, rows = self._labels(input, target), self._rows(input)
         log_probs, ignored, _ = self._score(rows, labels)
-        interval = self._interval(among, within)
+        interval = self._interval(within)
         if among is not None:
-            allowed, counts = self._allowed(among, input)
+            allowed, counts = self._allowed(among, input, interval)
             mass = torch.logsumexp(self._score_allowed(rows, allowed, counts), 1, keepdim=True)
             inside = decoding.contains(allowed, counts, labels)
         elif interval is not None:
@@ -248,7 +248,8 @@ class SoftmaxHead(nn.Module):
             Costs O(m log n_classes) per row.
         within : optional
             Allow only the classes of a node of the `hierarchy`: a value of its first level, or a
-            tuple with a value for each of the first levels. Costs O(log n_classes).
+            tuple with a value for each of the first levels. Costs O(log n_classes). With `among`
+            too, only the classes of both are allowed, at the cost of `among`.
 
         Returns
         -------
@@ -272,11 +273,11 @@ class SoftmaxHead(nn.Module):
         True
         """
         k = as_integer("k", k, at_least=1)
-        interval = self._interval(among, within)
+        interval = self._interval(within)
         with torch.no_grad():
             rows = self._rows(input)
             if among is not None:
-                allowed, counts = self._allowed(among, input)
+                allowed, counts = self._allowed(among, input, interval)
                 scores = self._score_allowed(rows, allowed, counts)
                 log_probs = torch.log_softmax(scores, 1)
                 # Rows without an allowed class have no probabilities to normalize.
@@ -343,14 +344,14 @@ class SoftmaxHead(nn.Module):
             raise ValueError(f"temperature must be greater than 0, got {temperature}")
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p must be greater than 0 and at most 1, got {top_p}")
-        interval = self._interval(among, within)
+        interval = self._interval(within)
         with torch.no_grad():
             rows = self._rows(input)
             if among is None and top_k is None and top_p is None:
                 drawn = self._sample(rows, n, temperature, generator, interval)
             else:
                 if among is not None:
-                    labels, counts = self._allowed(among, input)
+                    labels, counts = self._allowed(among, input, interval)
                     log_probs = self._score_allowed(rows, labels, counts)
                     k = labels.shape[1] if top_k is None else as_integer("top_k", top_k, at_least=1)
                     labels, log_probs = decoding.best(labels, log_probs, k)
@@ -396,7 +397,7 @@ class SoftmaxHead(nn.Module):
         """Return log Σ p(class) ** (1 / temperature) over the allowed classes, shape (rows,)."""
         raise NotImplementedError
 
-    def _interval(self, among: Any, within: Any) -> Interval | None:
+    def _interval(self, within: Any) -> Interval | None:
         """Return the paths of a node of the hierarchy."""
         if within is not None:
             raise ValueError(f"within needs a layer with a hierarchy, got {within!r}")
@@ -465,8 +466,22 @@ class SoftmaxHead(nn.Module):
     def _at_most(self, k: int, interval: Interval | None) -> int:
         return min(k, self.n_classes if interval is None else interval[1] - interval[0])
 
-    def _allowed(self, among: Any, input: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
+    def _allowed(
+        self,
+        among: Any,
+        input: Tensor,  # noqa: A002
+        interval: Interval | None,
+    ) -> tuple[Tensor, Tensor]:
         """Return the allowed labels, sorted, and which of them count, both (rows or 1, m)."""
+        labels, counts = self._among(among, input)
+        if interval is not None:
+            counts = counts & self._inside(labels, interval)
+            if len(counts) == 1 and not is_traced() and counts.any():
+                return labels[:, counts[0]], counts[:, counts[0]]
+        return labels, counts
+
+    def _among(self, among: Any, input: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
+        """Return the labels of a set or mask, sorted, and which of them count."""
         given = torch.as_tensor(among, device=input.device)
         if not given.numel():
             raise ValueError("among must allow at least one class, got none")

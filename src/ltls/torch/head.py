@@ -408,13 +408,11 @@ class TrellisSoftmax(SoftmaxHead):
             functional.log_partition(h / temperature, self.layout, interval) - total / temperature
         )
 
-    def _interval(self, among: Any, within: Any) -> Interval | None:
+    def _interval(self, within: Any) -> Interval | None:
         if within is None:
             return None
-        if among is not None:
-            raise ValueError("among and within cannot be combined")
         if not self.nodes:
-            return super()._interval(among, within)
+            return super()._interval(within)
         node = within if isinstance(within, tuple) else (within,)
         if node not in self.nodes:
             raise ValueError(f"within must be a node of the hierarchy, got {within!r}")
