@@ -312,23 +312,57 @@ def test_attributes_are_those_of_adaptive_softmax():
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["new", "reset"])
-@pytest.mark.parametrize("n_trellises", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"n_trellises": 2}, {"unit_length": True}], ids=str)
 @torch.no_grad()
-def test_features_of_clusters_are_as_long_as_the_input(n_trellises, again):
+def test_features_of_clusters_are_as_long_as_the_input(options, again):
     torch.manual_seed(0)
-    options = {"width": 8, "n_trellises": n_trellises}
-    layer = AdaptiveTrellisSoftmax(256, 2000, [500, 1000], **options)
+    layer = AdaptiveTrellisSoftmax(256, 2000, [500, 1000], width=8, **options)
     if again:
         layer.reset_parameters()
     x = torch.randn(500, 256)
-    like_torch = nn.AdaptiveLogSoftmaxWithLoss(256, 2000, [500, 1000])
-    for (narrow, within), other in zip(layer.tail, like_torch.tail, strict=True):
-        features = narrow(x)
-        assert features.norm(dim=1).mean().item() == pytest.approx(16, rel=0.1)
-        # Before training, scores are as large as with the weights of nn.Linear.
-        linear = within if isinstance(within, nn.Linear) else within.edges
-        scores = F.linear(features, linear.weight)
-        assert scores.std().item() == pytest.approx(other(x).std().item(), rel=0.15)
-        if n_trellises > 1 and within is layer.trellis:
-            gate = F.linear(features, within.gate.weight)
-            assert gate.std().item() == pytest.approx(other(x).std().item(), rel=0.5)
+    narrow, within = layer.tail[0]
+    assert narrow(x).norm(dim=1).mean().item() == pytest.approx(16, rel=0.1)
+    narrow = layer.tail[1][0]
+    assert narrow(x).norm(dim=1).mean().item() == pytest.approx(16, rel=0.1)
+    # Before training, scores are as large as with the weights of nn.Linear.
+    like_torch = nn.AdaptiveLogSoftmaxWithLoss(256, 2000, [500, 1000]).tail
+    assert within(layer.tail[0][0](x)).std().item() == pytest.approx(
+        like_torch[0](x).std().item(), rel=0.15
+    )
+    trellis, features = layer.trellis, narrow(x)
+    unscaled = like_torch[1][0](x)
+    if trellis.unit_length:
+        features, unscaled = F.normalize(features), F.normalize(unscaled)
+    expected = F.linear(unscaled, nn.Linear(16, 1000).weight).std().item()
+    scores = F.linear(features, trellis.edges.weight)
+    assert scores.std().item() == pytest.approx(expected, rel=0.15)
+    if trellis.gate is not None:
+        gate = F.linear(features, trellis.gate.weight)
+        assert gate.std().item() == pytest.approx(expected, rel=0.5)
+
+
+def test_layers_of_the_users_own_are_reset_as_they_are():
+    class Narrow(nn.Module):
+        def reset_parameters(self):
+            self.was_reset = True
+
+    layer = make()
+    layer.tail[0][0] = Narrow()
+    before = layer.tail[1][0].weight.clone()
+    layer.reset_parameters()
+    assert layer.tail[0][0].was_reset
+    assert not torch.equal(layer.tail[1][0].weight, before)
+
+
+def test_a_class_that_targets_ignore_is_an_answer(layer):
+    """Padding is class 0 in many vocabularies: it is not counted in the loss, and no more."""
+    layer.ignore_index = 0
+    x, _ = rows(5)
+    expected = brute_force(layer, x)
+    torch.testing.assert_close(layer.log_prob(x), expected, rtol=1e-4, atol=1e-4)
+    among = torch.tensor([0, 3, 60, 110])
+    restricted = expected[:, among].log_softmax(1)
+    torch.testing.assert_close(
+        layer.topk(x, 4, among=among)[1], restricted.topk(4).values, rtol=1e-4, atol=1e-4
+    )
+    assert (layer.log_prob(x, torch.zeros(5, dtype=torch.int64)) == 0).all()

@@ -384,7 +384,8 @@ def test_answers_among_classes_of_a_node_are_exact(name, kind):
         torch.testing.assert_close(found[some], expected[some])
         assert (found[~some] == -torch.inf).all()
         labels, log_probs = head.topk(x, 3, **restricted)
-        best = expected.topk(labels.shape[1]).values
+        assert labels.shape == (4, 3)
+        best = expected.topk(3).values
         torch.testing.assert_close(log_probs[some], best[some])
         assert torch.equal(labels[some] >= 0, best[some] > -torch.inf)
         assert (labels[~some] == -1).all()
@@ -393,6 +394,26 @@ def test_answers_among_classes_of_a_node_are_exact(name, kind):
             drawn = head.sample(x, 6, **restricted, **options)
             assert (drawn[~some] == -1).all()
             assert both[some].gather(1, drawn[some]).all()
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_a_class_that_targets_ignore_is_an_answer(name):
+    """Padding is class 0 in many vocabularies: it is not counted in the loss, and no more."""
+    head, (x, _) = make(**HIERARCHIES[name]), rows(4)
+    expected = head.log_prob(x)
+    head.ignore_index = 0
+    torch.testing.assert_close(head.log_prob(x), expected)
+    among = torch.tensor([0, 4, 5, 20])
+    node = next(node for node in head.nodes if len(node) == 1 and node[0] in (0, "a"))
+    for restricted, allowed in (
+        ({"among": among}, among),
+        ({"among": among, "within": node}, torch.tensor([0, 4, 20])),
+    ):
+        best = expected[:, allowed].log_softmax(1).topk(3)
+        labels, log_probs = head.topk(x, 3, **restricted)
+        torch.testing.assert_close(log_probs, best.values)
+        assert torch.equal(labels, allowed[best.indices])
+    assert (head.log_prob(x, torch.zeros(4, dtype=torch.int64), within=node) == 0).all()
 
 
 def test_samples_within_a_node_follow_the_distribution():

@@ -169,7 +169,11 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         )
 
     def reset_parameters(self) -> None:
-        """Initialize the parameters anew, and restore buffers that were made on "meta"."""
+        """Initialize the parameters anew, and restore buffers that were made on "meta".
+
+        Where all modules of a network are reset, call this one after those of its layers: it scales
+        their weights.
+        """
         self._restore_weight()
         for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):
             module.reset_parameters()
@@ -184,11 +188,18 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         head, and no learning rate suits both.
         """
         for narrow, within in self.tail:
+            if isinstance(within, TrellisSoftmax):
+                # A trellis may scale its features to length 1 itself.
+                outputs = [within.gate, None if within.unit_length else within.edges]
+            else:
+                outputs = [within]
+            if not all(isinstance(layer, nn.Linear | None) for layer in (narrow, *outputs)):
+                continue  # layers of the user's own
             scale = math.sqrt(3 * narrow.in_features / narrow.out_features)
             narrow.weight.mul_(scale)
-            outputs = [within] if isinstance(within, nn.Linear) else [within.edges, within.gate]
-            for layer in filter(None, outputs):
-                layer.weight.div_(scale)
+            for layer in outputs:
+                if layer is not None:
+                    layer.weight.div_(scale)
 
     @classmethod
     def from_adaptive(
@@ -261,9 +272,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         ignored = targets.ignored[:, None]
         return HeadOutput(log_probs, self._reduce(log_probs[:, None], ignored, None))
 
-    def _score(self, rows: Tensor, labels: Tensor) -> Scores:
+    def _score(self, rows: Tensor, labels: Tensor, ignore_index: int) -> Scores:
         marked = torch.where((labels >= 0) & (labels < self.n_classes), labels, self.n_classes)
-        marked = torch.where(labels == self.ignore_index, -1, marked)
+        marked = torch.where(labels == ignore_index, -1, marked)
         self._check_range(labels, marked, self.n_classes)
         shortlist = self.shortlist_size
         # The entry of the head: the class itself, or that of its cluster.
@@ -296,8 +307,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def _all_within(self, cluster: int, rows: Tensor, labels: Tensor) -> Tensor:
         if cluster == self.n_clusters - 1:
             narrow, trellis = self.tail[cluster]
-            ignored = torch.where(labels < 0, trellis.ignore_index, labels)
-            return trellis._score(narrow(rows), ignored).log_probs
+            return trellis._score(narrow(rows), labels, -1).log_probs
         log_probs = self._cluster_log_probs(cluster, rows).gather(1, labels.clamp(min=0))
         return torch.where(labels < 0, 0, log_probs)
 

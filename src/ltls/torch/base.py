@@ -160,7 +160,7 @@ class SoftmaxHead(nn.Module):
                 output, loss = fused
                 batch = input.shape[:-1]
                 return HeadOutput(output if len(batch) == 1 else output.reshape(batch), loss)
-        log_probs, ignored, uniform = self._score(rows, labels)
+        log_probs, ignored, uniform = self._score(rows, labels, self.ignore_index)
         weights: Tensor | None = None
         if self.weight is not None:
             weights = self.weight[labels.clamp(0, self.n_classes - 1)] * (ignored + 1)
@@ -209,11 +209,12 @@ class SoftmaxHead(nn.Module):
         log_prob : tensor of the shape of `target`, or (…, n_classes)
             0 where the target is `ignore_index`.
         """
+        ignore_index = self.ignore_index
         if target is None:
             classes = torch.arange(self.n_classes, device=input.device)
-            target = classes.expand(*input.shape[:-1], -1)
+            target, ignore_index = classes.expand(*input.shape[:-1], -1), -1
         labels, rows = self._labels(input, target), self._rows(input)
-        log_probs, ignored, _ = self._score(rows, labels)
+        log_probs, ignored, _ = self._score(rows, labels, ignore_index)
         interval = self._interval(within)
         if among is not None:
             allowed, counts = self._allowed(among, input, interval)
@@ -249,7 +250,7 @@ class SoftmaxHead(nn.Module):
         within : optional
             Allow only the classes of a node of the `hierarchy`: a value of its first level, or a
             tuple with a value for each of the first levels. Costs O(log n_classes). With `among`
-            too, only the classes of both are allowed, at the cost of `among`.
+            too, only classes that are in both are allowed, at the cost of `among`.
 
         Returns
         -------
@@ -368,7 +369,7 @@ class SoftmaxHead(nn.Module):
 
     # What a subclass computes. `rows` are inputs of shape (rows, in_features).
 
-    def _score(self, rows: Tensor, labels: Tensor) -> Scores:
+    def _score(self, rows: Tensor, labels: Tensor, ignore_index: int) -> Scores:
         """Return the log-probabilities of labels of shape (rows, k)."""
         raise NotImplementedError
 
@@ -476,8 +477,6 @@ class SoftmaxHead(nn.Module):
         labels, counts = self._among(among, input)
         if interval is not None:
             counts = counts & self._inside(labels, interval)
-            if len(counts) == 1 and not is_traced() and counts.any():
-                return labels[:, counts[0]], counts[:, counts[0]]
         return labels, counts
 
     def _among(self, among: Any, input: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
@@ -517,7 +516,7 @@ class SoftmaxHead(nn.Module):
         """Return the log-probabilities of the allowed labels, −inf for those that do not count."""
         size = max(1, _CELLS_PER_CHUNK // max(1, len(rows)))
         parts = [
-            self._score(rows, part.clamp(min=0).expand(len(rows), -1)).log_probs
+            self._score(rows, part.clamp(min=0).expand(len(rows), -1), -1).log_probs
             for part in labels.split(size, 1)
         ]
         return torch.where(counts, torch.cat(parts, 1), -torch.inf)

@@ -336,10 +336,10 @@ class TrellisSoftmax(SoftmaxHead):
         assert loss is not None
         return HeadOutput(log_probs, loss)
 
-    def _score(self, rows: Tensor, labels: Tensor) -> Scores:
+    def _score(self, rows: Tensor, labels: Tensor, ignore_index: int) -> Scores:
         h, gate = self._edges_and_gate(rows)
         books: list[LabelPaths] = list(self.codebooks)
-        every = [book.path_of(labels, self.ignore_index) for book in books]
+        every = [book.path_of(labels, ignore_index) for book in books]
         self._check_range(labels, every[0], self.layout.n_classes)
         paths = every[0] if gate is None else torch.stack(every, 1).flatten(0, 1)
         log_probs, log_z = functional.log_prob_and_partition(h, paths, self.layout, self.fused)
@@ -430,5 +430,5 @@ class TrellisSoftmax(SoftmaxHead):
 
     def _inside(self, labels: Tensor, interval: Interval) -> Tensor:
         book: LabelPaths = self.codebooks[0]
-        paths = book.path_of(labels, self.ignore_index)
+        paths = book.path_of(labels)
         return (paths >= interval[0]) & (paths < interval[1])
