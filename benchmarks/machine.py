@@ -59,15 +59,13 @@ def command() -> str:
 def source(about: dict[str, str]) -> str:
     """Return the caption of a figure: machine, date and command."""
     where = ", ".join(filter(None, (about.get("gpu"), about["machine"])))
-    caption = f"{where}; {about['date']}; `{_without_output(about['command'])}`"
+    runs = [(about["date"], about["command"])]
     if "other heads" in about:
         day, _, command = about["other heads"].partition(", ")
-        caption += f"; other heads {day}, `{_without_output(command)}`"
-    return f"*{caption}.*"
-
-
-def _without_output(command: str) -> str:
-    return command.partition(" --output")[0]  # where it went says nothing
+        runs.insert(0, (day, command))
+    # Where the results went says nothing.
+    named = (f"{day}; `{command.partition(' --output')[0]}`" for day, command in runs)
+    return f"*{where}; {', some heads '.join(named)}.*"
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -625,11 +625,11 @@ def next_token(result: Result) -> list[str]:
 def language_model(result: Result) -> list[str]:
     """Return what a transformer reaches with each head."""
     rows = [
-        [row["head"], f"{row['parameters']:,}", *scores(row), f"{row['rate']:g}"]
+        [row["head"], f"{row['parameters']:,}", *scores(row)[:-1], f"{row['rate']:g}"]
         for row in result["rows"]
         if "error" not in row
     ]
-    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "training [s]", "learning rate"]
+    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "learning rate"]
     return captioned(table(heads, rows), result)
 
 
