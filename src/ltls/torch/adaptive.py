@@ -188,18 +188,17 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         head, and no learning rate suits both.
         """
         for narrow, within in self.tail:
+            outputs = [within]
             if isinstance(within, TrellisSoftmax):
-                # A trellis may scale its features to length 1 itself.
-                outputs = [within.gate, None if within.unit_length else within.edges]
-            else:
-                outputs = [within]
-            if not all(isinstance(layer, nn.Linear | None) for layer in (narrow, *outputs)):
+                outputs = [] if within.gate is None else [within.gate]
+                if not within.unit_length:  # else the trellis scales its features itself
+                    outputs.append(within.edges)
+            if not all(isinstance(layer, nn.Linear) for layer in (narrow, *outputs)):
                 continue  # layers of the user's own
             scale = math.sqrt(3 * narrow.in_features / narrow.out_features)
             narrow.weight.mul_(scale)
             for layer in outputs:
-                if layer is not None:
-                    layer.weight.div_(scale)
+                layer.weight.div_(scale)
 
     @classmethod
     def from_adaptive(

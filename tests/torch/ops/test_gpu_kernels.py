@@ -1,9 +1,11 @@
 """Every fused GPU kernel against an enumeration of all paths in float64.
 
-On a machine with a CUDA device, pytest, torch, triton and numpy are all that this needs, and no
-compiled engine:
+On a machine with a CUDA device, pytest, pytest-xdist, torch, triton and numpy are all that this
+needs, and no compiled engine. Most of the time is spent on compiling kernels, so that several
+processes are that much faster; eight take two minutes on an H200:
 
-    PYTHONPATH=src:tests/support python -m pytest --noconftest -m gpu tests/torch/ops
+    PYTHONPATH=src:tests/support python -m pytest --noconftest -n 8 -m gpu \\
+        tests/torch/ops/test_gpu_kernels.py
 
 With TRITON_INTERPRET=1 fewer cases run on the CPU, in Triton's interpreter; test_triton.py does so.
 """
