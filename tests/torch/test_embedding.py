@@ -153,3 +153,15 @@ def test_paths_of_new_classes_are_integers():
     assert head.add_classes(free).tolist() == [10]
     with pytest.raises(ValueError, match="vectors must be finite"):
         book.assign_embeddings(np.full((1, 10), np.nan))
+
+
+def test_a_recommender_of_many_items_has_no_table():
+    n = 10**8
+    table = TrellisEmbedding(n, 16, width=32)
+    head = TrellisSoftmax(16, n, width=32, assignment="random")
+    for module in (table, head):
+        stored = [*module.parameters(), *module.buffers()]
+        assert sum(each.numel() for each in stored) < 100_000
+    loss = head(table(torch.tensor([0, n - 1])), torch.tensor([n - 1, 7])).loss
+    loss.backward()
+    assert all(each.grad.isfinite().all() for each in (*table.parameters(), *head.parameters()))
