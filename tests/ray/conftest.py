@@ -12,12 +12,16 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A local Ray, one for all tests."""
+    """A local Ray, one for all tests.
+
+    Its object store holds what the largest fit needs (123 MB of old and new weights, and what is on
+    its way). A smaller one spills to disk, which Ray refuses where the disk is nearly full.
+    """
     import ray
 
     ray.init(
         num_cpus=2,
-        object_store_memory=200_000_000,
+        object_store_memory=600_000_000,
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",
