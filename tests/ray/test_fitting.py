@@ -200,6 +200,7 @@ def test_bad_rows(dataset):
     for parameters, text in [
         ({"assignment": "ranking"}, "needs one machine"),
         ({"average": True}, "average=True"),
+        ({"n_jobs": -1}, "n_jobs must be at least 1 on a cluster"),
         ({"embedding_dim": 8}, "embedding_dim=8 needs all rows in memory"),
         ({"standardize": True}, "standardize=True needs one machine"),
     ]:

@@ -72,6 +72,22 @@ def test_batches_of_every_kind(model, kind):
         "labels", "scores", "probabilities"]  # fmt: skip
 
 
+@pytest.mark.parametrize("k", [2, 9])
+def test_only_some_labels_are_allowed(model, k):
+    estimator, path = model
+    table, _ = clusters_of_rows(20, seed=2)
+    among = estimator.classes_[[5, 1, 3]].tolist()
+    predictor = BatchPredictor(path, features=["i", "v"], k=k, proba=True, among=among)
+    result = predictor(table.select(["i", "v"]))
+    labels, scores = estimator.predict_topk(dense(table), k, among=among)
+    assert labels.shape == (20, min(k, 3))
+    assert result["labels"].to_pylist() == labels.tolist()
+    np.testing.assert_allclose(result["scores"].to_pylist(), scores, rtol=1e-4, atol=1e-4)
+    if k > 3:
+        np.testing.assert_allclose(np.sum(result["probabilities"].to_pylist(), 1), 1, rtol=1e-4)
+    assert predictor(table.select(["i", "v"]).slice(0, 0)).num_rows == 0
+
+
 def test_texts_thresholds_and_empty_batches(tmp_path):
     texts = ["ant bee", "bee cat", "cat dog", "dog ant"] * 10
     estimator = TextClassifier(random_state=0, epochs=8).fit(texts, [t.split() for t in texts])
@@ -95,6 +111,8 @@ def test_bad_batches(model, tmp_path):
         BatchPredictor(path, features="x", k=0)
     with pytest.raises(ValueError, match="threshold is for multi-label models"):
         BatchPredictor(path, features="x", threshold=True)
+    with pytest.raises(ValueError, match="among must hold labels of classes_, got 'unknown'"):
+        BatchPredictor(path, features="x", among=["unknown"])
     with pytest.raises(VersionMismatchError, match=r"this process has 9\.9"):
         BatchPredictor(path, features="x", version="9.9")
     sparse = BatchPredictor(path, features=["i", "v"])
@@ -145,7 +163,7 @@ def test_a_killed_worker_loses_no_row_and_scores_none_twice(cluster, model, file
 
 
 def test_the_command(cluster, command, model, files, tmp_path):
-    _, path = model
+    estimator, path = model
     out = tmp_path / "out"
     names = sorted(files.iterdir())[:2]
     options = ["--features", "i,v", "-k", "2", "-q"]
@@ -154,12 +172,21 @@ def test_the_command(cluster, command, model, files, tmp_path):
     result = pq.read_table(out)
     assert sorted(result["id"].to_pylist()) == list(range(6000))
     assert {len(row) for row in result["labels"].to_pylist()} == {2}
+    allowed = estimator.classes_[[4, 2]].tolist()
+    (tmp_path / "allowed.txt").write_text("".join(f"{label}\n" for label in allowed))
+    among = ["--among", tmp_path / "allowed.txt", "-o", tmp_path / "among"]
+    done = command("predict", path, *names, "--ray", "auto", *options, *among)
+    assert done.code == 0, done.err
+    result = pq.read_table(tmp_path / "among")
+    assert all(sorted(row) == sorted(allowed) for row in result["labels"].to_pylist())
     for arguments, text in [
         ([*names, "--ray", "auto", "-o", out], "the folder is not empty"),
         ([*names, "--ray", "auto"], "--ray needs a folder"),
         (names, "one file can be predicted at a time, got 2"),
         (["no.parquet", "--ray", "auto", "-o", tmp_path / "new"], "no.parquet"),
         ([*names, "--ray", "auto", "-o", tmp_path / "new", "--features", "i,w"], "no column 'w'"),
+        ([*names, "--ray", "auto", "-o", tmp_path / "new", "--json"], "--json is not for --ray"),
+        ([*names, "--ray", "auto", "-o", out, "--row-numbers"], "--row-numbers is not for --ray"),
     ]:
         done = command("predict", path, *options, *arguments)
         assert done.code == 2

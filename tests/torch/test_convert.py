@@ -1,7 +1,5 @@
 """From LTLSClassifier to a torch module and back."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -97,10 +95,16 @@ def test_what_cannot_be_converted_raises():
     digits = LTLSClassifier(loss="separation", embedding_dim=0, epochs=1).fit(X, Y)
     with pytest.raises(ValueError, match="loss='softmax', got 'separation'"):
         from_classifier(digits)
-    reranked = LTLSClassifier(embedding_dim=0, loss="softmax", epochs=1).fit(X, Y)
-    reranked.model_ = replace(reranked.model_, embedding=object())
-    with pytest.raises(ValueError, match="embedding_dim=0"):
-        from_classifier(reranked)
+    for reranked in (
+        {"embedding_dim": 4},
+        {"label_weights": True},
+        {"label_weights": True, "bucket_size": 2},
+        {"propensity": 0.5},
+    ):
+        settings = {"loss": "softmax", "epochs": 1, "random_state": 0, **reranked}
+        classifier = LTLSClassifier(3, 1, **settings).fit(X, Y)
+        with pytest.raises(ValueError, match="label_weights=False, embedding_dim=0 and propensity"):
+            from_classifier(classifier)
     with pytest.raises(NotFittedError):
         from_classifier(LTLSClassifier())
     with pytest.raises(ValueError, match="weights its trellises equally"):

@@ -10,6 +10,7 @@ from typing import Any
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..training.checkpoint import Checkpoint
+from .labels import labels_in
 from .messages import note
 from .source import Source
 
@@ -47,12 +48,19 @@ def fit_on_cluster(
 def check_for_cluster(source: Source, stream: bool | None) -> None:
     """Raise an error for files and options that only one process can read."""
     _check_parquet(source)
-    for name, given in [
-        ("--number and --category", source.mixed),
-        ("--separator", source.separator),
-        ("--skip-bad-rows", source.skip_bad_rows),
-        ("--stream", stream),
-    ]:
+    check_not_given(
+        {
+            "--number and --category": source.mixed,
+            "--separator": source.separator,
+            "--skip-bad-rows": source.skip_bad_rows,
+            "--stream": stream,
+        }
+    )
+
+
+def check_not_given(options: dict[str, Any]) -> None:
+    """Raise an error for options that do not go with --ray."""
+    for name, given in options.items():
         if given:
             raise ValueError(f"{name} is not for --ray")
 
@@ -71,6 +79,7 @@ def score_on_cluster(
     files: list[Path],
     output: Path | None,
     features: str | None,
+    among: Path | None,
     options: dict[str, Any],
 ) -> None:
     """Score Parquet files."""
@@ -85,8 +94,9 @@ def score_on_cluster(
     for file in files:
         if file.is_file():
             _check_parquet(Source(paths=[file]))
-    load(model)  # an error of the model comes before the cluster is asked
+    labels = load(model).model_.labels  # an error of the model comes before the cluster is asked
+    allowed = None if among is None else labels_in(among, labels)
     names = features.split(",") if features else None
     with connect(address):
-        n_rows = score_parquet(model, files, output, features=names, **options)
+        n_rows = score_parquet(model, files, output, features=names, among=allowed, **options)
     note(f"{n_rows:,} rows written to {output}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from ..core.streams import open_input
 from ..model.labels import Labels
 from .output import escaped
 
@@ -24,3 +26,25 @@ class WrittenLabels:
     def find(self, written: Any) -> Any:
         """Return the label that is meant, None if the model has no such label."""
         return written if written in self._labels else self._by_text.get(escaped(written))
+
+
+def labels_in(path: Path, labels: Labels) -> list[Any]:
+    """Return the labels that a file has, one per line, written as `predict` writes them.
+
+    Parameters
+    ----------
+    path : Path
+        The file, the argument of --among.
+    labels : Labels
+        Those of a model.
+    """
+    known = WrittenLabels(labels)
+    with open_input(path) as stream:
+        names = [name for name in stream.read().decode().splitlines() if name]
+    if not names:
+        raise ValueError(f"{path}: the file has no labels (--among)")
+    found = [known.find(name) for name in names]
+    if None in found:
+        name = names[found.index(None)]
+        raise ValueError(f"{path}: the model has no label {name!r} (--among)")
+    return found

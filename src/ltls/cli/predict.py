@@ -11,12 +11,12 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from ..core.streams import is_pipe, open_input
+from ..core.streams import is_pipe
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..io.errors import RowError
-from .cluster import score_on_cluster
-from .labels import WrittenLabels
+from .cluster import check_not_given, score_on_cluster
+from .labels import labels_in
 from .messages import set_verbosity
 from .options import (
     DataFiles,
@@ -88,8 +88,20 @@ def predict(
     """
     set_verbosity(verbose, quiet)
     if ray is not None:
-        options = {"k": k, "proba": proba, "threshold": threshold, "text": text}
-        score_on_cluster(ray, model, files, output, features, options)
+        check_not_given(
+            {
+                "--format": file_format not in (None, "parquet"),
+                "--encoding": encoding,
+                "--zero-based": zero_based is not None,
+                "--skip-bad-rows": skip_bad_rows,
+                "--row-numbers": row_numbers,
+                "--json": as_json,
+            }
+        )
+        score_on_cluster(
+            ray, model, files, output, features, among,
+            {"k": k, "proba": proba, "threshold": threshold, "text": text},
+        )  # fmt: skip
         return
     if len(files) > 1:
         raise ValueError(f"one file can be predicted at a time, got {len(files)}; or use --ray")
@@ -101,7 +113,7 @@ def predict(
         raise ValueError(f"{model}: models with loss={loss} have no probabilities (--proba)")
     if threshold and not estimator.multilabel_:
         raise ValueError(f"{model}: --threshold is for multi-label models; use -k 1")
-    allowed = None if among is None else _labels_in(among, estimator)
+    allowed = None if among is None else labels_in(among, estimator.model_.labels)
     source = Source(
         paths=[file],
         format_name=file_format,
@@ -160,20 +172,6 @@ class _Lines:
         else:
             line = f"{self.n_written}\t{answer}" if self.row_numbers else answer
         self.stream.write(f"{line}\n")
-
-
-def _labels_in(path: Path, estimator: LTLSClassifier) -> list[Any]:
-    """Return the labels that a file has, one per line, written as `predict` writes them."""
-    known = WrittenLabels(estimator.model_.labels)
-    with open_input(path) as stream:
-        names = [name for name in stream.read().decode().splitlines() if name]
-    if not names:
-        raise ValueError(f"{path}: the file has no labels (--among)")
-    found = [known.find(name) for name in names]
-    if None in found:
-        name = names[found.index(None)]
-        raise ValueError(f"{path}: the model has no label {name!r} (--among)")
-    return found
 
 
 def _best(

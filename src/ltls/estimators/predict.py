@@ -249,16 +249,10 @@ class PredictMixin:
         X, model = self._checked(X)
         k = as_integer("k", k, at_least=1)
         allowed = None if among is None else allowed_labels(among, model.labels, X.shape[0])
-        if allowed is None:
-            ids, scores = model.topk(X, k, self.n_jobs)
-        else:
-            ids, scores = model.topk_among(X, k, allowed, self.n_jobs)
+        ids, scores = model.topk_among(X, k, allowed, self.n_jobs)
         if proba:
             _has_proba(self)
-            if allowed is None:
-                scores = model.proba_of(X, ids, self.n_jobs)
-            else:
-                scores = model.proba_among(X, ids, allowed, self.n_jobs)
+            scores = model.proba_among(X, ids, allowed, self.n_jobs)
             order = np.argsort(-scores, axis=1, kind="stable")
             ids = np.take_along_axis(ids, order, axis=1)
             scores = np.take_along_axis(scores, order, axis=1)

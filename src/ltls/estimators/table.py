@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.arrays import as_integer
 from ..io.arrow import InputColumns, list_column
+from .among import allowed_labels
 from .classifier import LTLSClassifier
 from .table_classifier import TableClassifier
 
@@ -27,6 +28,8 @@ class TablePredictor:
         Return probabilities, too.
     threshold : bool, default=False
         Multi-label models: only those of the k labels that reach the model's threshold.
+    among : list or array of labels, optional
+        Allow only these labels; see `LTLSClassifier.predict_topk`.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class TablePredictor:
         k: int = 5,
         proba: bool = False,
         threshold: bool = False,
+        among: Any = None,
     ) -> None:
         self.estimator, self.columns = estimator, columns
         self._k = as_integer("k", k, at_least=1)
@@ -45,17 +49,21 @@ class TablePredictor:
         if threshold and not estimator.multilabel_:
             raise ValueError("threshold is for multi-label models; use k=1")
         self._proba, self._threshold = proba, threshold
+        labels = estimator.model_.labels
+        # One set for all rows, of any number.
+        self._allowed = None if among is None else allowed_labels(among, labels, n_rows=1)
 
     def __call__(self, table: Any) -> dict[str, Any]:
         """Return columns of lists: labels, scores and probabilities, best first."""
         estimator = self.estimator
         model = estimator.model_
-        k = min(self._k, len(model.labels))
+        n_allowed = len(model.labels) if self._allowed is None else len(self._allowed.ids)
+        k = min(self._k, n_allowed)
         X, ids, scores = None, np.empty((0, k), np.int64), np.empty((0, k), np.float32)
         if len(table):
             rows = self.columns.read(table, model.n_features)
             X, model = estimator._checked(rows)
-            ids, scores = model.topk(X, k, estimator.n_jobs)
+            ids, scores = model.topk_among(X, k, self._allowed, estimator.n_jobs)
         kept = np.ones(ids.shape, bool)
         if self._threshold:
             kept = scores >= estimator.threshold_
@@ -65,7 +73,9 @@ class TablePredictor:
             labels = np.array([str(label) for label in labels], str)
         found = {"labels": list_column(labels, counts), "scores": list_column(scores[kept], counts)}
         if self._proba:
-            shares = scores if X is None else model.proba_of(X, ids, estimator.n_jobs)
+            shares = scores
+            if X is not None:
+                shares = model.proba_among(X, ids, self._allowed, estimator.n_jobs)
             found["probabilities"] = list_column(shares[kept], counts)
         return found
 

@@ -284,12 +284,14 @@ class FittedModel:
         return self._search(k, n_jobs, [], weights)
 
     def topk_among(
-        self, X: Any, k: int, allowed: AllowedLabels, n_jobs: int | None
+        self, X: Any, k: int, allowed: AllowedLabels | None, n_jobs: int | None
     ) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best of the allowed labels of every row, exactly.
 
-        Rows with fewer end with −1 and −inf.
+        Rows with fewer end with −1 and −inf. None allows all labels, and is `topk`.
         """
+        if allowed is None:
+            return self.topk(X, k, n_jobs)
         k = min(k, int(allowed.sizes.max(initial=0)))
         found, scores = np.full((X.shape[0], k), -1), np.full((X.shape[0], k), -np.inf, np.float32)
         scorer = LabelScorer(self.weights, self.decoder(n_jobs), self.rerankers)
@@ -448,8 +450,15 @@ class FittedModel:
             found[some] = np.take_along_axis(self.proba(X[some], n_jobs), ids[some], axis=1)
         return found
 
-    def proba_among(self, X: Any, ids: Ints, allowed: AllowedLabels, n_jobs: int | None) -> Floats:
-        """Return the probabilities of `ids`, given that the label is one of those allowed."""
+    def proba_among(
+        self, X: Any, ids: Ints, allowed: AllowedLabels | None, n_jobs: int | None
+    ) -> Floats:
+        """Return the probabilities of `ids`, given that the label is one of those allowed.
+
+        None allows all labels, and is `proba_of`.
+        """
+        if allowed is None:
+            return self.proba_of(X, ids, n_jobs)
         found = np.zeros(ids.shape, np.float32)
         scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._proba_parts)
         for rows, some in allowed.blocks(X.shape[0]):

@@ -38,6 +38,8 @@ class BatchPredictor:
         Add a column of probabilities.
     threshold : bool, default=False
         Multi-label models: keep only those of the k labels that reach the model's threshold.
+    among : list or array of labels, optional
+        Allow only these labels; see `LTLSClassifier.predict_topk`.
     keep : sequence of str, optional
         The columns of the input to keep; by default all but features and texts.
     n_jobs : int, optional
@@ -62,8 +64,8 @@ class BatchPredictor:
     ...     result.select(["id", "labels"]).to_pylist()
     [{'id': 7, 'labels': ['bee']}]
 
-    In Ray, ``dataset.map_batches(BatchPredictor, fn_constructor_args=[path], concurrency=4,
-    batch_format="pyarrow")`` starts four actors.
+    In Ray, ``dataset.map_batches(BatchPredictor, fn_constructor_args=[path],
+    compute=ray.data.ActorPoolStrategy(size=4), batch_format="pyarrow")`` starts four actors.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class BatchPredictor:
         k: int = 5,
         proba: bool = False,
         threshold: bool = False,
+        among: Any = None,
         keep: Sequence[str] | None = None,
         n_jobs: int | None = None,
         version: str | None = None,
@@ -84,7 +87,7 @@ class BatchPredictor:
         estimator = load(path)
         estimator.n_jobs = n_jobs
         self.columns = input_columns(estimator, features, text)
-        self._predict = TablePredictor(estimator, self.columns, k, proba, threshold)
+        self._predict = TablePredictor(estimator, self.columns, k, proba, threshold, among)
 
     def __call__(self, batch: Any) -> Any:
         """Return an Arrow table with columns of labels, scores and probabilities, lists of k.

@@ -72,7 +72,7 @@ def fit(
     Parameters
     ----------
     estimator : LTLSClassifier or TextClassifier
-        Fitted in place. `n_jobs` is the number of CPUs of a worker.
+        Fitted in place. `n_jobs` is the number of CPUs of a worker, at least 1.
     dataset : ray.data.Dataset
         Rows in random order: `Dataset.random_shuffle` shuffles one that is sorted.
     label : str
@@ -83,13 +83,14 @@ def fit(
         The column of texts, for a `TextClassifier`. Its vocabulary is that of the first 65,536
         texts.
     n_workers : int, default=2
-        Tasks that train at the same time. Where the cluster has fewer CPUs, they take turns.
+        The most tasks that train at the same time. Where the cluster has fewer CPUs, they take
+        turns; where groups of trellises do not divide them evenly, some are not used.
     split : {"auto", "rows", "trellises"}, default="auto"
-        "trellises" gives each worker some of the trellises, and all rows: the result is the same
-        for any number of workers, at most one per trellis. "rows" gives each worker some of the
-        rows, and averages the weights. "auto" makes groups of trellises, and shares the rows among
-        the workers of a group, as takes the least time: an average is dear where features are many
-        and rows few.
+        "trellises" gives each worker some of the trellises and all rows; the result does not depend
+        on the number of workers, of which at most one per trellis is used. "rows" gives each worker
+        a share of the rows and averages the weights. "auto" combines both: groups of workers share
+        the trellises, and the workers of a group share the rows, in the way that is estimated to be
+        fastest. Averaging is expensive with many features and few rows.
     sync_rows : int, optional
         Rows of a worker between two averages, rounded to whole chunks: at least one average per
         epoch. By default 1 to 8 averages per epoch, as many as cost little beside training.
@@ -155,7 +156,7 @@ class Job:
         self.estimator, self.rng, self.checkpoint = estimator, rng, checkpoint
         self.n_workers, self.split, self.sync_rows = n_workers, split, sync_rows
         self.n_jobs = config.n_jobs  # of a task
-        self.tasks = Tasks(max(config.n_jobs or 1, 1))
+        self.tasks = Tasks(config.n_jobs or 1)
         # Workers wait while this process clusters labels and evaluates held-out rows.
         n_threads = min(n_workers * threads(config.n_jobs), os.cpu_count() or 1)
         self.config = replace(config, n_jobs=max(n_threads, threads(config.n_jobs)))
@@ -337,6 +338,11 @@ def _check_input(estimator: Any, columns: InputColumns) -> None:
 
 
 def _check_config(config: TrainConfig) -> None:
+    if config.n_jobs is not None and config.n_jobs < 1:
+        raise ValueError(
+            f"n_jobs must be at least 1 on a cluster, where it is the number of CPUs of a worker, "
+            f"got {config.n_jobs}; for more CPUs, raise n_workers"
+        )
     policy = config.policy
     if policy is not None and policy.needs_training:
         raise ValueError(

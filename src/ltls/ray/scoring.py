@@ -35,9 +35,10 @@ def score_parquet(
     files : path-like, URI or sequence of them
         Parquet files or folders, as `ray.data.read_parquet` takes them.
     output : path-like or URI
-        The folder to write to; it must not exist, or be empty.
+        The folder to write to. A local one must be empty or not exist yet; a URI is not checked.
     concurrency : int or (int, int), optional
-        The most actors, or the fewest and the most; by default as many as there is room for.
+        The number of actors, or the fewest and the most. They start with at most one fewer than
+        the cluster has CPUs. By default one, and as many more as there is room for.
     **options
         Parameters of `BatchPredictor`.
 

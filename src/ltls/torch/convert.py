@@ -24,12 +24,13 @@ from .head import TrellisSoftmax
 
 
 def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftmax:
-    """Convert a fitted classifier to a module with the same scores.
+    """Convert a fitted classifier to a module with the same log-probabilities.
 
     Parameters
     ----------
     classifier : LTLSClassifier
-        Fitted with loss="softmax" and embedding_dim=0. Class i of the module is
+        Fitted with loss="softmax", bucket_size=1, label_weights=False, embedding_dim=0 and
+        propensity=0, on features that are not standardized. Class i of the module is
         ``classifier.classes_[i]``.
     **options
         Keyword arguments of `TrellisSoftmax`, such as `reduction`, `ignore_index` and `device`.
@@ -37,10 +38,10 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     Returns
     -------
     head : TrellisSoftmax
-        `head.log_prob` equals `classifier.log_proba` if that is not calibrated. The gate of several
-        trellises is initialized to equal weights and is trainable. The module then ranks labels by
-        their mean probability, the classifier by the sum of their log-probabilities, so predictions
-        can differ.
+        `head.log_prob` equals `classifier.log_proba` if that is not calibrated. With one trellis,
+        predictions agree too. With several, the gate is initialized to equal weights and is
+        trainable; the module ranks labels by their mean probability, the classifier by the sum of
+        their log-probabilities, so predictions can differ.
 
     Examples
     --------
@@ -59,10 +60,10 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     model: FittedModel = classifier.model_
     if not model.loss.normalized:
         raise ValueError(f"classifier must have loss='softmax', got {model.loss.name!r}")
-    if model.embedding is not None:
+    if model.rerankers or model.shares_paths:
         raise ValueError(
-            "classifier must not have a reranker, which a TrellisSoftmax cannot represent: "
-            "fit it with embedding_dim=0"
+            "classifier must rank labels by its trellises alone: fit it with bucket_size=1, "
+            "label_weights=False, embedding_dim=0 and propensity=0"
         )
     if model.standardizer is not None:
         raise ValueError("classifier must take features as they are: fit it with standardize=False")
