@@ -108,7 +108,8 @@ def test_classes_are_added_without_training():
 @pytest.mark.parametrize(
     ("head", "paths", "message"),
     [
-        (lambda: TrellisSoftmax(4, 20, 3), [3], "distinct path"),
+        (lambda: TrellisSoftmax(4, 20, 3), [3], "paths must be free, got 3, which has a class"),
+        (lambda: TrellisSoftmax(4, 20, 3), [20], "distinct path from 0 to 19"),
         (lambda: TrellisSoftmax(4, 20, 3, n_trellises=2), [3], "one column for each of 2"),
         (lambda: TrellisSoftmax(4, 20, 3, weight=np.ones(20)), [3], "without weight"),
         (lambda: TrellisSoftmax(4, 20, 3, hierarchy=np.ones(20)), [3], "without a hierarchy"),

@@ -25,7 +25,7 @@ class VersionMismatchError(ClusterError):
 
 @contextmanager
 def connect(address: str = "auto", **options: Any) -> Iterator[None]:
-    """Connect to a Ray cluster for a block; one that is connected already is used as it is.
+    """Connect to a Ray cluster in a ``with`` block; an open connection is used and stays open.
 
     Parameters
     ----------

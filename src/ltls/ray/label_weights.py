@@ -1,6 +1,6 @@
 """Training of label weights on a cluster: every task trains the classifiers of some labels.
 
-Classifiers do not talk to each other. A label needs the rows that have it, and those that have it
+Classifiers are trained independently. A label needs the rows that have it, and those that have it
 among the trellises' candidates. So every chunk of rows finds its candidates and sends each row to
 the shards that need it; then every shard trains its labels. Labels of a bucket are in the same
 shard, since they are candidates of the same rows.

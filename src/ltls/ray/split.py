@@ -1,8 +1,8 @@
 """How the workers of a cluster share trellises and rows.
 
-W workers are G groups of P. A group trains some of the trellises, each of its workers on a shard of
-the rows. Groups never talk to each other, but the larger group is the slower one; shards are equal,
-but average their weights.
+The workers are G groups of P. A group trains some of the trellises, each of its workers on a shard
+of the rows. Groups are independent, but the larger group is the slower one; shards are equal, but
+average their weights.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Training of the trellises on a cluster.
 
-Groups of workers train their own trellises, which is exact: trellises do not talk to each other.
+Groups of workers train their own trellises, which is exact: trellises are trained independently.
 Within a group, every worker trains on its own shard of the rows, and their weights are averaged at
 least once per epoch (see `split` and `averaging`).
 
-A worker is no process but a number. Its work on a round is one Ray task, a pure function of the
-state of its group and of its rows. Ray runs it where there is room, and runs it again where a
-process dies, so that neither timing nor faults change the result.
+A worker is a number, not a process. Its work in a round is one Ray task, a pure function of its
+group's state and its rows. Ray runs the task wherever there is room and reruns it if a process
+dies, so neither timing nor faults change the result.
 """
 
 from __future__ import annotations

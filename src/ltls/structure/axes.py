@@ -12,7 +12,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def label_axes(vectors: Any, n_axes: int, rng: Any) -> Floats:
-    """Return coordinates of every label on the strongest axes of its vector.
+    """Return the coordinates of every label on the leading axes of the vectors.
 
     Parameters
     ----------

@@ -200,9 +200,9 @@ class TableCodebook(_Codebook):
         """Derive paths from a vector per label, such as the content of an item: semantic IDs.
 
         The states of a path are the digits of a residual k-means code, so that similar labels share
-        edges. Codes are balanced and distinct. There are ``width ** n`` paths, the smallest such
-        number that leaves `spare` free, and new labels get the free path that their vector is next
-        to: see `assign_embeddings`.
+        edges. Codes are distinct, and no prefix is used more often than codes begin with it. There
+        are ``width ** n`` paths, with the smallest n that leaves enough of them free, see `spare`.
+        `assign_embeddings` gives these to new labels.
 
         Parameters
         ----------
@@ -212,8 +212,9 @@ class TableCodebook(_Codebook):
         n_trellises : int, default=1
             Number of codebooks. Those after the first see a random half of the dimensions.
         spare : float, default=0.1
-            Number of free paths, relative to the number of labels. The more there are, the nearer
-            to its vector is the path that a new label gets.
+            Least number of free paths, relative to the number of labels. There are usually many
+            more: 5,000 labels and width 32 have 32,768 paths. The more are free, the nearer to its
+            vector is the path that a new label gets, but the less probability labels start with.
         random_state : int, default=0
             Seed of k-means and of the choice of dimensions.
 
@@ -258,9 +259,22 @@ class TableCodebook(_Codebook):
         return books if n_trellises > 1 else books[0]
 
     def assign_embeddings(self, vectors: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Give new labels the free paths that are next to their vectors; return the labels.
+        """Give new labels free paths near to their vectors, in place; return the labels.
 
         This needs no training: a model scores a new label by the edges that it shares with others.
+
+        Parameters
+        ----------
+        vectors : array of shape (n, n_dimensions)
+
+        Returns
+        -------
+        labels : int64 array of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If the codebook is not from `from_embeddings`, or fewer than n paths are free.
         """
         if self.quantizer is None:
             raise ValueError("assign_embeddings needs a codebook that from_embeddings returned")

@@ -87,7 +87,20 @@ class CodebookPolicy(ABC):
     def initial(
         self, trellis: Shape, n_trellises: int, stats: LabelStats, rng: Any
     ) -> list[Assignment]:
-        """Return an assignment for each trellis before the first epoch."""
+        """Return an assignment for each trellis before the first epoch.
+
+        Parameters
+        ----------
+        trellis : Trellis or Layout
+            Its `n_classes`, `width`, `n_slices` and `digits` are those of all trellises.
+        n_trellises : int
+        stats : LabelStats
+        rng : numpy.random.RandomState
+
+        Returns
+        -------
+        assignments : list of PathTable, KeyedPermutation or Identity
+        """
 
     def by_frequency(self) -> CodebookPolicy:
         """Return the variant of the policy that also gives frequent labels short paths, if any."""
@@ -208,7 +221,10 @@ POLICIES: dict[str, CodebookPolicy] = {}
 
 
 def register_policy(policy: CodebookPolicy) -> None:
-    """Make a policy available under its name, as ``assignment=name`` and at the terminal."""
+    """Make a policy available under its name, as ``assignment=name``, in this process.
+
+    The command ``ltls train`` knows only the policies of ltls itself.
+    """
     if policy.name in POLICIES:
         raise ValueError(f"there is already a codebook policy named {policy.name!r}")
     POLICIES[policy.name] = policy

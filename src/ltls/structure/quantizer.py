@@ -12,11 +12,12 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class ResidualQuantizer:
-    """Codes of vectors, digit by digit: the nearest centroid of what the digits before left over.
+    """Turns vectors into codes: each digit is the nearest centroid of what remains of the vector.
 
-    Digit i is a state of slice i of a trellis, so that similar vectors share edges. In a group of
-    vectors with the same digits so far, a digit is given at most as often as there are codes that
-    begin with it; those that are farther away get the next nearest. All codes are distinct then.
+    Digit i is a state of slice i of a trellis, so similar vectors share edges. Among vectors with
+    the same digits so far, each value of the next digit is given to at most as many as there are
+    codes with this prefix, the nearest first; the others get their next nearest centroid. Hence
+    all codes are distinct.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 `TrellisSoftmax` is the layer, `AdaptiveTrellisSoftmax` an adaptive softmax that ends in one, and
 `TrellisEmbedding` an input table of logarithmic size. `functional` has the dynamic programs on
-tensors of edge scores: on a CPU they run on the compiled engine, on a GPU as fused Triton kernels.
+tensors of edge scores, most of them on the compiled engine (CPU) or as fused Triton kernels (GPU).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     As in `nn.AdaptiveLogSoftmaxWithLoss`, a full softmax scores the most frequent classes and one
     entry per cluster of less frequent ones, and each cluster has a softmax of its own over fewer
     features. Here the last cluster, which has most of the classes, is a `TrellisSoftmax`: its size
-    is logarithmic in their number. For language models its P@1 is that of a full softmax.
+    is logarithmic in their number.
 
     Parameters
     ----------
@@ -54,21 +54,24 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     device, dtype : optional
         Device and type of the parameters.
     **trellis
-        Other parameters of the last cluster's `TrellisSoftmax`, such as `n_trellises` and
-        `assignment`; its classes are counted from the last cutoff.
+        Other parameters of the last cluster's `TrellisSoftmax`, such as `n_trellises`, `assignment`
+        and `counts`; its classes are counted from the last cutoff. `label_smoothing` and
+        `hierarchy` are not supported, and so neither is the argument `within` of the methods.
 
     Notes
     -----
-    A training step does not synchronize with the GPU, so that it can be captured in a CUDA graph.
-    With one target per row, the loss of a dense cluster of up to 512 features is computed there for
-    the rows of this cluster alone, and their logits are not stored. In all other cases on a GPU,
-    and when compiled, all rows pass through all clusters, and those of other clusters are masked:
-    with class weights, several trellises, reduction="none", float64, or clusters whose layers were
-    replaced or have hooks. On a CPU the rows of every cluster are gathered.
+    A training step does not synchronize with the GPU, so it can be captured in a CUDA graph. In
+    eager mode on a GPU, the loss of a dense cluster is computed for the rows of this cluster alone,
+    and their logits are not stored. This requires one target per row, a `reduction` other than
+    "none", one trellis with `fused=True` and a width of at most 64, clusters of at most 512
+    features (256 below compute capability 8), no class weights, no float64, and layers that were
+    not replaced and have no hooks. In all other cases on a GPU, and when compiled, all rows pass
+    through all clusters, and rows of other clusters are masked. On a CPU, each cluster gets only
+    its own rows.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
-    place of the last linear layer. Their initial weights differ: the features of a cluster are as
-    long as the input vectors, whatever their number, so that one learning rate suits all clusters.
+    place of the last linear layer. Initial weights are scaled so that the features of every cluster
+    have about the norm of the input, however few they are; one learning rate then suits them all.
 
     References
     ----------
@@ -171,8 +174,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def reset_parameters(self) -> None:
         """Initialize the parameters anew, and restore buffers that were made on "meta".
 
-        Where all modules of a network are reset, call this one after those of its layers: it scales
-        their weights.
+        If you reset the modules of a network one by one, reset this one after its submodules, whose
+        weights it scales.
         """
         self._restore_weight()
         for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):

@@ -44,7 +44,8 @@ class SoftmaxHead(nn.Module):
     """Base class of the output layers.
 
     A subclass computes log-probabilities, the most probable classes and samples of rows
-    (`_score`, `_topk`, `_sample`); everything here is derived from them.
+    (`_score`, `_topk`, `_sample`); everything here is derived from them. Parameters are those of
+    the subclasses.
     """
 
     weight: Tensor | None
@@ -119,11 +120,14 @@ class SoftmaxHead(nn.Module):
 
         Returns
         -------
-        output : tensor of shape (…)
-            0 where the target is `ignore_index`.
-        loss : tensor
-            The negative log-likelihood with label smoothing, reduced as `reduction` says; "mean"
-            averages over the rows that are not ignored. Of shape (…) for "none".
+        HeadOutput, or `log_prob(input)` if `target` is None
+            A named tuple of
+
+            - output, a tensor of shape (…): the log-probabilities, 0 where the target is
+              `ignore_index`;
+            - loss, a tensor: the negative log-likelihood with label smoothing, reduced as
+              `reduction` says; "mean" averages over the rows that are not ignored. Of shape (…) for
+              "none".
 
         Examples
         --------
@@ -242,7 +246,8 @@ class SoftmaxHead(nn.Module):
         ----------
         input : tensor of shape (…, in_features)
         k : int
-            Number of classes; reduced to the number of allowed classes if it is larger.
+            Number of classes. If larger, reduced to the number of classes, or of those `within`,
+            or to the length m of `among`, which for a mask per row is n_classes.
         among : tensor, optional
             Allow only these classes: class indices of shape (m,), a boolean mask of shape
             (n_classes,), or either per row, shape (…, m) padded with −1 or (…, n_classes).
@@ -257,8 +262,8 @@ class SoftmaxHead(nn.Module):
         labels : int64 tensor of shape (…, k)
             −1 where a row has fewer than k allowed classes.
         log_probs : tensor of shape (…, k)
-            Normalized over the allowed classes. They are detached from the graph;
-            `log_prob(input, labels)` is differentiable.
+            Normalized over the allowed classes if `among` or `within` is given, else over all
+            paths. They are detached from the graph; `log_prob(input, labels)` is differentiable.
 
         Notes
         -----
@@ -305,7 +310,7 @@ class SoftmaxHead(nn.Module):
         among: Any = None,
         within: Any = None,
     ) -> Tensor:
-        """Draw exact samples from the distribution over classes.
+        """Draw exact samples from the distribution over paths, and return their classes.
 
         Parameters
         ----------

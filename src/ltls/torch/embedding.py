@@ -14,11 +14,11 @@ from .ops.tracing import is_traced
 
 
 class TrellisEmbedding(nn.Module):
-    """Vectors of very many classes as sums over the edges of their paths: no table of classes.
+    """A vector per class, summed from the vectors of its path's edges: no table of classes.
 
-    The vector of a class is the sum of the vectors of its path's edges, over all trellises. It
-    replaces `nn.Embedding` where a table of n_classes rows is too large, as in recommendation.
-    With the codebook of a `TrellisSoftmax`, classes share the same edges in input and output.
+    With several trellises, the sum is over all of them. The layer replaces `nn.Embedding` where a
+    table of n_classes rows is too large, as in recommendation. With the codebook of a
+    `TrellisSoftmax`, input and output share the same paths, not the same weights.
 
     Parameters
     ----------
@@ -27,9 +27,11 @@ class TrellisEmbedding(nn.Module):
     embedding_dim : int
         Size of each vector.
     width, n_trellises, assignment, counts, label_features
-        As in `TrellisSoftmax`. Several trellises make the vectors of classes more different.
+        As in `TrellisSoftmax`, with the same defaults. With several trellises, the vectors of
+        classes are more distinct.
     padding_idx : int, optional
-        The class whose vector is 0, without a gradient; it may also be one beyond the last.
+        The class whose vector is 0 and gets no gradient. It may be negative, as in `nn.Embedding`,
+        or lie beyond the last class.
     device, dtype : optional
         Device and type of the parameters.
 
@@ -78,7 +80,7 @@ class TrellisEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the edges' vectors such that a class's vector has variance 1, as `nn.Embedding`."""
+        """Draw edge vectors so that a class with the longest path has variance 1 per dimension."""
         terms = max(1, self.layout.longest_path) * len(self.codebooks)
         nn.init.normal_(self.edges, std=terms**-0.5)
         for book in self.codebooks:

@@ -2,12 +2,14 @@
 
 Every function takes edge scores `h` of shape (…, n_edges), of any floating-point type, on any
 device, and a trellis: an `ltls.Trellis` or a `Layout` from `ltls.torch.make_layout(n_classes,
-width)`, which does not need the compiled engine. On a CPU the functions run on the compiled engine,
-on a GPU as fused Triton kernels. They accumulate in float32, or in float64 for float64 scores.
-`log_partition`, `log_prob` and `path_scores` are differentiable; double backward is not supported.
+width)`, which does not need the compiled engine. `log_partition`, `log_prob`, `marginals`, `topk`
+and `viterbi` run on the compiled engine on a CPU and as fused Triton kernels on a GPU; `sample`,
+`path_scores` and `mean_score` are plain torch operations. All accumulate in float32, or in float64
+for float64 scores. `log_partition`, `log_prob`, `path_scores` and `mean_score` are differentiable;
+the fused operators do not support double backward.
 
-With ``within=(first, end)``, functions count only the paths first … end − 1. This still takes
-O(log n_classes), in plain torch operations.
+`log_partition`, `topk` and `sample` take ``within=(first, end)``, which restricts them to the paths
+first … end − 1. This still takes O(log n_classes), in plain torch operations.
 """
 
 from __future__ import annotations
@@ -26,6 +28,13 @@ def log_partition(h: Tensor, trellis: AnyTrellis, within: tuple[int, int] | None
     """Return the logsumexp of the scores of all paths, or of those of an interval, shape (…).
 
     Its gradient is the marginals of the edges.
+
+    Parameters
+    ----------
+    h : tensor of shape (…, n_edges)
+    trellis : Trellis or Layout
+    within : tuple of two int, optional
+        An interval of paths, end excluded.
 
     Examples
     --------
@@ -175,9 +184,17 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     """Return the k best paths and their scores, best first, each of shape (…, k).
 
-    `k` is reduced to the number of paths if it is larger. Ties go to the smaller path. If fewer
-    than k paths have a finite score, the rest is path −1 with score −inf. Scores are detached from
-    the graph.
+    Ties go to the smaller path. If fewer than k paths have a finite score, the rest is path −1 with
+    score −inf. Scores are detached from the graph.
+
+    Parameters
+    ----------
+    h : tensor of shape (…, n_edges)
+    trellis : Trellis or Layout
+    k : int
+        Reduced to the number of paths, or of those `within`, if it is larger.
+    within : tuple of two int, optional
+        An interval of paths, end excluded.
 
     Examples
     --------
@@ -217,9 +234,9 @@ def sample(
     ----------
     h : tensor of shape (…, n_edges)
     trellis : Trellis or Layout
-    n : int
+    n : int, default=1
         Number of independent samples per row.
-    temperature : float
+    temperature : float, default=1.0
         Scores are divided by it; must be greater than 0.
     generator : torch.Generator, optional
         Pseudorandom number generator, on the device of h.

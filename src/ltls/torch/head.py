@@ -28,12 +28,17 @@ from .ops.tracing import is_exported
 
 
 class TrellisSoftmax(SoftmaxHead):
-    """A softmax over very many classes, with O(log n_classes) parameters, memory and time.
+    """A softmax over very many classes, whose parameters grow with log n_classes.
 
     Every class is a path through a trellis. A linear layer scores the edges, the logit of a class
     is the sum of its path's edge scores, and dynamic programming normalizes exactly over all
-    classes. The layer replaces `nn.Linear` followed by `nn.CrossEntropyLoss`, or
+    paths. The layer replaces `nn.Linear` followed by `nn.CrossEntropyLoss`, or
     `nn.AdaptiveLogSoftmaxWithLoss`.
+
+    For a fixed `width`, parameters, activations and time are O(log n_classes). A codebook that is
+    a table (from `counts`, `hierarchy`, "similarity" or a `TableCodebook`) adds n_classes integers.
+    By default every path has a class, so that the probabilities of all classes sum to 1. A codebook
+    with free paths, which have no class, leaves part of the probability to these.
 
     Parameters
     ----------
@@ -42,16 +47,16 @@ class TrellisSoftmax(SoftmaxHead):
     n_classes : int
         Number of classes, from 2 to 2**62.
     width : int, default=32
-        States per slice of a trellis. 2 gives the smallest layer; wider is more accurate. The
-        fused GPU kernels support widths up to 64.
+        States per slice of a trellis, that is per layer of its graph. 2 gives the smallest layer;
+        wider is more accurate. The fused GPU kernels support widths up to 64.
     n_trellises : int, default=1
         Number of trellises, each with its own codebook. Several form a mixture: their
         probabilities are weighted by a softmax gate, linear in the input.
     assignment : {"frequency", "random", "similarity"} or a codebook, default="frequency"
         How classes are assigned to paths. "frequency": frequent classes get short paths.
-        "random": a keyed permutation, which stores no table. "similarity": classes with similar
-        `label_features` share edges; with `counts`, frequent classes still get short paths, and
-        the last slice is split by frequency. A codebook is an `ltls.TableCodebook`, an
+        "random": a permutation computed from a key, without a table. "similarity": classes with
+        similar `label_features` share edges; with `counts`, frequent classes still get short paths,
+        and the last slice is split by frequency. A codebook is an `ltls.TableCodebook`, an
         `ltls.RandomCodebook` or an integer array with the path of every class; pass a list of them
         for several trellises.
     counts : array of shape (n_classes,), optional
@@ -67,9 +72,9 @@ class TrellisSoftmax(SoftmaxHead):
     ignore_index : int, default=-100
         Target value to ignore: it contributes neither to the loss nor to the gradient.
     label_smoothing : float, default=0.0
-        Amount of smoothing, as in `nn.CrossEntropyLoss`. Requires a codebook without free paths.
-        With several trellises, the mean log-probability of all classes is replaced by a lower
-        bound: the mean over trellises, weighted by the gate.
+        Amount of smoothing, as in `nn.CrossEntropyLoss`. Requires a codebook in which every path
+        has a class. With several trellises, the mean log-probability of all classes is replaced by
+        a lower bound: the mean over trellises, weighted by the gate.
     unit_length : bool, default=False
         Whether to scale every input vector to Euclidean length 1.
     fused : bool, default=True
@@ -89,9 +94,10 @@ class TrellisSoftmax(SoftmaxHead):
     Notes
     -----
     A training step does not synchronize with the GPU, so it can be captured in a CUDA graph. For
-    the same reason a target out of range or a non-finite input raises an error on a CPU only; on a
-    GPU the loss becomes NaN. Codebook tables are buffers: pass `broadcast_buffers=False` to
-    `DistributedDataParallel` to avoid broadcasting them in every forward pass.
+    the same reason a target out of range raises an error on a CPU only, and so does a non-finite
+    input if `fused` is set; otherwise the loss becomes NaN. Codebook tables are buffers: pass
+    `broadcast_buffers=False` to `DistributedDataParallel` to avoid broadcasting them in every
+    forward pass.
 
     Examples
     --------
@@ -235,13 +241,22 @@ class TrellisSoftmax(SoftmaxHead):
     def add_classes(self, paths: Any) -> Tensor:
         """Give free paths to new classes, in place and without training; return their indices.
 
-        A class is scored at once, by the edges that its path shares with others: cold start. The
-        paths of items come from their content by `ltls.TableCodebook.from_embeddings`.
+        A class is scored at once, by the edges that its path shares with others: cold start.
+        `ltls.TableCodebook.assign_embeddings` derives the paths of new items from their content.
 
         Parameters
         ----------
         paths : integer array of shape (n,) or (n, n_trellises)
             A free path for every new class, in every trellis.
+
+        Returns
+        -------
+        labels : int64 tensor of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If a path is not free, or the head has `weight` or a `hierarchy`.
 
         Examples
         --------
@@ -269,7 +284,12 @@ class TrellisSoftmax(SoftmaxHead):
         labels = torch.arange(self.n_classes, device=self.edges.weight.device)
         books = []
         for r, book in enumerate(self.codebooks):
-            joined = torch.cat([book.path_of(labels).cpu(), table[:, r]])
+            paths_before = book.path_of(labels).cpu()
+            taken = torch.isin(table[:, r], paths_before)
+            if taken.any():
+                path = int(table[taken.int().argmax(), r])
+                raise ValueError(f"paths must be free, got {path}, which has a class")
+            joined = torch.cat([paths_before, table[:, r]])
             books.append(TablePaths(joined, book.n_paths).to(labels.device))
         self.codebooks = nn.ModuleList(books)
         self.n_classes += len(table)
@@ -278,7 +298,7 @@ class TrellisSoftmax(SoftmaxHead):
     def tabulate(self) -> TrellisSoftmax:
         """Replace keyed codebooks by tables, in place: O(n_classes) memory.
 
-        ONNX has no operator for a keyed permutation, so that a head with one needs this before it
+        ONNX has no operator for a keyed permutation, so a head with one needs this before it
         is exported.
         """
         for r, book in enumerate(self.codebooks):
