@@ -525,6 +525,27 @@ def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
     )
 
 
+@pytest.mark.parametrize("assignment", ["frequency", "random", torch.arange(999, -1, -1)], ids=str)
+@pytest.mark.parametrize("view", ["column", "every other", "expanded"])
+def test_targets_that_are_a_view(assignment, view, monkeypatch):
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    torch.manual_seed(0)
+    batch = torch.randint(1000, (9, 4), device=DEVICE)
+    y = {"column": batch[:, -1], "every other": batch.flatten()[::2][:9],
+         "expanded": batch[0, :1].expand(9)}[view]  # fmt: skip
+    assert not y.is_contiguous()
+    layers = (
+        TrellisSoftmax(16, 1000, 8, assignment=assignment),
+        AdaptiveTrellisSoftmax(16, 1000, [20, 100], width=4),
+    )
+    x = torch.randn(9, 16, device=DEVICE)
+    for layer in layers:
+        layer.to(DEVICE)
+        found, expected = layer(x, y), layer(x, y.contiguous())
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(found.output, layer.log_prob(x, y), rtol=1e-4, atol=1e-4)
+
+
 def test_a_label_out_of_range_makes_the_loss_nan():
     layout = make_layout(22, 2)
     h = torch.zeros(3, layout.n_edges, device=DEVICE, requires_grad=True)

@@ -249,7 +249,7 @@ class _Loss(torch.autograd.Function):
         reduction: str,
         layout: Layout,
     ) -> tuple[Tensor | None, Tensor]:
-        h = h.contiguous()
+        h, labels = h.contiguous(), labels.contiguous()  # targets may be a column of a batch
         log_probs, log_z, alpha, paths, ignored = launch.label_forward(
             h, labels, table, n_labels, ignore_index, layout
         )
