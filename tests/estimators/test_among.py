@@ -45,6 +45,7 @@ def test_all_forms_of_one_set(case):
         set(names.tolist()),
         [*names, *names],
         mask,
+        mask.tolist(),
         csr_array(mask[None]),
     ):
         same(model.predict_topk(X, 3, among=form), expected)
@@ -60,7 +61,7 @@ def test_all_forms_of_a_set_per_row(case):
     assert labels.dtype == object
     assert labels[0].tolist() == [None] * 4
     assert (scores[0] == -np.inf).all()
-    for form in (mask, csr_array(mask), [set(row) for row in sets]):
+    for form in (mask, mask.tolist(), csr_array(mask), [set(row) for row in sets]):
         same(model.predict_topk(X, 4, among=form), expected)
     for row, allowed in enumerate(sets):
         if allowed:

@@ -114,11 +114,15 @@ def test_centroids_reduce_the_residual_digit_by_digit():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vectors": np.ones(3)}, r"vectors must be finite numbers of shape .*, got shape \(3,\)"),
+        ({"vectors": np.ones(3)}, r"vectors must have shape .*, got \(3,\)"),
         ({"vectors": [[np.nan]]}, "vectors must be finite"),
         ({"vectors": np.ones((3, 2)), "width": 1}, "width must be at least 2, got 1"),
         ({"vectors": np.ones((3, 2)), "n_trellises": 0}, "n_trellises must be at least 1"),
-        ({"vectors": np.ones((3, 2)), "spare": -1}, "spare must be at least 0, got -1"),
+        (
+            {"vectors": np.ones((3, 2)), "spare": -1},
+            "spare must be at least 0 and less than infinity, got -1",
+        ),
+        ({"vectors": np.ones((3, 2)), "spare": np.inf}, "less than infinity, got inf"),
     ],
 )
 def test_invalid_arguments_raise(arguments, message):

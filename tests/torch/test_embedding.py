@@ -68,14 +68,21 @@ def test_gradcheck_and_compile(table):
     torch.testing.assert_close(compiled(labels), table(labels))
 
 
-def test_is_built_on_meta_and_reset():
-    with torch.device("meta"):
-        table = TrellisEmbedding(C, D, 4, counts=np.arange(C))
-    table.to_empty(device="cpu")
-    table.reset_parameters()
-    assert table.codebooks[0].path_of(torch.tensor([C - 1])).item() == 0
+def test_vectors_start_with_about_the_variance_of_an_embedding():
     many = TrellisEmbedding(5000, 16, 8)(torch.arange(5000))
     assert 0.5 < many.std() < 1.5
+
+
+@pytest.mark.parametrize("padding_idx", [None, 3])
+def test_a_class_out_of_range_has_no_vector_when_compiled(padding_idx):
+    table = TrellisEmbedding(C, D, 4, padding_idx=padding_idx)
+    labels = torch.tensor([0, -1, C, C + 7, 3])
+    torch.compiler.reset()
+    found = torch.compile(table, fullgraph=True, backend="aot_eager")(labels)
+    assert found.isnan().all(1).tolist() == [False, True, True, True, False]
+    torch.testing.assert_close(found[[0, 4]], table(labels[[0, 4]]))
+    with pytest.raises(IndexError, match="class indices from 0 to"):
+        table(labels)
 
 
 def test_classes_are_added_without_training():
@@ -154,6 +161,15 @@ def test_paths_of_new_classes_are_integers():
     assert head.add_classes(free).tolist() == [10]
     with pytest.raises(ValueError, match="vectors must be finite"):
         book.assign_embeddings(np.full((1, 10), np.nan))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_vectors_may_be_those_of_a_layer(dtype):
+    vectors = torch.nn.Embedding(50, 4, dtype=dtype).weight
+    book = TableCodebook.from_embeddings(vectors, width=4)
+    expected = TableCodebook.from_embeddings(vectors.detach().double().numpy(), width=4)
+    assert book == expected
+    assert book.assign_embeddings(vectors[:2]).tolist() == [50, 51]
 
 
 def test_a_recommender_of_many_items_has_no_table():

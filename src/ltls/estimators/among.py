@@ -38,6 +38,8 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int) -> AllowedLabels:
             f"among must be a list of labels, one per row, or a boolean mask, got {among!r}"
         )
     given = among if isinstance(among, np.ndarray) and among.dtype != object else list(among)
+    if isinstance(given, list) and _is_mask(given, labels):
+        return _of_mask(csr_array(np.atleast_2d(np.array(given, bool))), labels, n_rows)
     per_row = np.ndim(given) == 2 if isinstance(given, np.ndarray) else _are_sets(given)
     if isinstance(given, np.ndarray) and given.ndim not in (1, 2):
         raise ValueError(f"among must have one or two dimensions, got shape {given.shape}")
@@ -50,6 +52,14 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int) -> AllowedLabels:
     sizes = [len(row) for row in given]
     flat = [label for row in given for label in row]
     return _of_labels(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]), flat, labels)
+
+
+def _is_mask(given: list[Any], labels: Labels) -> bool:
+    """Return whether lists hold booleans, where labels are not booleans themselves."""
+    if not given or labels.array.dtype.kind in "bO":
+        return False
+    rows = given if all(isinstance(row, list) for row in given) else [given]
+    return all(isinstance(each, (bool, np.bool_)) for row in rows for each in row) and any(rows)
 
 
 def _are_sets(given: list[Any]) -> bool:

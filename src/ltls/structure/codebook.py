@@ -233,16 +233,17 @@ class TableCodebook(_Codebook):
         >>> book.assign_embeddings(vectors[:2] + 0.01)
         array([100, 101])
         """
-        numbers = np.asarray(vectors, np.float64)
-        if numbers.ndim != 2 or not numbers.size or not np.isfinite(numbers).all():
+        numbers = _as_vectors(vectors)
+        if numbers.ndim != 2 or not numbers.size:
             raise ValueError(
-                "vectors must be finite numbers of shape (n_labels, n_dimensions), got shape "
-                f"{numbers.shape}"
+                f"vectors must have shape (n_labels, n_dimensions), got {numbers.shape}"
             )
+        if not np.isfinite(numbers).all():
+            raise ValueError("vectors must be finite, got NaN or infinity")
         width = as_integer("width", width, at_least=2)
         n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
-        if not spare >= 0:
-            raise ValueError(f"spare must be at least 0, got {spare}")
+        if not 0 <= spare < np.inf:
+            raise ValueError(f"spare must be at least 0 and less than infinity, got {spare}")
         n_digits = 1
         while width**n_digits < (1 + spare) * len(numbers):
             n_digits += 1
@@ -278,7 +279,7 @@ class TableCodebook(_Codebook):
         """
         if self.quantizer is None:
             raise ValueError("assign_embeddings needs a codebook that from_embeddings returned")
-        paths, given = self.paths, np.asarray(vectors, np.float64)
+        paths, given = self.paths, _as_vectors(vectors)
         n_dimensions = self.quantizer.n_dimensions
         if given.ndim != 2 or given.shape[1] != n_dimensions:
             raise ValueError(f"vectors must have shape (n, {n_dimensions}), got {given.shape}")
@@ -442,6 +443,13 @@ class BucketCodebook(_Codebook):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def _as_vectors(vectors: Any) -> npt.NDArray[np.float64]:
+    """Return an array of float64; tensors may require gradients, or be of a type NumPy lacks."""
+    if hasattr(vectors, "detach"):
+        vectors = vectors.detach().double().cpu()
+    return np.asarray(vectors, np.float64)
 
 
 def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any:
