@@ -254,6 +254,30 @@ def test_invalid_targets_raise():
     np.testing.assert_equal(layer(x, torch.full_like(y, -100)).output.tolist(), [0.0] * 7)
 
 
+def test_from_adaptive_in_another_type():
+    module = nn.AdaptiveLogSoftmaxWithLoss(IN, C, [10, 30])
+    layer = AdaptiveTrellisSoftmax.from_adaptive(module, 4, dtype=torch.float64)
+    assert {parameter.dtype for parameter in layer.parameters()} == {torch.float64}
+    x, y = rows(5)
+    assert layer(x.double(), y).loss.isfinite()
+
+
+def test_classes_are_added_to_the_trellis():
+    book = TableCodebook(120, np.arange(90))
+    layer = make("one cluster", cutoffs=[30], assignment=book)
+    x, _ = rows(6)
+    before = layer.log_prob(x)
+    assert layer.add_classes([100, 111]).tolist() == [C, C + 1]
+    assert (layer.n_classes, layer.cutoffs) == (C + 2, [30, C + 2])
+    log_probs = layer.log_prob(x)
+    torch.testing.assert_close(log_probs[:, :C], before)
+    labels, best = layer.topk(x, C + 2)
+    torch.testing.assert_close(best, log_probs.gather(1, labels))
+    assert layer.sample(x, 500).max() <= C + 1
+    with pytest.raises(ValueError, match="without weight"):
+        make("one cluster", weight=np.ones(C)).add_classes([1])
+
+
 def test_samples_of_free_paths_are_minus_one():
     torch.manual_seed(0)
     book = TableCodebook(256, range(C - 5))

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from ltls import Trellis  # noqa: E402
 from ltls.torch import functional, make_layout  # noqa: E402
-from ltls.torch.ops import custom  # noqa: E402
+from ltls.torch.ops import custom, reference  # noqa: E402
 
 SIZES = [(1, 2), (2, 2), (3, 2), (22, 2), (64, 2), (7, 3), (100, 5), (64, 8), (300, 8), (40, 64)]
 INFINITY = float("inf")
@@ -219,9 +219,23 @@ def test_compiles_without_a_graph_break():
         (lambda h: functional.sample(h, Trellis(22), 1, 0.0), "temperature must be greater than 0"),
         (lambda h: functional.path_scores(h, torch.zeros(2).long(), Trellis(22)), "paths must"),
         (lambda h: functional.log_prob(h, torch.full((3,), 22), Trellis(22)), "paths must be"),
+        (lambda h: functional.log_prob(h, torch.tensor([0, 1, -5]), Trellis(22)), "got -5"),
+        (lambda h: functional.log_prob(h, torch.full((3,), 1.7), Trellis(22)), "integer dtype"),
+        (lambda h: functional.path_scores(h, torch.ones(3).bool(), Trellis(22)), "integer dtype"),
         (lambda h: functional.log_partition(h * INFINITY, Trellis(22)), "below [+]inf"),
     ],
 )
 def test_invalid_arguments_raise(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call(edge_scores(19, 3))
+
+
+@pytest.mark.parametrize("n_classes", [2, 22])
+def test_marginals_in_inference_mode(n_classes):
+    trellis = Trellis(n_classes)
+    h = edge_scores(trellis.n_edges, 3)
+    expected = reference.marginals(h, make_layout(n_classes, 2))
+    with torch.inference_mode():
+        torch.testing.assert_close(functional.marginals(h.clone(), trellis), expected)
+        found = reference.marginals(h.clone(), make_layout(n_classes, 2))
+        torch.testing.assert_close(found, expected)

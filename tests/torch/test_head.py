@@ -2,17 +2,20 @@
 
 import copy
 import io
+from itertools import permutations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from ltls import RandomCodebook, TableCodebook  # noqa: E402
-from ltls.torch import TrellisSoftmax  # noqa: E402
+from ltls.torch import TrellisSoftmax, functional  # noqa: E402
 
 IN, C = 12, 100
 
@@ -138,6 +141,28 @@ def test_class_weights_are_those_of_cross_entropy(name, reduction):
     assert head.state_dict()["weight"].tolist() == weight.tolist()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_class_weights_of_several_targets_are_averaged(reduction):
+    """A row's loss and weight are means over its targets; "mean" divides by the sum of weights."""
+    x, _ = rows(4)
+    target = torch.tensor([[3, 50, -100], [7, -100, -100], [1, 2, 99], [-100, -100, -100]])
+    weight = torch.linspace(0.5, 3, C)
+    head = make(weight=weight, reduction=reduction)
+    log_probs = head.log_prob(x)
+    losses, weights = [], []
+    for row, labels in zip(log_probs, target.tolist(), strict=True):
+        known = [label for label in labels if label >= 0]
+        n = max(1, len(known))
+        losses.append(sum([-weight[label] * row[label] for label in known], torch.tensor(0.0)) / n)
+        weights.append(sum([weight[label] for label in known], torch.tensor(0.0)) / n)
+    expected = torch.stack(losses)
+    if reduction != "none":
+        expected = expected.sum()
+    if reduction == "mean":
+        expected = expected / torch.stack(weights).sum()
+    torch.testing.assert_close(head(x, target).loss, expected)
+
+
 @pytest.mark.parametrize(("weighted", "smoothing"), [(False, 0.0), (True, 0.0), (False, 0.2)])
 def test_soft_targets_are_those_of_cross_entropy(weighted, smoothing):
     x, _ = rows(5)
@@ -161,6 +186,12 @@ def test_label_smoothing_of_a_mixture_is_an_upper_bound():
     head = make("mixture", label_smoothing=0.3, reduction="none")
     exact = F.cross_entropy(head.log_prob(x), y, label_smoothing=0.3, reduction="none")
     assert (head(x, y).loss >= exact).all()
+    # It is the mean over the trellises' own mean log-probabilities, weighted by the gate.
+    h, paths = head.edge_scores(x), torch.arange(C).expand(6, head.n_trellises, C)
+    means = functional.log_prob(h, paths, head.layout).mean(2)
+    uniform = (head.gate(x).softmax(1) * means).sum(1)
+    expected = -0.7 * head.log_prob(x, y) - 0.3 * uniform
+    torch.testing.assert_close(head(x, y).loss, expected)
     with torch.no_grad():  # equal where the trellises agree: here all are uniform
         for parameter in head.edges.parameters():
             parameter.zero_()
@@ -491,15 +522,34 @@ def test_a_head_made_on_meta_is_restored_on_the_cpu(name, context):
     torch.testing.assert_close(other(x, y), head(x, y), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kinds", [("counts", "frequency"), ("frequency", "counts")], ids=str)
-def test_states_move_between_heads_with_and_without_counts(kinds):
-    saved, other = (make(kind, seed) for seed, kind in enumerate(kinds))
+@pytest.mark.parametrize("n_trellises", [1, 3])
+@pytest.mark.parametrize("kinds", permutations(["counts", "frequency", "random"], 2), ids=str)
+def test_states_move_between_heads_with_and_without_counts(kinds, n_trellises):
+    options = {
+        "counts": {"counts": np.random.default_rng(0).integers(50, size=C)},
+        "frequency": {},
+        "random": {"assignment": "random"},
+    }
+    saved, other = (TrellisSoftmax(IN, C, 3, n_trellises, **options[kind]) for kind in kinds)
     x, y = rows(7)
-    for module in (other, torch.nn.Sequential(other)):
-        keys = {k if module is other else f"0.{k}": v for k, v in saved.state_dict().items()}
-        module.load_state_dict(keys)
+    for module, state in (
+        (other, saved.state_dict()),
+        (torch.nn.Sequential(other), torch.nn.Sequential(saved).state_dict()),
+    ):
+        module.load_state_dict(state)
         torch.testing.assert_close(other(x, y), saved(x, y), rtol=0, atol=0)
         assert torch.equal(other.predict(x), saved.predict(x))
+
+
+def test_parameters_alone_leave_the_codebook_as_it_is():
+    x, _ = rows(7)
+    head = make("counts")
+    before = head.predict(x)
+    head.load_state_dict(dict(head.named_parameters()), strict=False)
+    assert torch.equal(head.predict(x), before)
+    with pytest.raises(RuntimeError, match=r'Missing key.*"codebooks\.0\.paths"'):
+        head.load_state_dict(dict(head.named_parameters()))
+    assert torch.equal(head.predict(x), before)
 
 
 def test_training_converges():
@@ -525,6 +575,29 @@ def test_compiles_without_a_graph_break(head):
     (grad,) = torch.autograd.grad(found.loss, head.edges.weight)
     (expected_grad,) = torch.autograd.grad(expected.loss, head.edges.weight)
     torch.testing.assert_close(grad, expected_grad)
+
+
+def test_several_heads_compile_their_topk():
+    torch.compiler.reset()
+    for n_classes in (200, 300, 400):
+        head = TrellisSoftmax(IN, n_classes, 4, n_trellises=2)
+        x = torch.randn(6, IN)
+        found = torch.compile(head.topk, backend="aot_eager")(x, 3)
+        torch.testing.assert_close(found, head.topk(x, 3))
+
+
+@pytest.mark.parametrize("mode", ["meta", "fake"])
+def test_shapes_without_values(head, mode):
+    """A model is run on "meta" or on fake tensors to plan its memory."""
+    if mode == "meta":
+        with torch.no_grad():
+            output, loss = head.to("meta")(
+                torch.empty(7, IN, device="meta"), torch.empty(7, dtype=torch.int64, device="meta")
+            )
+    else:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            output, loss = head(torch.empty(7, IN), torch.empty(7, dtype=torch.int64))
+    assert (output.shape, loss.shape) == ((7,), ())
 
 
 def test_autocast_accumulates_in_float32(head):
@@ -651,6 +724,52 @@ def test_soft_targets_need_their_classes():
     head, x = TrellisSoftmax(IN, C, 4), torch.randn(2, IN)
     with pytest.raises(ValueError, match="target_probs needs target"):
         head(x, None, torch.ones(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "node", "expected"),
+    [
+        (pd.Series(["a", "b"] * 50), "b", range(1, 100, 2)),
+        (pd.Categorical(["a", "b"] * 50), "a", range(0, 100, 2)),
+        (pd.DataFrame({"s": ["a", "b"] * 50, "i": [1, 2, 3, 4] * 25}), ("a", 3), range(2, 100, 4)),
+        ([("a", 1), ("b", 2)] * 50, ("b", 2), range(1, 100, 2)),
+        (torch.arange(100) % 4, 3, range(3, 100, 4)),
+    ],
+    ids=["series", "categorical", "frame", "tuples", "tensor"],
+)
+def test_values_of_a_hierarchy(hierarchy, node, expected):
+    labels, _ = make(hierarchy=hierarchy).topk(rows(1)[0], C, within=node)
+    assert sorted(labels[0].tolist()) == list(expected)
+
+
+@pytest.mark.parametrize("within", [torch.tensor(1), [1], np.array([1, 2])], ids=str)
+def test_a_node_for_all_rows(within):
+    head = make(hierarchy=np.arange(C) % 3)
+    with pytest.raises(TypeError, match="within must be a value of the hierarchy, or a tuple"):
+        head.topk(rows(1)[0], 2, within=within)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, np.float32, np.float16, bool])
+def test_counts_of_any_type(dtype):
+    counts = np.random.default_rng(0).integers(2 if dtype is bool else 200, size=C).astype(dtype)
+    found = TrellisSoftmax(IN, C, 4, counts=counts)
+    expected = TrellisSoftmax(IN, C, 4, counts=counts.astype(np.int64))
+    assert torch.equal(found.codebooks[0].paths, expected.codebooks[0].paths)
+
+
+def test_a_mask_of_integers_is_refused():
+    head, (x, _) = make(), rows(2)
+    mask = np.arange(C) > 50
+    for kind in (int, np.uint8):
+        with pytest.raises(ValueError, match=r"got a mask of torch.* pass it as bool"):
+            head.topk(x, 2, among=mask.astype(kind))
+    assert (head.topk(x, 2, among=mask)[0] > 50).all()
+
+
+def test_an_empty_batch_with_classes_per_row():
+    head = make()
+    labels, log_probs = head.topk(torch.empty(0, IN), 2, among=torch.empty(0, 3, dtype=torch.int64))
+    assert labels.shape == log_probs.shape == (0, 2)
 
 
 def test_a_hierarchy_is_not_loaded_from_a_layer_without_it():

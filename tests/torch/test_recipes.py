@@ -17,6 +17,8 @@ def network(kind):
     torch.manual_seed(0)
     if kind == "adaptive":
         return AdaptiveTrellisSoftmax(IN, C, [20, 60], width=4)
+    if kind == "tensors":  # as a model that is built on "meta" makes them
+        return TrellisSoftmax(IN, C, 4, counts=torch.arange(C), weight=torch.full((C,), 2.0))
     counts = np.arange(C) if kind == "counts" else None
     return TrellisSoftmax(IN, C, 4, counts=counts)
 
@@ -59,7 +61,7 @@ def hugging_face():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["counts", "frequency", "adaptive"])
+@pytest.mark.parametrize("kind", ["counts", "tensors", "frequency", "adaptive"])
 def test_hugging_face_from_pretrained_and_generate(kind, tmp_path):
     make_config, make_model = hugging_face()
     model = make_model(make_config(kind, pad_token_id=0, eos_token_id=C - 1))
@@ -72,6 +74,10 @@ def test_hugging_face_from_pretrained_and_generate(kind, tmp_path):
         assert torch.equal(loaded.state_dict()[key], value), key
     ids = torch.tensor([[5, 7, 9]])
     assert loaded(ids, labels=ids).loss == model(ids, labels=ids).loss
+    loaded.lm_head.reset_parameters()  # draws parameters, and leaves what was loaded
+    for name, value in model.named_buffers():
+        assert torch.equal(loaded.get_buffer(name), value), name
+    loaded = make_model.from_pretrained(tmp_path)
     written = loaded.generate(ids, max_new_tokens=4, do_sample=False)
     for step in range(3, written.shape[1]):
         hidden = model.tokens(written[:, :step]).cumsum(1)[:, -1]

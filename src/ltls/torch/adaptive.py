@@ -16,6 +16,7 @@ from .base import HeadOutput, Interval, Scores, SoftmaxHead
 from .codebooks import LabelPaths
 from .head import TrellisSoftmax
 from .ops import custom
+from .ops.precision import accumulation_dtype
 from .ops.tracing import is_traced
 
 
@@ -160,7 +161,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     @property
     def trellis(self) -> TrellisSoftmax:
-        """The softmax of the last cluster."""
+        """The softmax of the last cluster. To add classes, call `add_classes` of this layer."""
         last: TrellisSoftmax = self.tail[-1][1]
         return last
 
@@ -177,7 +178,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         If you reset the modules of a network one by one, reset this one after its submodules, whose
         weights it scales.
         """
-        self._restore_weight()
+        self.restore_fixed()
         for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):
             module.reset_parameters()
         self._keep_lengths()
@@ -231,6 +232,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         """
         _refuse_unsupported(options)
         where = {"device": module.head.weight.device, "dtype": module.head.weight.dtype}
+        where |= {name: options.pop(name) for name in ("device", "dtype") if name in options}
         names = ("reduction", "ignore_index", "weight")
         of_layer = {name: options.pop(name) for name in names if name in options}
         new = cls(
@@ -249,12 +251,31 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             own[0].load_state_dict(other[0].state_dict())
         for own, other in list(zip(new.tail, module.tail, strict=True))[:-1]:
             own[1].load_state_dict(other[1].state_dict())
-        new.tail[-1][1] = TrellisSoftmax.from_linear(module.tail[-1][1], width, **options)
+        last = TrellisSoftmax.from_linear(module.tail[-1][1], width, **options)
+        new.tail[-1][1] = last.to(**where)
         return new
+
+    def add_classes(self, paths: Any) -> Tensor:
+        """Give free paths of the trellis to new classes; see `TrellisSoftmax.add_classes`.
+
+        Parameters
+        ----------
+        paths : integer array of shape (n,) or (n, n_trellises)
+
+        Returns
+        -------
+        labels : int64 tensor of shape (n,)
+        """
+        if self.weight is not None:
+            raise ValueError("add_classes needs a layer without weight")
+        labels = self.trellis.add_classes(paths) + self.cutoffs[-2]
+        self.n_classes += len(labels)
+        self.cutoffs[-1] = self.n_classes
+        return labels
 
     def _cluster_log_probs(self, cluster: int, rows: Tensor) -> Tensor:
         """Return the log-probabilities of all classes of a dense cluster, given the cluster."""
-        return torch.log_softmax(self.tail[cluster](rows), -1)
+        return _log_softmax(self.tail[cluster](rows))
 
     def _fused_loss(self, rows: Tensor, labels: Tensor) -> HeadOutput | None:
         trellis = self.trellis
@@ -262,8 +283,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         if not (plain and custom.fuses_loss(rows, trellis.layout)):
             return None
         targets = custom.cluster_targets(labels, tuple(self.cutoffs), self.ignore_index)
-        log_probs = -nn.functional.cross_entropy(
-            self.head(rows), targets.head, ignore_index=-1, reduction="none"
+        log_probs = -nn.functional.nll_loss(
+            _log_softmax(self.head(rows)), targets.head, ignore_index=-1, reduction="none"
         )
         for i, cluster in enumerate(self.tail[:-1]):
             log_probs = log_probs + custom.cluster_log_probs(rows, cluster, targets, i)
@@ -283,7 +304,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         entry = marked.clamp(0, shortlist - 1)
         for i, first in enumerate(self.cutoffs[:-1]):
             entry = torch.where(marked >= first, shortlist + i, entry)
-        log_probs = torch.log_softmax(self.head(rows), -1).gather(1, entry)
+        log_probs = _log_softmax(self.head(rows)).gather(1, entry)
         for i, (first, end) in enumerate(pairwise(self.cutoffs)):
             here = (marked >= first) & (marked < end)
             within = self._within(i, rows, torch.where(here, marked - first, -1))
@@ -314,7 +335,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         return torch.where(labels < 0, 0, log_probs)
 
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
-        head = torch.log_softmax(self.head(rows), -1)
+        head = _log_softmax(self.head(rows))
         shortlist = self.shortlist_size
         best = head[:, :shortlist].topk(min(k, shortlist))
         found = [(best.indices, best.values)]
@@ -339,11 +360,11 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     ) -> Tensor:
         shortlist = self.shortlist_size
         entries = self._tempered_entries(rows, temperature)
-        drawn = torch.multinomial(entries.softmax(1), n, True, generator=generator)
+        drawn = decoding.categorical(entries.softmax(1), n, generator)
         for i, first in enumerate(self.cutoffs[:-1]):
             if i < self.n_clusters - 1:
                 log_probs = self._cluster_log_probs(i, rows) / temperature
-                labels = torch.multinomial(log_probs.softmax(1), n, True, generator=generator)
+                labels = decoding.categorical(log_probs.softmax(1), n, generator)
             else:
                 narrow, trellis = self.tail[i]
                 labels = trellis._sample(narrow(rows), n, temperature, generator, None)
@@ -355,7 +376,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _tempered_entries(self, rows: Tensor, temperature: float) -> Tensor:
         """Return log Σ p(class) ** (1 / temperature) over the classes of each entry of the head."""
-        head = torch.log_softmax(self.head(rows), -1) / temperature
+        head = _log_softmax(self.head(rows)) / temperature
         if temperature == 1:
             return head
         sums = [head.new_zeros((len(rows), self.shortlist_size))]
@@ -370,6 +391,11 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         self, rows: Tensor, temperature: float, interval: Interval | None
     ) -> Tensor:
         return torch.logsumexp(self._tempered_entries(rows, temperature), 1)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Return log-probabilities, in float32 at least: those in bfloat16 do not sum to 1."""
+    return torch.log_softmax(logits, -1, dtype=accumulation_dtype(logits))
 
 
 def _refuse_unsupported(options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import torch
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 
 from ..core.arrays import as_integer
 from . import decoding
+from .buffers import FixedBuffers
 from .ops.tracing import is_traced
 
 _REDUCTIONS = ("mean", "sum", "none")
 _CELLS_PER_CHUNK = 1 << 24  # rows · classes that are scored at once
+_NEGLIGIBLE = 1e-6  # of the probability of the best class
 
 Interval: TypeAlias = "tuple[int, int]"
 
@@ -40,7 +43,7 @@ class Scores(NamedTuple):
     uniform: Tensor | None  # (rows, 1): the mean log-probability of all classes, to smooth with
 
 
-class SoftmaxHead(nn.Module):
+class SoftmaxHead(FixedBuffers):
     """Base class of the output layers.
 
     A subclass computes log-probabilities, the most probable classes and samples of rows
@@ -49,7 +52,6 @@ class SoftmaxHead(nn.Module):
     """
 
     weight: Tensor | None
-    _given_weight: Tensor | None = None
 
     def __init__(
         self,
@@ -72,8 +74,11 @@ class SoftmaxHead(nn.Module):
         self.reduction = reduction
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
-        if weight is not None:
-            weight = torch.as_tensor(weight, dtype=torch.float32, device="cpu")
+        if weight is None:
+            self.register_buffer("weight", None)
+        else:
+            if not isinstance(weight, Tensor) or not weight.is_meta:
+                weight = torch.as_tensor(weight, dtype=torch.float32, device="cpu")
             if weight.shape != (n_classes,):
                 raise ValueError(
                     f"weight must have shape ({n_classes},), one number per class, got "
@@ -81,11 +86,8 @@ class SoftmaxHead(nn.Module):
                 )
             if label_smoothing:
                 raise ValueError("weight and label_smoothing cannot be combined")
-            where = torch.device(device) if device is not None else torch.get_default_device()
-            # Values cannot be read back from "meta", where a model is built to be loaded.
-            self._given_weight = weight if where.type == "meta" else None
-            weight = weight.to(where)
-        self.register_buffer("weight", weight)
+            where = None if device is None else torch.device(device)
+            self.register_fixed("weight", weight.to(torch.float32), where)
 
     @overload
     def forward(
@@ -148,16 +150,14 @@ class SoftmaxHead(nn.Module):
             if target_probs is not None:
                 raise ValueError("target_probs needs target: the classes that they belong to")
             return self.log_prob(input)
-        for name, given in (("input", input), ("target", target)):
-            if not isinstance(given, Tensor):
-                raise TypeError(f"{name} must be a tensor, got {type(given).__name__}")
-        several = target.dim() == input.dim()
+        rows, several = self._rows(input), getattr(target, "ndim", 0) == input.dim()
         if several and target.shape[-1] == self.n_classes and target_probs is None:
             raise ValueError(
                 f"target must be class indices, got shape {tuple(target.shape)}, which is one-hot "
-                f"for {self.n_classes} classes; target.argmax(-1) has the indices"
+                f"for {self.n_classes} classes; target.argmax(-1) has the indices. For soft "
+                "targets pass class indices, and their probabilities as target_probs"
             )
-        labels, rows = self._labels(input, target), self._rows(input)
+        labels = self._labels(input, target)
         if target_probs is None and not several and self.reduction != "none":
             fused = self._fused_loss(rows, labels)
             if fused is not None:
@@ -167,7 +167,8 @@ class SoftmaxHead(nn.Module):
         log_probs, ignored, uniform = self._score(rows, labels, self.ignore_index)
         weights: Tensor | None = None
         if self.weight is not None:
-            weights = self.weight[labels.clamp(0, self.n_classes - 1)] * (ignored + 1)
+            of_labels = self.weight[labels.clamp(0, self.n_classes - 1)]
+            weights = of_labels.to(log_probs.dtype) * (ignored + 1)
         weighted = log_probs if weights is None else log_probs * weights
         if several or target_probs is not None:
             n_targets = (ignored + 1).sum(1, keepdim=True)
@@ -217,7 +218,7 @@ class SoftmaxHead(nn.Module):
         if target is None:
             classes = torch.arange(self.n_classes, device=input.device)
             target, ignore_index = classes.expand(*input.shape[:-1], -1), -1
-        labels, rows = self._labels(input, target), self._rows(input)
+        rows, labels = self._rows(input), self._labels(input, target)
         log_probs, ignored, _ = self._score(rows, labels, ignore_index)
         interval = self._interval(within)
         if among is not None:
@@ -346,10 +347,14 @@ class SoftmaxHead(nn.Module):
         torch.Size([2, 3])
         """
         n = as_integer("n", n, at_least=1)
-        if not temperature > 0:
-            raise ValueError(f"temperature must be greater than 0, got {temperature}")
+        if not 0 < temperature < math.inf:
+            raise ValueError(
+                f"temperature must be greater than 0 and less than infinity, got {temperature}"
+            )
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p must be greater than 0 and at most 1, got {top_p}")
+        if top_p == 1:
+            top_p = None  # all classes
         interval = self._interval(within)
         with torch.no_grad():
             rows = self._rows(input)
@@ -361,11 +366,11 @@ class SoftmaxHead(nn.Module):
                     log_probs = self._score_allowed(rows, labels, counts)
                     k = labels.shape[1] if top_k is None else as_integer("top_k", top_k, at_least=1)
                     labels, log_probs = decoding.best(labels, log_probs, k)
-                    log_probs = torch.log_softmax(log_probs / temperature, 1)
+                    log_probs = decoding.tempered(log_probs, temperature)
                 elif top_k is not None:
                     k = self._at_most(as_integer("top_k", top_k, at_least=1), interval)
                     labels, log_probs = self._topk(rows, k, interval)
-                    log_probs = torch.log_softmax(log_probs / temperature, 1)
+                    log_probs = decoding.tempered(log_probs, temperature)
                 else:
                     assert top_p is not None
                     labels, log_probs = self._nucleus(rows, temperature, top_p, interval)
@@ -425,6 +430,8 @@ class SoftmaxHead(nn.Module):
         Reshapes that change nothing are skipped, here and elsewhere: dispatching even a view,
         forward and backward, takes the host longer than a kernel takes the GPU.
         """
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input must be a tensor, got {type(input).__name__}")
         if input.shape[-1:] != (self.in_features,):
             raise ValueError(
                 f"input must have shape (…, {self.in_features}), got {tuple(input.shape)}"
@@ -434,7 +441,9 @@ class SoftmaxHead(nn.Module):
     def _labels(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         """Return the targets as int64, shape (rows, k)."""
         batch = input.shape[:-1]
-        if target.is_floating_point() or target.dtype == torch.bool:
+        if not isinstance(target, Tensor):
+            raise TypeError(f"target must be a tensor, got {type(target).__name__}")
+        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
             raise TypeError(
                 f"target must have an integer dtype, got {target.dtype}; for soft targets pass "
                 "class indices and target_probs"
@@ -453,6 +462,8 @@ class SoftmaxHead(nn.Module):
         On a CPU only: anywhere else the host would wait for the device.
         """
         if labels.device.type != "cpu" or is_traced() or not labels.numel():
+            return
+        if type(labels) is not Tensor:  # such as a fake tensor, which has no values
             return
         if paths.max() == limit:
             raise ValueError(
@@ -487,9 +498,9 @@ class SoftmaxHead(nn.Module):
     def _among(self, among: Any, input: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
         """Return the labels of a set or mask, sorted, and which of them count."""
         given = torch.as_tensor(among, device=input.device)
-        if not given.numel():
-            raise ValueError("among must allow at least one class, got none")
         is_mask, m = given.dtype == torch.bool, given.shape[-1] if given.dim() else 0
+        if given.dim() and not m:
+            raise ValueError("among must allow at least one class, got none")
         shapes = [(m,), (*input.shape[:-1], m)]
         fits = m == self.n_classes if is_mask else m > 0 and not given.is_floating_point()
         if not fits or tuple(given.shape) not in shapes:
@@ -508,7 +519,12 @@ class SoftmaxHead(nn.Module):
         labels = given.to(torch.int64).reshape(-1, given.shape[-1]).sort(1).values
         counts = labels >= 0
         counts[:, 1:] &= labels[:, 1:] != labels[:, :-1]
-        if labels.device.type == "cpu" and not is_traced():
+        if labels.device.type == "cpu" and not is_traced() and labels.numel():
+            if 2 < m == self.n_classes and labels.min() >= 0 and labels.max() <= 1:
+                raise ValueError(
+                    f"among must be class indices or a boolean mask, got a mask of {given.dtype}: "
+                    "pass it as bool"
+                )
             wrong = (labels < -1) | (labels >= self.n_classes)
             if wrong.any():
                 raise ValueError(
@@ -525,12 +541,6 @@ class SoftmaxHead(nn.Module):
             for part in labels.split(size, 1)
         ]
         return torch.where(counts, torch.cat(parts, 1), -torch.inf)
-
-    def _restore_weight(self) -> None:
-        """Restore the class weights of a layer that was made on "meta"."""
-        if self.weight is not None and self._given_weight is not None and not self.weight.is_meta:
-            self.weight.copy_(self._given_weight)
-            self._given_weight = None
 
     # Losses and samples
 
@@ -553,8 +563,14 @@ class SoftmaxHead(nn.Module):
         k, every = 64, self._at_most(self.n_classes, interval)
         while True:
             k = min(k, every)
-            labels, log_probs = self._topk(rows, k, interval)
-            log_probs = log_probs / temperature - log_normalizer
-            if k == every or bool((log_probs.exp().sum(1) >= top_p).all()):
+            labels, found = self._topk(rows, k, interval)
+            log_probs = found / temperature - log_normalizer
+            covered = log_probs.exp().sum(1, keepdim=True) >= top_p
+            if k == every or bool(covered.all()):
                 return labels, log_probs
+            # At a low temperature, rounding may hide that the labels found are all that count.
+            others = (every - k) * torch.exp((found[:, -1:] - found[:, :1]) / temperature)
+            if bool((covered | (others < _NEGLIGIBLE)).all()):
+                alone = decoding.tempered(found, temperature)
+                return labels, torch.where(covered, log_probs, alone)
             k *= 4

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -16,12 +17,15 @@ from ..structure.policies import (
     Identity,
     KeyedPermutation,
     LabelStats,
+    PathTable,
+    exit_ends,
 )
-from .layout import make_layout
+from .buffers import FixedBuffers
+from .layout import Layout, make_layout
 from .ops import custom
 
 
-class LabelPaths(nn.Module):
+class LabelPaths(FixedBuffers):
     """Base class of codebooks.
 
     Lookups take tensors of any shape and never synchronize with a GPU.
@@ -45,21 +49,8 @@ class LabelPaths(nn.Module):
         return self.path_of(labels, ignore_index), None, self.n_paths, -1
 
     def reset_parameters(self) -> None:
-        """Restore the buffers that the module was made with."""
-
-    def like_saved(self, state: Mapping[str, Tensor]) -> LabelPaths:
-        """Return a codebook of the kind whose state is given: a table, or none.
-
-        The number of paths must be the same, since it is the layer's.
-        """
-        paths, labels = state.get("paths"), state.get("labels")
-        if not state and isinstance(self, TablePaths):
-            return IdentityPaths(self.n_labels, self.n_paths)
-        if paths is None or labels is None or isinstance(self, TablePaths):
-            return self
-        if paths.shape != (self.n_labels,) or labels.shape != (self.n_paths + 1,):
-            return self  # torch reports that the sizes differ
-        return TablePaths(paths.to("cpu", torch.int64), self.n_paths)
+        """Restore the buffers of a module that was made on "meta"."""
+        self.restore_fixed()
 
     def extra_repr(self) -> str:
         """Return the sizes."""
@@ -96,19 +87,18 @@ class KeyedPaths(LabelPaths):
         permuted on its own.
     seed : int
         The key, from 0 to 2**64 − 1. It is a buffer, so that it is part of the state_dict.
+    device : torch.device, optional
     """
 
     seed: Tensor
 
-    def __init__(self, n_labels: int, sizes: Sequence[int], seed: int) -> None:
+    def __init__(
+        self, n_labels: int, sizes: Sequence[int], seed: int, device: torch.device | None = None
+    ) -> None:
         super().__init__(n_labels, sizes[-1])
         self.sizes = list(sizes)
-        self._signed = seed - 2**64 if seed >= 2**63 else seed
-        self.register_buffer("seed", torch.tensor([self._signed], dtype=torch.int64))
-
-    def reset_parameters(self) -> None:
-        """Restore the seed that the module was made with."""
-        self.seed.fill_(self._signed)
+        signed = seed - 2**64 if seed >= 2**63 else seed
+        self.register_fixed("seed", torch.tensor([signed], device="cpu"), device)
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
@@ -130,39 +120,17 @@ class TablePaths(LabelPaths):
         The path of every label.
     n_paths : int
         The number of paths; those without a label are free.
+    device : torch.device, optional
     """
 
     paths: Tensor
     labels: Tensor
 
-    def __init__(self, paths: Tensor, n_paths: int) -> None:
+    def __init__(self, paths: Tensor, n_paths: int, device: torch.device | None = None) -> None:
         super().__init__(len(paths), n_paths)
-        dtype = torch.int32 if n_paths < 2**31 - 1 else torch.int64
-        # Tables are made on the CPU even if the default device is "meta", as it is while a model
-        # is built to load its state.
-        labels = torch.full((n_paths + 1,), -1, dtype=dtype, device="cpu")  # the last: of path −1
-        ids = torch.arange(len(paths), dtype=dtype, device="cpu")
-        wrong = (paths < 0) | (paths >= n_paths)
-        if not wrong.any():
-            labels[paths] = ids
-            wrong = labels[paths] != ids
-        if wrong.any():
-            label = int(wrong.int().argmax())
-            raise ValueError(
-                f"assignment must give every label a distinct path from 0 to {n_paths - 1}, got "
-                f"path {int(paths[label])} for label {label}"
-            )
-        paths, default = paths.to(dtype), torch.get_default_device()
-        self._tables = (paths, labels) if default.type == "meta" else None
-        self.register_buffer("paths", paths.to(default))
-        self.register_buffer("labels", labels.to(default))
-
-    def reset_parameters(self) -> None:
-        """Restore the tables of a module that was made on "meta"."""
-        if self._tables is not None and not self.paths.is_meta:
-            for buffer, table in zip((self.paths, self.labels), self._tables, strict=True):
-                buffer.copy_(table)
-            self._tables = None
+        labels = _inverse(paths, n_paths)
+        self.register_fixed("paths", paths.to(labels.dtype), device)
+        self.register_fixed("labels", labels, device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
         """Load the tables; those that are no codebook are an error of `load_state_dict`."""
@@ -179,7 +147,7 @@ class TablePaths(LabelPaths):
 
     def _is_codebook(self, paths: Tensor, labels: Tensor) -> bool:
         try:
-            expected = TablePaths(paths.to("cpu", torch.int64), self.n_paths).labels
+            expected = _inverse(paths.to("cpu", torch.int64), self.n_paths)
         except ValueError:
             return False
         return torch.equal(expected, labels.to("cpu", expected.dtype))
@@ -195,6 +163,26 @@ class TablePaths(LabelPaths):
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
         return self.labels[paths].to(torch.int64)
+
+
+def _inverse(paths: Tensor, n_paths: int) -> Tensor:
+    """Return the label of every path, −1 if it is free, and of path −1 at the end."""
+    dtype = torch.int32 if n_paths < 2**31 - 1 else torch.int64
+    if paths.is_meta:
+        return torch.empty(n_paths + 1, dtype=dtype, device="meta")
+    labels = torch.full((n_paths + 1,), -1, dtype=dtype, device="cpu")
+    ids = torch.arange(len(paths), dtype=dtype, device="cpu")
+    wrong = (paths < 0) | (paths >= n_paths)
+    if not wrong.any():
+        labels[paths] = ids
+        wrong = labels[paths] != ids
+    if wrong.any():
+        label = int(wrong.int().argmax())
+        raise ValueError(
+            f"assignment must give every label a distinct path from 0 to {n_paths - 1}, got "
+            f"path {int(paths[label])} for label {label}"
+        )
+    return labels
 
 
 @dataclass(frozen=True)
@@ -227,7 +215,7 @@ class Nodes:
 
 def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
     """Return the nodes of a hierarchy, given as one value per label and level."""
-    values = np.asarray(hierarchy)
+    values = _values(hierarchy)
     if values.ndim not in (1, 2) or len(values) != n_classes or not values.size:
         raise ValueError(
             f"hierarchy must have shape ({n_classes},) or ({n_classes}, n_levels), got "
@@ -243,19 +231,67 @@ def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
         member = np.empty(len(pairs), np.int64)
         member[leaf] = np.arange(n_classes)  # a label of every node
         for node, label in enumerate(member):
-            name = tuple(each[label].item() for each in columns[: level + 1])
+            named = (each[label] for each in columns[: level + 1])
+            name = tuple(each.item() if isinstance(each, np.generic) else each for each in named)
             intervals[name] = (int(ends[node - 1]) if node else 0, int(ends[node]))
     return Nodes(leaf, intervals)
 
 
+def _values(hierarchy: Any) -> npt.NDArray[Any]:
+    """Return the values of a hierarchy as an array, in which integers beside texts stay such."""
+    if isinstance(hierarchy, Tensor):
+        if hierarchy.is_meta:
+            raise ValueError("hierarchy must have values, got a tensor on meta: pass a NumPy array")
+        hierarchy = hierarchy.cpu()
+    values = np.asarray(hierarchy)
+    is_text = values.dtype.kind in "US" and not isinstance(hierarchy, np.ndarray)
+    return np.asarray(hierarchy, object) if is_text else values
+
+
 def adopt_saved(
-    books: nn.ModuleList, state_dict: Mapping[str, Tensor], start: str, device: torch.device
+    books: nn.ModuleList,
+    layout: Layout,
+    state_dict: Mapping[str, Tensor],
+    start: str,
+    metadata: Mapping[str, Any],
+    device: torch.device,
 ) -> None:
-    """Replace codebooks by the kind whose states are saved under keys that begin with `start`."""
-    for r, book in enumerate(books):
+    """Replace codebooks by those of the kind that was saved: a table, a key, or nothing.
+
+    The number of paths must be the same, since it is the layer's.
+
+    Parameters
+    ----------
+    books : nn.ModuleList
+        Those of a layer, changed in place.
+    layout : Layout
+        That of the layer.
+    state_dict : mapping of str to tensor
+    start : str
+        What the keys of codebooks begin with.
+    metadata : mapping
+        What `nn.Module.state_dict` adds about the layer. It tells the state of a layer without
+        tables, which has no codebooks, from a dict of parameters alone, which says nothing of them.
+    device : torch.device
+        Of new codebooks, whose tensors torch loads next.
+    """
+    saved = []
+    for r in range(len(books)):
         first = f"{start}{r}."
-        saved = {k[len(first) :]: v for k, v in state_dict.items() if k.startswith(first)}
-        books[r] = book.like_saved(saved).to(device)
+        saved.append({k[len(first) :]: v for k, v in state_dict.items() if k.startswith(first)})
+    # By frequency, only trellises after the first have a key, which permutes within exits.
+    same_keys = isinstance(books[0], KeyedPaths) == ("seed" in saved[0])
+    for r, (book, state) in enumerate(zip(books, saved, strict=True)):
+        n_labels, n_paths = book.n_labels, book.n_paths
+        if "seed" in state and not (same_keys and isinstance(book, KeyedPaths)):
+            sizes = [n_paths] if "seed" in saved[0] else exit_ends(layout)
+            books[r] = KeyedPaths(n_labels, sizes, 0, device)
+        elif {"paths", "labels"} <= state.keys() and not isinstance(book, TablePaths):
+            shapes = state["paths"].shape, state["labels"].shape
+            if shapes == ((n_labels,), (n_paths + 1,)):  # else torch reports that they differ
+                books[r] = TablePaths(state["paths"].to("cpu", torch.int64), n_paths, device)
+        elif not state and "version" in metadata and not isinstance(book, IdentityPaths):
+            books[r] = IdentityPaths(n_labels, n_paths)
 
 
 def make_codebooks(
@@ -266,15 +302,48 @@ def make_codebooks(
     counts: Any = None,
     label_features: Any = None,
     nodes: Nodes | None = None,
-) -> list[LabelPaths]:
-    """Return one codebook per trellis; the arguments are those of `TrellisSoftmax`."""
-    if nodes is not None:
-        if not isinstance(assignment, str) or assignment != "frequency":
-            raise ValueError(f"hierarchy requires assignment='frequency', got {assignment!r}")
-        tables = nodes.paths(_label_counts(counts, n_classes), n_trellises)
-        return [TablePaths(torch.from_numpy(table), n_classes) for table in tables]
+    device: Any = None,
+) -> nn.ModuleList:
+    """Return one codebook per trellis; the arguments are those of `TrellisSoftmax`.
+
+    Without a `device`, they are on torch's default device.
+    """
+    device = torch.get_default_device() if device is None else torch.device(device)
+    if nodes is not None and not (isinstance(assignment, str) and assignment == "frequency"):
+        raise ValueError(f"hierarchy requires assignment='frequency', got {assignment!r}")
     if not isinstance(assignment, str):
-        return _given(assignment, n_classes, n_trellises, width)
+        return nn.ModuleList(_given(assignment, n_classes, n_trellises, width, device))
+    # A model that is built under torch.device("meta") to be loaded has its tensors there, too.
+    on_meta = [isinstance(each, Tensor) and each.is_meta for each in (counts, label_features)]
+    counts, label_features = (
+        torch.rand(each.shape, generator=torch.Generator().manual_seed(0), device="cpu")
+        if is_meta and device.type == "meta" else each
+        for each, is_meta in zip((counts, label_features), on_meta, strict=True)
+    )  # fmt: skip
+    books = nn.ModuleList(
+        _module(each, n_classes, device)
+        for each in _assignments(
+            assignment, n_classes, width, n_trellises, counts, label_features, nodes
+        )
+    )
+    for book in books:
+        if any(on_meta) and isinstance(book, TablePaths):
+            book.forget_fixed()
+    return books
+
+
+def _assignments(
+    assignment: str,
+    n_classes: int,
+    width: int,
+    n_trellises: int,
+    counts: Any,
+    label_features: Any,
+    nodes: Nodes | None,
+) -> list[Assignment]:
+    if nodes is not None:
+        tables = nodes.paths(_label_counts(counts, n_classes), n_trellises)
+        return [PathTable(table) for table in tables]
     policy = POLICIES.get(assignment)
     if policy is None or policy.needs_training:
         names = sorted(name for name, each in POLICIES.items() if not each.needs_training)
@@ -292,36 +361,40 @@ def make_codebooks(
     )
     # A fixed seed, so that all processes of a distributed run make the same codebooks.
     rng = np.random.RandomState(0)
-    books = policy.initial(make_layout(n_classes, width), n_trellises, stats, rng)
-    return [_module(book, n_classes) for book in books]
+    return policy.initial(make_layout(n_classes, width), n_trellises, stats, rng)
 
 
-def _module(book: Assignment, n_classes: int) -> LabelPaths:
+def _module(book: Assignment, n_classes: int, device: torch.device) -> LabelPaths:
     if isinstance(book, Identity):
         return IdentityPaths(n_classes, n_classes)
     if isinstance(book, KeyedPermutation):
-        return KeyedPaths(n_classes, book.sizes, book.seed)
-    return TablePaths(torch.from_numpy(book.paths), n_classes)
+        return KeyedPaths(n_classes, book.sizes, book.seed, device)
+    return TablePaths(torch.from_numpy(book.paths), n_classes, device)
 
 
 def _label_counts(counts: Any, n_classes: int) -> Any:
     if counts is None:
         return None
-    numbers = torch.as_tensor(counts, device="cpu")
+    if isinstance(counts, Tensor):
+        counts = _with_values(counts, "counts").cpu()
+        counts = (counts.double() if counts.is_floating_point() else counts).numpy()
+    numbers = np.asarray(counts)
+    numbers = numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
     if numbers.shape != (n_classes,):
         raise ValueError(
-            f"counts must have shape ({n_classes},), one number per class, got "
-            f"{tuple(numbers.shape)}"
+            f"counts must have shape ({n_classes},), one number per class, got {numbers.shape}"
         )
     if not (numbers >= 0).all():  # nor is NaN
         raise ValueError(f"counts must be 0 or more, got {numbers[~(numbers >= 0)][0].item()}")
-    return (numbers.double() if numbers.is_floating_point() else numbers).numpy()
+    return numbers
 
 
 def _label_vectors(label_features: Any, n_classes: int) -> Any:
     if label_features is None:
         return None
-    vectors = torch.as_tensor(label_features, device="cpu").detach().to(torch.float64)
+    if isinstance(label_features, Tensor):
+        label_features = _with_values(label_features, "label_features").detach()
+    vectors = torch.as_tensor(label_features, device="cpu").to(torch.float64)
     if vectors.dim() != 2 or len(vectors) != n_classes:
         raise ValueError(
             f"label_features must have shape ({n_classes}, n_features), got {tuple(vectors.shape)}"
@@ -329,9 +402,18 @@ def _label_vectors(label_features: Any, n_classes: int) -> Any:
     return (vectors - vectors.mean(0)).numpy()  # so that the axes are principal components
 
 
-def _given(assignment: Any, n_classes: int, n_trellises: int, width: int) -> list[LabelPaths]:
+def _with_values(given: Tensor, name: str) -> Tensor:
+    if given.is_meta:
+        raise ValueError(f"{name} must have values, got a tensor on meta")
+    return given
+
+
+def _given(
+    assignment: Any, n_classes: int, n_trellises: int, width: int, device: torch.device
+) -> list[LabelPaths]:
     """Convert the codebooks that the caller passed, and check their sizes."""
-    given = list(assignment) if isinstance(assignment, (list, tuple)) else [assignment]
+    is_list = isinstance(assignment, (list, tuple, nn.ModuleList))
+    given = list(assignment) if is_list else [assignment]
     if len(given) != n_trellises:
         raise ValueError(
             f"assignment must have one codebook per trellis, got {len(given)} for {n_trellises} "
@@ -343,7 +425,7 @@ def _given(assignment: Any, n_classes: int, n_trellises: int, width: int) -> lis
             raise ValueError(
                 f"width must be {quantizer.width}, that of the codebook's embeddings, got {width}"
             )
-    books = [_converted(book, n_classes) for book in given]
+    books = [_converted(book, n_classes, device) for book in given]
     sizes = {(book.n_labels, book.n_paths) for book in books}
     if len(sizes) > 1 or books[0].n_labels != n_classes:
         raise ValueError(
@@ -353,18 +435,21 @@ def _given(assignment: Any, n_classes: int, n_trellises: int, width: int) -> lis
     return books
 
 
-def _converted(book: Any, n_classes: int) -> LabelPaths:
+def _converted(book: Any, n_classes: int, device: torch.device) -> LabelPaths:
     if isinstance(book, LabelPaths):
-        return book
+        # Of another layer. A copy: modules that share tensors cannot be saved as safetensors.
+        return book.copy_to(device)
     if hasattr(book, "seed"):  # an ltls.RandomCodebook
         n_labels = min(n_classes, book.n_paths)
-        return KeyedPaths(n_labels, [*book.grown_from, book.n_paths], book.seed)
+        return KeyedPaths(n_labels, [*book.grown_from, book.n_paths], book.seed, device)
     if hasattr(book, "n_paths"):  # an ltls.TableCodebook
-        return TablePaths(torch.from_numpy(book.paths), book.n_paths)
-    paths = torch.as_tensor(book, device="cpu")
+        return TablePaths(torch.from_numpy(book.paths), book.n_paths, device)
+    paths = book if isinstance(book, Tensor) else torch.as_tensor(book, device="cpu")
     if paths.dim() != 1 or paths.is_floating_point():
         raise TypeError(
             "assignment must be the name of a policy, a TableCodebook, a RandomCodebook or an "
             f"integer array of paths, got {type(book).__name__}"
         )
-    return TablePaths(paths.to(torch.int64), n_classes)
+    if not paths.is_meta:
+        paths = paths.cpu()
+    return TablePaths(paths.to(torch.int64), n_classes, device)

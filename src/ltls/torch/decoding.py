@@ -17,6 +17,8 @@ from .codebooks import LabelPaths
 from .layout import Layout
 from .ops.precision import accumulation_dtype
 
+_MAX_MULTINOMIAL = 2**24  # columns that torch.multinomial takes
+
 
 def topk(
     h: Tensor,
@@ -109,7 +111,7 @@ def sample(
     per_trellis = [book.label_of(paths[:, r]) for r, book in enumerate(codebooks)]
     if gate is None:
         return per_trellis[0]
-    component = torch.multinomial(gate.exp(), n, True, generator=generator)
+    component = categorical(gate.exp(), n, generator)
     return torch.stack(per_trellis, 1).gather(1, component[:, None])[:, 0]
 
 
@@ -118,6 +120,11 @@ def best(labels: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, indices = log_probs.topk(min(k, log_probs.shape[1]), 1)
     found = labels.expand(log_probs.shape[0], -1).gather(1, indices)
     return torch.where(values > -torch.inf, found, -1), values
+
+
+def tempered(log_probs: Tensor, temperature: float) -> Tensor:
+    """Return log-probabilities, best first in each row, at another temperature and normalized."""
+    return torch.log_softmax((log_probs - log_probs[:, :1]) / temperature, 1)
 
 
 def draw(
@@ -135,8 +142,17 @@ def draw(
     if top_p is not None:
         probs = probs.masked_fill(probs.cumsum(1) - probs >= top_p, 0)
     nowhere = probs.sum(1, keepdim=True) == 0
-    drawn = torch.multinomial(probs.masked_fill(nowhere, 1), n, True, generator=generator)
+    drawn = categorical(probs.masked_fill(nowhere, 1), n, generator)
     return torch.where(nowhere, -1, labels.gather(1, drawn))
+
+
+def categorical(probs: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
+    """Draw n indices per row, in proportion to probs; `multinomial` for any number of columns."""
+    if probs.shape[1] <= _MAX_MULTINOMIAL:
+        return torch.multinomial(probs, n, True, generator=generator)
+    sums = probs.double().cumsum(1)
+    points = torch.rand((len(probs), n), generator=generator, dtype=sums.dtype, device=probs.device)
+    return torch.searchsorted(sums, points * sums[:, -1:], right=True).clamp(max=probs.shape[1] - 1)
 
 
 def contains(labels: Tensor, counts: Tensor, wanted: Tensor) -> Tensor:

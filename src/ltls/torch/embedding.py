@@ -12,6 +12,8 @@ from .codebooks import adopt_saved, make_codebooks
 from .layout import make_layout
 from .ops.tracing import is_traced
 
+_NO_CLASS = -(2**63)  # an index that nobody passes
+
 
 class TrellisEmbedding(nn.Module):
     """A vector per class, summed from the vectors of its path's edges: no table of classes.
@@ -70,11 +72,10 @@ class TrellisEmbedding(nn.Module):
         self.padding_idx = padding_idx
         width = as_integer("width", width, at_least=2)
         n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
-        books = make_codebooks(
-            assignment, num_embeddings, width, n_trellises, counts, label_features
+        self.codebooks = make_codebooks(
+            assignment, num_embeddings, width, n_trellises, counts, label_features, device=device
         )
-        self.codebooks = nn.ModuleList(books).to(device)
-        self.layout = make_layout(books[0].n_paths, width)
+        self.layout = make_layout(self.codebooks[0].n_paths, width)
         shape = (n_trellises * self.layout.n_edges, embedding_dim)
         self.edges = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
@@ -86,33 +87,48 @@ class TrellisEmbedding(nn.Module):
         for book in self.codebooks:
             book.reset_parameters()
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any
+    ) -> None:
         """Take over the kind of the saved codebooks; this runs before they load their tables."""
         if f"{prefix}edges" in state_dict:
-            adopt_saved(self.codebooks, state_dict, f"{prefix}codebooks.", self.edges.device)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+            start, device = f"{prefix}codebooks.", self.edges.device
+            adopt_saved(self.codebooks, self.layout, state_dict, start, local_metadata, device)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Return the vectors of classes, shape (…, embedding_dim)."""
+        """Return the vectors of classes, shape (…, embedding_dim).
+
+        A class out of range is an error on a CPU, and has the vector NaN on a GPU and when
+        compiled.
+        """
         if input.is_floating_point() or input.dtype == torch.bool:
             raise TypeError(f"input must have an integer dtype, got {input.dtype}")
         labels = input.to(torch.int64)
         self._check_range(labels)
-        ignored = -1 if self.padding_idx is None else self.padding_idx
+        ignored = _NO_CLASS if self.padding_idx is None else self.padding_idx
         n_edges, padding = self.layout.n_edges, len(self.edges)
-        bags = []
+        bags, outside = [], None
         for r, book in enumerate(self.codebooks):
             paths = book.path_of(labels.reshape(-1), ignored)
+            if not self._is_checked(labels):
+                outside = paths[:, None] == book.n_paths
             edges = self.layout.path_edges(paths)
             bags.append(torch.where(edges < 0, padding, edges + r * n_edges))
         # One row of zeros more, which absorbs the padding of short paths.
         table = torch.cat([self.edges, self.edges.new_zeros((1, self.embedding_dim))])
         vectors = nn.functional.embedding_bag(torch.cat(bags, 1), table, mode="sum")
+        if outside is not None:
+            vectors = torch.where(outside, torch.nan, vectors)
         return vectors.reshape(*input.shape, self.embedding_dim)
+
+    def _is_checked(self, labels: Tensor) -> bool:
+        """Return whether a class out of range is an error; elsewhere its vector is NaN."""
+        return labels.device.type == "cpu" and not is_traced()
 
     def _check_range(self, labels: Tensor) -> None:
         """Raise an error for a class out of range; on a CPU only, as that of `TrellisSoftmax`."""
-        if labels.device.type != "cpu" or is_traced():
+        if not self._is_checked(labels):
             return
         outside = (labels < 0) | (labels >= self.num_embeddings)
         if self.padding_idx is not None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from .layout import AnyTrellis, layout_of
 from .ops import custom, reference
 from .ops.precision import accumulation_dtype
+from .ops.tracing import is_traced
 
 _MANY_PATHS = 64  # per row: the kernel scores them one after the other, a gather all at once
 
@@ -263,7 +264,7 @@ def sample(
     if not temperature > 0:
         raise ValueError(f"temperature must be greater than 0, got {temperature}")
     rows = _rows(h, trellis).detach()
-    if rows.device.type == "cpu" and not torch.compiler.is_compiling():
+    if rows.device.type == "cpu" and not is_traced():
         bad = ~(rows < torch.inf).all(1)
         if bad.any():
             raise ValueError(
@@ -320,5 +321,9 @@ def _paths_of_rows(paths: Tensor, h: Tensor) -> Tensor:
         raise ValueError(
             f"paths must have shape {tuple(batch)} or {(*batch, 'k')}, got {tuple(paths.shape)}"
         )
+    if paths.is_floating_point() or paths.is_complex() or paths.dtype == torch.bool:
+        raise TypeError(f"paths must have an integer dtype, got {paths.dtype}")
+    if paths.device.type == "cpu" and not is_traced() and paths.numel() and paths.min() < -1:
+        raise ValueError(f"paths must be 0 or more, or -1 for none, got {int(paths.min())}")
     k = paths.shape[-1] if paths.dim() > len(batch) else 1
     return paths.to(torch.int64).reshape(batch.numel(), k)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -151,18 +151,17 @@ class TrellisSoftmax(SoftmaxHead):
             label_smoothing=label_smoothing,
             device=device,
         )
-        width = as_integer("width", width, at_least=2)
-        self.n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
+        n_classes, width = self.n_classes, as_integer("width", width, at_least=2)
+        n_trellises = self.n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
         self.unit_length = unit_length
         self.fused = fused
         nodes = None if hierarchy is None else nodes_of(hierarchy, n_classes)
         self.nodes = {} if nodes is None else nodes.intervals
-        with contextlib.nullcontext() if device is None else torch.device(device):
-            books = make_codebooks(
-                assignment, n_classes, width, n_trellises, counts, label_features, nodes
-            )
-        self.codebooks = nn.ModuleList(books).to(device)
-        self.layout = make_layout(books[0].n_paths, width)
+        self._leaves = None if nodes is None else torch.from_numpy(nodes.leaf)
+        self.codebooks = make_codebooks(
+            assignment, n_classes, width, n_trellises, counts, label_features, nodes, device
+        )
+        self.layout = make_layout(self.codebooks[0].n_paths, width)
         options = {"device": device, "dtype": dtype}
         self.edges = nn.Linear(in_features, n_trellises * self.layout.n_edges, bias, **options)
         self.gate = nn.Linear(in_features, n_trellises, **options) if n_trellises > 1 else None
@@ -174,7 +173,7 @@ class TrellisSoftmax(SoftmaxHead):
 
     def reset_parameters(self) -> None:
         """Initialize the parameters anew, and restore buffers that were made on "meta"."""
-        self._restore_weight()
+        self.restore_fixed()
         for module in (self.edges, self.gate, *self.codebooks):
             if module is not None:
                 module.reset_parameters()
@@ -225,6 +224,10 @@ class TrellisSoftmax(SoftmaxHead):
         1000
         """
         options = {"assignment": "similarity", "bias": linear.bias is not None, **options}
+        if options.get("unit_length"):
+            raise ValueError(
+                "from_linear does not support unit_length: linear scores inputs of any length"
+            )
         policy = options["assignment"]
         if isinstance(policy, str) and policy in POLICIES and POLICIES[policy].needs_sample:
             options.setdefault("label_features", linear.weight)
@@ -273,6 +276,8 @@ class TrellisSoftmax(SoftmaxHead):
         if self.weight is not None or self.nodes:
             raise ValueError("add_classes needs a head without weight and without a hierarchy")
         table = torch.atleast_1d(torch.as_tensor(paths, device="cpu"))
+        if not table.numel():
+            table = table.to(torch.int64).reshape(0, self.n_trellises)
         if table.is_floating_point() or table.dtype == torch.bool:
             raise TypeError(f"paths must be integers, got {table.dtype}")
         table = table.to(torch.int64).reshape(len(table), -1)
@@ -290,7 +295,7 @@ class TrellisSoftmax(SoftmaxHead):
                 path = int(table[taken.int().argmax(), r])
                 raise ValueError(f"paths must be free, got {path}, which has a class")
             joined = torch.cat([paths_before, table[:, r]])
-            books.append(TablePaths(joined, book.n_paths).to(labels.device))
+            books.append(TablePaths(joined, book.n_paths, labels.device))
         self.codebooks = nn.ModuleList(books)
         self.n_classes += len(table)
         return torch.arange(self.n_classes - len(table), self.n_classes, device=labels.device)
@@ -305,27 +310,35 @@ class TrellisSoftmax(SoftmaxHead):
             if not isinstance(book, (IdentityPaths, TablePaths)):
                 labels = torch.arange(self.n_classes, device=self.edges.weight.device)
                 paths = book.path_of(labels).cpu()
-                self.codebooks[r] = TablePaths(paths, book.n_paths).to(labels.device)
+                self.codebooks[r] = TablePaths(paths, book.n_paths, labels.device)
         return self
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any
+    ) -> None:
         """Take over the kind of the saved codebooks; this runs before they load their tables."""
         if f"{prefix}edges.weight" in state_dict:
             start, device = f"{prefix}codebooks.", self.edges.weight.device
-            self._check_nodes(state_dict, start)
-            adopt_saved(self.codebooks, state_dict, start, device)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+            if self._leaves is not None:
+                self._check_nodes(self._leaves, state_dict, start, local_metadata)
+            adopt_saved(self.codebooks, self.layout, state_dict, start, local_metadata, device)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
-    def _check_nodes(self, state_dict: Any, start: str) -> None:
+    def _check_nodes(
+        self, expected: Tensor, state_dict: Any, start: str, local_metadata: Any
+    ) -> None:
         """Raise an error if nodes of the hierarchy have other labels in a saved codebook."""
         ends = torch.tensor(sorted({end for _, end in self.nodes.values()}), device="cpu")
-        for r, book in enumerate(self.codebooks if self.nodes else ()):
-            paths, own = state_dict.get(f"{start}{r}.paths"), book.state_dict()["paths"]
-            if paths is not None and (own.is_meta or paths.is_meta or paths.shape != own.shape):
-                continue  # nothing to compare, or torch reports the shapes
-            if paths is None or not torch.equal(
-                *(torch.searchsorted(ends, each.cpu().long(), right=True) for each in (paths, own))
-            ):
+        for r in range(self.n_trellises):
+            paths = state_dict.get(f"{start}{r}.paths")
+            if paths is None:
+                is_other = "version" in local_metadata  # else torch reports the missing tables
+            elif paths.is_meta or paths.shape != expected.shape:
+                is_other = False  # nothing to compare, or torch reports the shapes
+            else:
+                leaves = torch.searchsorted(ends, paths.cpu().long(), right=True)
+                is_other = not torch.equal(leaves, expected)
+            if is_other:
                 raise RuntimeError(
                     f"{start}{r} was saved by a layer with another hierarchy or none: load it into "
                     "a layer that was built without hierarchy"
@@ -333,7 +346,8 @@ class TrellisSoftmax(SoftmaxHead):
 
     def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
         if self.unit_length:
-            input = nn.functional.normalize(input, dim=-1)  # noqa: A001
+            exact = input.to(accumulation_dtype(input))  # in float16, the length of 0 is divided by
+            input = nn.functional.normalize(exact, dim=-1).to(input.dtype)  # noqa: A001
         return self.edges(input)
 
     def _edges_and_gate(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -423,10 +437,10 @@ class TrellisSoftmax(SoftmaxHead):
         if temperature == 1:
             return rows.new_zeros(len(rows))
         h, _ = self._edges_and_gate(rows)
-        total = functional.log_partition(h, self.layout, interval)
-        return (
-            functional.log_partition(h / temperature, self.layout, interval) - total / temperature
-        )
+        exact = h.double()  # the difference of large numbers
+        total = functional.log_partition(exact, self.layout, interval)
+        scaled = functional.log_partition(exact / temperature, self.layout, interval)
+        return (scaled - total / temperature).to(accumulation_dtype(h))
 
     def _interval(self, within: Any) -> Interval | None:
         if within is None:
@@ -434,6 +448,11 @@ class TrellisSoftmax(SoftmaxHead):
         if not self.nodes:
             return super()._interval(within)
         node = within if isinstance(within, tuple) else (within,)
+        if any(isinstance(value, (list, Tensor, np.ndarray)) for value in node):
+            raise TypeError(
+                "within must be a value of the hierarchy, or a tuple of them, for all rows, got "
+                f"{type(within).__name__}"
+            )
         if node not in self.nodes:
             raise ValueError(f"within must be a node of the hierarchy, got {within!r}")
         return self.nodes[node]

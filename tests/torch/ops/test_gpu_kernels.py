@@ -525,7 +525,11 @@ def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
     )
 
 
-@pytest.mark.parametrize("assignment", ["frequency", "random", torch.arange(999, -1, -1)], ids=str)
+@pytest.mark.parametrize(
+    "assignment",
+    ["frequency", "random", torch.arange(999, -1, -1)],
+    ids=["frequency", "random", "table"],
+)
 @pytest.mark.parametrize("view", ["column", "every other", "expanded"])
 def test_targets_that_are_a_view(assignment, view, monkeypatch):
     monkeypatch.setattr(custom, "_use_triton", lambda values: True)

@@ -44,7 +44,7 @@ def _use_triton(values: Tensor) -> bool:
 
 def _is_eager(values: Tensor) -> bool:
     """Return whether this is an ordinary tensor in eager mode: no tracing, no subclass."""
-    return type(values) is Tensor and not is_traced()
+    return type(values) is Tensor and not values.is_meta and not is_traced()
 
 
 # Log-probabilities and the log-partition
@@ -89,7 +89,8 @@ _log_probs_op = torch.library.custom_op("ltls::log_probs", _log_probs, mutates_a
 
 @_log_probs_op.register_fake
 def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    layout, dtype = make_layout(n_classes, width), accumulation_dtype(h)
+    # int: a compiled function may see a number that differs between two layers as a symbol.
+    layout, dtype = make_layout(int(n_classes), int(width)), accumulation_dtype(h)
     shape = (h.shape[0], layout.n_slices + 1, layout.width + 1) if h.is_cuda else (0,)
     return (
         h.new_empty(paths.shape, dtype=dtype),

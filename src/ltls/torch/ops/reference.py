@@ -76,8 +76,8 @@ def path_scores(h: Tensor, paths: Tensor, layout: Layout) -> Tensor:
 
 def marginals(h: Tensor, layout: Layout) -> Tensor:
     """Return the marginal probability of every edge: the gradient of the log-partition."""
-    with torch.enable_grad():
-        leaf = h.detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = h.detach().clone().requires_grad_()
         return torch.autograd.grad(log_partition(leaf, layout).sum(), leaf)[0]
 
 
