@@ -52,6 +52,19 @@ def test_paths_are_distinct_and_leave_some_free(n, width, n_paths):
     assert book.n_free >= 0.1 * n
 
 
+@pytest.mark.parametrize("n", [60, 300, 2000])
+def test_first_states_are_balanced_where_vectors_are_not(n):
+    """Most vectors are nearly the same, then and later."""
+    rng = np.random.RandomState(0)
+    vectors = rng.standard_normal((n, 5)) * np.where(np.arange(n) % 10, 1e-3, 5)[:, None]
+    book = TableCodebook.from_embeddings(vectors, width=8, spare=4.0)
+    for _ in range(3):
+        sizes = np.bincount(book.paths % 8, minlength=8)
+        assert sizes.max() <= np.ceil(2 * book.n_labels / 8)
+        book.assign_embeddings(vectors[: n // 2] * 1.01)
+    assert len(set(book.paths.tolist())) == book.n_labels
+
+
 def test_similar_labels_share_digits():
     """Eight clusters of 40: the first digit of their paths is that of their cluster."""
     vectors, of = clusters(320)

@@ -200,7 +200,7 @@ class TableCodebook(_Codebook):
         """Derive paths from a vector per label, such as the content of an item: semantic IDs.
 
         The states of a path are the digits of a residual k-means code, so that similar labels share
-        edges. Codes are distinct, and no prefix is used more often than codes begin with it. There
+        edges. Codes are distinct, and balanced: no first state has more than twice its share. There
         are ``width ** n`` paths, with the smallest n that leaves enough of them free, see `spare`.
         `assign_embeddings` gives these to new labels.
 

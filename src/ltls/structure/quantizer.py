@@ -10,6 +10,8 @@ import numpy.typing as npt
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
+_MAX_SHARE = 2  # of a value of the first digit, relative to an even share
+
 
 class ResidualQuantizer:
     """Turns vectors into codes: each digit is the nearest centroid of what remains of the vector.
@@ -17,7 +19,8 @@ class ResidualQuantizer:
     Digit i is a state of slice i of a trellis, so similar vectors share edges. Among vectors with
     the same digits so far, each value of the next digit is given to at most as many as there are
     codes with this prefix, the nearest first; the others get their next nearest centroid. Hence
-    all codes are distinct.
+    all codes are distinct. Values of the first digit are balanced, too: none is given to more than
+    twice its share of the vectors.
 
     Parameters
     ----------
@@ -58,9 +61,9 @@ class ResidualQuantizer:
             means = MiniBatchKMeans(n_centroids, random_state=seed, n_init=1, batch_size=4096)
             centroids = means.fit(residual).cluster_centers_[np.arange(width) % n_centroids]
             quantizer.centroids = np.concatenate([quantizer.centroids, centroids[None]])
-            rest = width ** (n_digits - 1 - digit)
+            room = quantizer._room(digit, n_digits, len(vectors))
             nothing = np.empty(0, np.int64)
-            chosen = _balanced(_distances(residual, centroids), group, nothing, rest)
+            chosen = _balanced(_distances(residual, centroids), group, nothing, room)
             residual = residual - centroids[chosen]
             group = group * width + chosen
         return quantizer
@@ -77,12 +80,17 @@ class ResidualQuantizer:
         begun = np.zeros(len(taken), np.int64)  # the digits so far of codes that are taken
         for digit, centroids in enumerate(self.centroids):
             begun = begun * self.width + taken // self.width**digit % self.width
-            rest = self.width ** (self.n_digits - 1 - digit)
-            chosen = _balanced(_distances(vectors, centroids), group, begun, rest)
+            room = self._room(digit, self.n_digits, len(vectors) + len(taken))
+            chosen = _balanced(_distances(vectors, centroids), group, begun, room)
             vectors = vectors - centroids[chosen]
             group = group * self.width + chosen
             result += chosen * self.width**digit
         return result
+
+    def _room(self, digit: int, n_digits: int, n_vectors: int) -> int:
+        """Return to how many vectors with the same digits before a value of this one is given."""
+        n_codes: int = self.width ** (n_digits - 1 - digit)
+        return n_codes if digit else min(n_codes, -(-_MAX_SHARE * n_vectors // self.width))
 
 
 def _distances(vectors: Floats, centroids: Floats) -> Floats:
