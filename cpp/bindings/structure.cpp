@@ -47,8 +47,9 @@ void for_rows(const Trellis& trellis, const InMatrix<T>& h, int n_jobs, Work&& w
         });
     }
     if (bad_row != none)
-        throw std::invalid_argument("h must hold numbers below +inf (-inf forbids an edge), row " +
-                                    std::to_string(bad_row) + " holds NaN or +inf");
+        throw std::invalid_argument(
+            "edge scores h must be below +inf (-inf forbids an edge), row " +
+            std::to_string(bad_row) + " holds NaN or +inf");
 }
 
 template <class T>

@@ -268,7 +268,7 @@ def sample(
         bad = ~(rows < torch.inf).all(1)
         if bad.any():
             raise ValueError(
-                "h must hold numbers below +inf (-inf forbids an edge), "
+                "edge scores h must be below +inf (-inf forbids an edge), "
                 f"row {int(bad.int().argmax())} holds NaN or +inf"
             )
     scaled = rows.to(accumulation_dtype(rows)) / temperature
