@@ -1,11 +1,14 @@
 """Codebooks and class weights of layers that are built on "meta", then loaded or reset."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from ltls.torch import AdaptiveTrellisSoftmax, TrellisEmbedding, TrellisSoftmax  # noqa: E402
 
@@ -63,9 +66,9 @@ def test_reset_restores_what_was_given(name, how):
 def test_what_was_loaded_stays_after_a_reset(name, assign):
     saved = LAYERS[name]()
     book = next(module for module in saved.modules() if hasattr(module, "codebooks")).codebooks[-1]
-    if name in ("mixture", "random"):
+    if name == "random":
         book.seed.fill_(12345)
-    elif name != "hierarchy":
+    elif name not in ("mixture", "hierarchy"):
         book.paths.copy_(book.paths.flip(0))
         book.labels[book.paths.long()] = torch.arange(C, dtype=torch.int32)
     if name == "softmax":
@@ -126,6 +129,41 @@ def test_loading_under_another_default_device(name):
         if name in ("mixture", "random"):
             layer.tabulate()
     assert not any(value.is_meta for value in layer.state_dict().values())
+
+
+@pytest.mark.parametrize("mode", ["meta", "fake"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_shapes_without_values(name, mode):
+    """A model is run on "meta" or on fake tensors to plan its memory."""
+    layer, loss = LAYERS[name](), None
+    device = "meta" if mode == "meta" else "cpu"
+    fake = FakeTensorMode(allow_non_fake_inputs=True) if mode == "fake" else nullcontext()
+    with fake, torch.no_grad():
+        layer.to(device)
+        x = torch.empty(7, D, device=device)
+        y = torch.empty(7, dtype=torch.int64, device=device)
+        if name == "embedding":
+            assert layer(y).shape == (7, D)
+        else:
+            output, loss = layer(x, y)
+            assert (output.shape, loss.shape) == ((7,), ())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_was_moved_to_meta_is_restored(name):
+    layer = LAYERS[name]()
+    expected = fixed(layer)
+    materialized(layer.to("meta")).reset_parameters()
+    assert_same(fixed(layer), expected)
+
+
+def test_a_load_that_failed_leaves_what_was_given():
+    layer = materialized(build_on_meta(LAYERS["softmax"], "context"))
+    state = LAYERS["softmax"]().state_dict()
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        layer.load_state_dict({**state, "weight": torch.ones(3)}, strict=False)
+    layer.reset_parameters()
+    torch.testing.assert_close(layer.weight, torch.from_numpy(WEIGHT).float())
 
 
 def test_layers_that_share_a_codebook_have_tensors_of_their_own():

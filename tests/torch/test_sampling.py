@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
+from ltls import TableCodebook  # noqa: E402
 from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, base, decoding  # noqa: E402
 
 D = 8
@@ -84,17 +85,55 @@ def test_a_node_at_another_temperature(options):
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-6, 1e-39])
+@pytest.mark.parametrize("n", [40, 5000])
 @pytest.mark.parametrize("name", ["trellis", "adaptive"])
-def test_a_temperature_near_zero_is_the_best_class(name, temperature, monkeypatch):
-    layer, x = make(name, 5000)
+def test_a_temperature_near_zero_is_the_best_class(name, n, temperature, monkeypatch):
+    layer, x = make(name, n)
     best, searched = layer.predict(x), []
     topk = layer._topk
     monkeypatch.setattr(layer, "_topk", lambda x, k, *a: searched.append(k) or topk(x, k, *a))
-    for options in ({"top_k": 9}, {"among": [int(best), 3, 40]}):
+    for options in ({}, {"top_k": 9}, {"among": [int(best), 3, 30]}, {"top_p": 0.99}):
         assert (layer.sample(x, 20, temperature, **options) == best).all()
-    if temperature > 1e-39:
-        assert (layer.sample(x, 20, temperature, top_p=0.99) == best).all()
     assert max(searched) <= 64  # not all classes
+
+
+@pytest.mark.parametrize("n", [60, 70])
+@pytest.mark.parametrize("top_p", [0.2, 0.5, 1.0])
+def test_free_paths_are_part_of_the_sum_of_top_p(n, top_p):
+    """Three classes and a free path have all the probability, 0.15, 0.1, 0.05 and 0.7."""
+    head = TrellisSoftmax(D, n, n + 1, assignment=TableCodebook(n + 1, np.arange(n)), bias=True)
+    probs = torch.full((n + 1,), 1e-12)
+    probs[:3], probs[-1] = torch.tensor([0.15, 0.1, 0.05]), 0.7
+    paths = torch.arange(n + 1)[None]
+    with torch.no_grad():
+        head.edges.weight.zero_()
+        head.edges.bias.zero_()
+        edges = head.layout.path_edges(paths)[0]
+        head.edges.bias[edges[:, 0]] = probs.log()
+    drawn = head.sample(torch.zeros(1, D), 20_000, top_p=top_p)
+    kept = 2 if top_p == 0.2 else 3
+    expected = torch.zeros(n, dtype=torch.float64)
+    expected[:kept] = probs[:kept].double() / probs[:kept].double().sum()
+    assert follows(drawn, expected)
+
+
+def test_rows_with_and_without_enough_in_the_first_search():
+    layer, _ = make("trellis", 3000)
+    x = torch.cat([torch.zeros(1, D), 200 * torch.randn(1, D)])
+    probs = torch.softmax(layer.log_prob(x).detach().double() / 0.5, 1)
+    drawn = layer.sample(x, 20_000, 0.5, top_p=0.9)
+    for row in range(2):
+        best = probs[row].sort(descending=True)
+        expected = torch.zeros(3000, dtype=torch.float64)
+        kept = best.indices[best.values.cumsum(0) - best.values < 0.9]
+        expected[kept] = probs[row, kept] / probs[row, kept].sum()
+        assert follows(drawn[row], expected)
+
+
+def test_a_class_of_probability_zero_is_not_drawn(monkeypatch):
+    monkeypatch.setattr(decoding, "_MAX_MULTINOMIAL", 1)
+    monkeypatch.setattr(torch, "rand", lambda size, **_: torch.zeros(size, dtype=torch.float64))
+    assert decoding.categorical(torch.tensor([[0.0, 0, 1, 0]]), 3, None).tolist() == [[2, 2, 2]]
 
 
 def test_temperatures_that_are_none():

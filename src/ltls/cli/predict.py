@@ -96,6 +96,7 @@ def predict(
                 "--skip-bad-rows": skip_bad_rows,
                 "--row-numbers": row_numbers,
                 "--json": as_json,
+                "--no-verify": not verify,
             }
         )
         score_on_cluster(

@@ -15,7 +15,7 @@ from ..model.restricted import AllowedLabels
 _SETS = (list, set, frozenset, np.ndarray)
 
 
-def allowed_labels(among: Any, labels: Labels, n_rows: int) -> AllowedLabels:
+def allowed_labels(among: Any, labels: Labels, n_rows: int | None) -> AllowedLabels:
     """Return the allowed labels: one set for all rows, or one per row.
 
     Parameters
@@ -24,7 +24,8 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int) -> AllowedLabels:
         Labels, a list of labels per row, or a mask; see `LTLSClassifier.predict_topk`.
     labels : Labels
         All labels of the model.
-    n_rows : int
+    n_rows : int, optional
+        If None, there must be one set, for any number of rows.
     """
     if hasattr(among, "tocsr"):
         check_sparse(among, "among")
@@ -59,7 +60,11 @@ def _is_mask(given: list[Any], labels: Labels) -> bool:
     if not given or labels.array.dtype.kind in "bO":
         return False
     rows = given if all(isinstance(row, list) for row in given) else [given]
-    return all(isinstance(each, (bool, np.bool_)) for row in rows for each in row) and any(rows)
+    if not any(rows) or not all(isinstance(each, (bool, np.bool_)) for row in rows for each in row):
+        return False
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError("among must have a boolean for each class, got lists of several lengths")
+    return True
 
 
 def _are_sets(given: list[Any]) -> bool:
@@ -86,7 +91,7 @@ def _of_labels(indptr: npt.NDArray[np.int64], given: Any, labels: Labels) -> All
     return _checked(AllowedLabels.of(indptr, ids))
 
 
-def _of_mask(mask: csr_array, labels: Labels, n_rows: int) -> AllowedLabels:
+def _of_mask(mask: csr_array, labels: Labels, n_rows: int | None) -> AllowedLabels:
     if mask.shape[1] != len(labels):
         raise ValueError(
             f"among must have a column for each of the {len(labels)} classes, got {mask.shape[1]}"
@@ -99,7 +104,9 @@ def _of_mask(mask: csr_array, labels: Labels, n_rows: int) -> AllowedLabels:
     return _checked(AllowedLabels.of(mask.indptr.astype(np.int64), ids))
 
 
-def _check_rows(given: int, n_rows: int) -> None:
+def _check_rows(given: int, n_rows: int | None) -> None:
+    if n_rows is None:
+        raise ValueError(f"among must be one set of labels for all rows, got {given} sets")
     if given != n_rows:
         raise ValueError(f"among must have one set for each of {n_rows} rows, got {given}")
 

@@ -49,9 +49,9 @@ class TablePredictor:
         if threshold and not estimator.multilabel_:
             raise ValueError("threshold is for multi-label models; use k=1")
         self._proba, self._threshold = proba, threshold
-        labels = estimator.model_.labels
-        # One set for all rows, of any number.
-        self._allowed = None if among is None else allowed_labels(among, labels, n_rows=1)
+        self._allowed = None
+        if among is not None:
+            self._allowed = allowed_labels(among, estimator.model_.labels, n_rows=None)
 
     def __call__(self, table: Any) -> dict[str, Any]:
         """Return columns of lists: labels, scores and probabilities, best first."""

@@ -448,7 +448,7 @@ class BucketCodebook(_Codebook):
 def _as_vectors(vectors: Any) -> npt.NDArray[np.float64]:
     """Return an array of float64; tensors may require gradients, or be of a type NumPy lacks."""
     if hasattr(vectors, "detach"):
-        vectors = vectors.detach().double().cpu()
+        vectors = vectors.detach().cpu().double()
     return np.asarray(vectors, np.float64)
 
 

@@ -16,8 +16,8 @@ from .base import HeadOutput, Interval, Scores, SoftmaxHead
 from .codebooks import LabelPaths
 from .head import TrellisSoftmax
 from .ops import custom
-from .ops.precision import accumulation_dtype
-from .ops.tracing import is_traced
+from .ops.precision import log_softmax, widest
+from .ops.tracing import has_values
 
 
 class AdaptiveTrellisSoftmax(SoftmaxHead):
@@ -232,7 +232,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         """
         _refuse_unsupported(options)
         where = {"device": module.head.weight.device, "dtype": module.head.weight.dtype}
-        where |= {name: options.pop(name) for name in ("device", "dtype") if name in options}
+        given = {name: options.pop(name, None) for name in where}
+        where |= {name: value for name, value in given.items() if value is not None}
         names = ("reduction", "ignore_index", "weight")
         of_layer = {name: options.pop(name) for name in names if name in options}
         new = cls(
@@ -275,7 +276,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _cluster_log_probs(self, cluster: int, rows: Tensor) -> Tensor:
         """Return the log-probabilities of all classes of a dense cluster, given the cluster."""
-        return _log_softmax(self.tail[cluster](rows))
+        return log_softmax(self.tail[cluster](rows))
 
     def _fused_loss(self, rows: Tensor, labels: Tensor) -> HeadOutput | None:
         trellis = self.trellis
@@ -284,7 +285,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             return None
         targets = custom.cluster_targets(labels, tuple(self.cutoffs), self.ignore_index)
         log_probs = -nn.functional.nll_loss(
-            _log_softmax(self.head(rows)), targets.head, ignore_index=-1, reduction="none"
+            log_softmax(self.head(rows)), targets.head, ignore_index=-1, reduction="none"
         )
         for i, cluster in enumerate(self.tail[:-1]):
             log_probs = log_probs + custom.cluster_log_probs(rows, cluster, targets, i)
@@ -304,7 +305,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         entry = marked.clamp(0, shortlist - 1)
         for i, first in enumerate(self.cutoffs[:-1]):
             entry = torch.where(marked >= first, shortlist + i, entry)
-        log_probs = _log_softmax(self.head(rows)).gather(1, entry)
+        log_probs = log_softmax(self.head(rows)).gather(1, entry)
         for i, (first, end) in enumerate(pairwise(self.cutoffs)):
             here = (marked >= first) & (marked < end)
             within = self._within(i, rows, torch.where(here, marked - first, -1))
@@ -325,7 +326,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _gathers(self, rows: Tensor) -> bool:
         """Return whether to gather the rows of a cluster, whose number the host must then know."""
-        return not (rows.is_cuda or is_traced())
+        return has_values(rows)
 
     def _all_within(self, cluster: int, rows: Tensor, labels: Tensor) -> Tensor:
         if cluster == self.n_clusters - 1:
@@ -335,7 +336,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         return torch.where(labels < 0, 0, log_probs)
 
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
-        head = _log_softmax(self.head(rows))
+        head = log_softmax(self.head(rows))
         shortlist = self.shortlist_size
         best = head[:, :shortlist].topk(min(k, shortlist))
         found = [(best.indices, best.values)]
@@ -363,7 +364,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         drawn = decoding.categorical(entries.softmax(1), n, generator)
         for i, first in enumerate(self.cutoffs[:-1]):
             if i < self.n_clusters - 1:
-                log_probs = self._cluster_log_probs(i, rows) / temperature
+                log_probs = widest(self._cluster_log_probs(i, rows)) / temperature
                 labels = decoding.categorical(log_probs.softmax(1), n, generator)
             else:
                 narrow, trellis = self.tail[i]
@@ -376,12 +377,13 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _tempered_entries(self, rows: Tensor, temperature: float) -> Tensor:
         """Return log Σ p(class) ** (1 / temperature) over the classes of each entry of the head."""
-        head = _log_softmax(self.head(rows)) / temperature
+        head = log_softmax(self.head(rows))
         if temperature == 1:
             return head
+        head = widest(head) / temperature
         sums = [head.new_zeros((len(rows), self.shortlist_size))]
         for i in range(self.n_clusters - 1):
-            tempered = self._cluster_log_probs(i, rows) / temperature
+            tempered = widest(self._cluster_log_probs(i, rows)) / temperature
             sums.append(torch.logsumexp(tempered, 1, keepdim=True))
         narrow, trellis = self.tail[-1]
         sums.append(trellis._log_normalizer(narrow(rows), temperature, None)[:, None])
@@ -392,10 +394,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     ) -> Tensor:
         return torch.logsumexp(self._tempered_entries(rows, temperature), 1)
 
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    """Return log-probabilities, in float32 at least: those in bfloat16 do not sum to 1."""
-    return torch.log_softmax(logits, -1, dtype=accumulation_dtype(logits))
+    def _is_full(self) -> bool:
+        return self.trellis._is_full()
 
 
 def _refuse_unsupported(options: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from . import decoding
 from .buffers import FixedBuffers
-from .ops.tracing import is_traced
+from .ops.tracing import has_values
 
 _REDUCTIONS = ("mean", "sum", "none")
 _CELLS_PER_CHUNK = 1 << 24  # rows · classes that are scored at once
@@ -214,11 +214,11 @@ class SoftmaxHead(FixedBuffers):
         log_prob : tensor of the shape of `target`, or (…, n_classes)
             0 where the target is `ignore_index`.
         """
-        ignore_index = self.ignore_index
+        ignore_index, rows = self.ignore_index, self._rows(input)
         if target is None:
             classes = torch.arange(self.n_classes, device=input.device)
             target, ignore_index = classes.expand(*input.shape[:-1], -1), -1
-        rows, labels = self._rows(input), self._labels(input, target)
+        labels = self._labels(input, target)
         log_probs, ignored, _ = self._score(rows, labels, ignore_index)
         interval = self._interval(within)
         if among is not None:
@@ -353,7 +353,7 @@ class SoftmaxHead(FixedBuffers):
             )
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p must be greater than 0 and at most 1, got {top_p}")
-        if top_p == 1:
+        if top_p == 1 and self._is_full():
             top_p = None  # all classes
         interval = self._interval(within)
         with torch.no_grad():
@@ -406,6 +406,10 @@ class SoftmaxHead(FixedBuffers):
         self, rows: Tensor, temperature: float, interval: Interval | None
     ) -> Tensor:
         """Return log Σ p(class) ** (1 / temperature) over the allowed classes, shape (rows,)."""
+        raise NotImplementedError
+
+    def _is_full(self) -> bool:
+        """Return whether every path has a class."""
         raise NotImplementedError
 
     def _interval(self, within: Any) -> Interval | None:
@@ -461,9 +465,7 @@ class SoftmaxHead(FixedBuffers):
 
         On a CPU only: anywhere else the host would wait for the device.
         """
-        if labels.device.type != "cpu" or is_traced() or not labels.numel():
-            return
-        if type(labels) is not Tensor:  # such as a fake tensor, which has no values
+        if not has_values(labels) or not labels.numel():
             return
         if paths.max() == limit:
             raise ValueError(
@@ -519,7 +521,7 @@ class SoftmaxHead(FixedBuffers):
         labels = given.to(torch.int64).reshape(-1, given.shape[-1]).sort(1).values
         counts = labels >= 0
         counts[:, 1:] &= labels[:, 1:] != labels[:, :-1]
-        if labels.device.type == "cpu" and not is_traced() and labels.numel():
+        if has_values(labels) and labels.numel():
             if 2 < m == self.n_classes and labels.min() >= 0 and labels.max() <= 1:
                 raise ValueError(
                     f"among must be class indices or a boolean mask, got a mask of {given.dtype}: "
@@ -566,11 +568,12 @@ class SoftmaxHead(FixedBuffers):
             labels, found = self._topk(rows, k, interval)
             log_probs = found / temperature - log_normalizer
             covered = log_probs.exp().sum(1, keepdim=True) >= top_p
+            if temperature != 1 and self._is_full():
+                # Rounding may hide that the labels found are all that count.
+                others = (every - k) * torch.exp((found[:, -1:] - found[:, :1]) / temperature)
+                alone = (others < _NEGLIGIBLE) & ~covered
+                log_probs = torch.where(alone, decoding.tempered(found, temperature), log_probs)
+                covered = covered | alone
             if k == every or bool(covered.all()):
                 return labels, log_probs
-            # At a low temperature, rounding may hide that the labels found are all that count.
-            others = (every - k) * torch.exp((found[:, -1:] - found[:, :1]) / temperature)
-            if bool((covered | (others < _NEGLIGIBLE)).all()):
-                alone = decoding.tempered(found, temperature)
-                return labels, torch.where(covered, log_probs, alone)
             k *= 4

@@ -20,6 +20,7 @@ class FixedBuffers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self._fixed: set[str] = set()
         self._kept: dict[str, Tensor | None] = {}  # None: not even the caller knew the value
 
     def register_fixed(self, name: str, value: Tensor, device: torch.device | None = None) -> None:
@@ -36,20 +37,21 @@ class FixedBuffers(nn.Module):
         if value.is_meta and device.type != "meta":
             raise ValueError(f"{name} must have values, got a tensor on meta")
         self.register_buffer(name, value.to(device))
+        self._fixed.add(name)
         if device.type == "meta":
             self._kept[name] = None if value.is_meta else value
 
     def copy_to(self: _Module, device: torch.device) -> _Module:
         """Return a copy on a device, which may be "meta"."""
-        new = copy.deepcopy(self).to(device)
-        if device.type == "meta":
-            for name, buffer in self.named_buffers():
-                new._kept.setdefault(name, None if buffer.is_meta else buffer.cpu())
-        return new
+        return copy.deepcopy(self).to(device)
 
-    def forget_fixed(self) -> None:
-        """Drop values that were only placeholders: these buffers have to be loaded."""
-        self._kept = dict.fromkeys(self._kept)
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        before = {name: self.get_buffer(name) for name in self._fixed}
+        super()._apply(fn, recurse)
+        for name, buffer in before.items():
+            if self.get_buffer(name).is_meta and not buffer.is_meta:
+                self._kept[name] = buffer.detach().cpu().clone()
+        return self
 
     def restore_fixed(self) -> None:
         """Write the values of buffers that were on "meta" and have been materialized since."""
@@ -71,7 +73,9 @@ class FixedBuffers(nn.Module):
             self._kept.pop(name, None)  # `from_pretrained` sets buffers one by one
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
+        errors = arguments[-1]
+        n_errors = len(errors)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
-        for name in list(self._kept):
+        for name in list(self._kept) if len(errors) == n_errors else ():
             if prefix + name in state_dict and not self.get_buffer(name).is_meta:
                 del self._kept[name]  # what was loaded takes its place

@@ -18,7 +18,6 @@ from ..structure.policies import (
     KeyedPermutation,
     LabelStats,
     PathTable,
-    exit_ends,
 )
 from .buffers import FixedBuffers
 from .layout import Layout, make_layout
@@ -97,8 +96,8 @@ class KeyedPaths(LabelPaths):
     ) -> None:
         super().__init__(n_labels, sizes[-1])
         self.sizes = list(sizes)
-        signed = seed - 2**64 if seed >= 2**63 else seed
-        self.register_fixed("seed", torch.tensor([signed], device="cpu"), device)
+        self.first_seed = seed - 2**64 if seed >= 2**63 else seed
+        self.register_fixed("seed", torch.tensor([self.first_seed], device="cpu"), device)
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
@@ -221,7 +220,10 @@ def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
             f"hierarchy must have shape ({n_classes},) or ({n_classes}, n_levels), got "
             f"{values.shape}"
         )
-    columns = values.reshape(n_classes, -1).T
+    columns = [
+        np.asarray(column.tolist()) if column.dtype == object else column
+        for column in values.reshape(n_classes, -1).T
+    ]
     leaf = np.zeros(n_classes, np.int64)
     intervals: dict[tuple[Any, ...], tuple[int, int]] = {}
     for level, column in enumerate(columns):
@@ -238,14 +240,14 @@ def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
 
 
 def _values(hierarchy: Any) -> npt.NDArray[Any]:
-    """Return the values of a hierarchy as an array, in which integers beside texts stay such."""
+    """Return the values of a hierarchy as an array; columns of texts leave others as they are."""
     if isinstance(hierarchy, Tensor):
         if hierarchy.is_meta:
             raise ValueError("hierarchy must have values, got a tensor on meta: pass a NumPy array")
         hierarchy = hierarchy.cpu()
     values = np.asarray(hierarchy)
-    is_text = values.dtype.kind in "US" and not isinstance(hierarchy, np.ndarray)
-    return np.asarray(hierarchy, object) if is_text else values
+    mixes = values.ndim == 2 and values.dtype.kind in "US" and isinstance(hierarchy, (list, tuple))
+    return np.asarray(hierarchy, object) if mixes else values
 
 
 def adopt_saved(
@@ -279,19 +281,48 @@ def adopt_saved(
     for r in range(len(books)):
         first = f"{start}{r}."
         saved.append({k[len(first) :]: v for k, v in state_dict.items() if k.startswith(first)})
-    # By frequency, only trellises after the first have a key, which permutes within exits.
-    same_keys = isinstance(books[0], KeyedPaths) == ("seed" in saved[0])
+    policy = _policy_of(saved, layout) if "version" in metadata else None
     for r, (book, state) in enumerate(zip(books, saved, strict=True)):
         n_labels, n_paths = book.n_labels, book.n_paths
-        if "seed" in state and not (same_keys and isinstance(book, KeyedPaths)):
-            sizes = [n_paths] if "seed" in saved[0] else exit_ends(layout)
-            books[r] = KeyedPaths(n_labels, sizes, 0, device)
+        if policy is not None and n_labels == n_paths:
+            new = _module(policy[r], n_labels, device)
+            if type(book) is not type(new) or getattr(book, "sizes", 0) != getattr(new, "sizes", 0):
+                books[r] = new
         elif {"paths", "labels"} <= state.keys() and not isinstance(book, TablePaths):
             shapes = state["paths"].shape, state["labels"].shape
             if shapes == ((n_labels,), (n_paths + 1,)):  # else torch reports that they differ
                 books[r] = TablePaths(state["paths"].to("cpu", torch.int64), n_paths, device)
+        elif isinstance(book, KeyedPaths) and not _may_load(book, state):
+            raise RuntimeError(
+                f"{start}{r} has the key of another codebook, and may permute other blocks of "
+                "labels: build the layer with the codebook that was saved"
+            )
         elif not state and "version" in metadata and not isinstance(book, IdentityPaths):
             books[r] = IdentityPaths(n_labels, n_paths)
+
+
+def _may_load(book: KeyedPaths, state: Mapping[str, Tensor]) -> bool:
+    """Return whether a key is taken for one of the same blocks: all labels, or as constructed."""
+    if "seed" not in state or state["seed"].is_meta or book.sizes == [book.n_paths]:
+        return True
+    return int(state["seed"]) == book.first_seed
+
+
+def _policy_of(saved: list[dict[str, Tensor]], layout: Layout) -> list[Assignment] | None:
+    """Return the assignments of the policy without tables that was saved, None if it was none.
+
+    A key alone does not say which blocks of labels it permutes, but policies have keys of their
+    own.
+    """
+    if any(value.is_meta or name != "seed" for state in saved for name, value in state.items()):
+        return None
+    seeds = [int(state["seed"]) if state else None for state in saved]
+    nothing = LabelStats(layout.n_classes, None, None)
+    for name in ("frequency", "random"):
+        books = POLICIES[name].initial(layout, len(saved), nothing, np.random.RandomState(0))
+        if seeds == [getattr(book, "seed", None) for book in books]:
+            return books
+    return None
 
 
 def make_codebooks(
@@ -314,22 +345,16 @@ def make_codebooks(
     if not isinstance(assignment, str):
         return nn.ModuleList(_given(assignment, n_classes, n_trellises, width, device))
     # A model that is built under torch.device("meta") to be loaded has its tensors there, too.
-    on_meta = [isinstance(each, Tensor) and each.is_meta for each in (counts, label_features)]
-    counts, label_features = (
-        torch.rand(each.shape, generator=torch.Generator().manual_seed(0), device="cpu")
-        if is_meta and device.type == "meta" else each
-        for each, is_meta in zip((counts, label_features), on_meta, strict=True)
-    )  # fmt: skip
-    books = nn.ModuleList(
+    on_meta = any(isinstance(each, Tensor) and each.is_meta for each in (counts, label_features))
+    if on_meta and device.type == "meta" and assignment != "random":
+        table = torch.empty(n_classes, dtype=torch.int64, device=device)
+        return nn.ModuleList(TablePaths(table, n_classes, device) for _ in range(n_trellises))
+    return nn.ModuleList(
         _module(each, n_classes, device)
         for each in _assignments(
             assignment, n_classes, width, n_trellises, counts, label_features, nodes
         )
     )
-    for book in books:
-        if any(on_meta) and isinstance(book, TablePaths):
-            book.forget_fixed()
-    return books
 
 
 def _assignments(
@@ -379,7 +404,9 @@ def _label_counts(counts: Any, n_classes: int) -> Any:
         counts = _with_values(counts, "counts").cpu()
         counts = (counts.double() if counts.is_floating_point() else counts).numpy()
     numbers = np.asarray(counts)
-    numbers = numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+    if numbers.dtype.kind not in "biufO":
+        raise TypeError(f"counts must be real numbers, got {numbers.dtype}")
+    numbers = numbers.astype(np.float64 if numbers.dtype.kind in "fO" else np.int64)
     if numbers.shape != (n_classes,):
         raise ValueError(
             f"counts must have shape ({n_classes},), one number per class, got {numbers.shape}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from .codebooks import adopt_saved, make_codebooks
 from .layout import make_layout
-from .ops.tracing import is_traced
+from .ops.tracing import has_values
 
 _NO_CLASS = -(2**63)  # an index that nobody passes
 
@@ -108,27 +108,23 @@ class TrellisEmbedding(nn.Module):
         self._check_range(labels)
         ignored = _NO_CLASS if self.padding_idx is None else self.padding_idx
         n_edges, padding = self.layout.n_edges, len(self.edges)
-        bags, outside = [], None
+        bags = []
         for r, book in enumerate(self.codebooks):
             paths = book.path_of(labels.reshape(-1), ignored)
-            if not self._is_checked(labels):
-                outside = paths[:, None] == book.n_paths
             edges = self.layout.path_edges(paths)
             bags.append(torch.where(edges < 0, padding, edges + r * n_edges))
-        # One row of zeros more, which absorbs the padding of short paths.
-        table = torch.cat([self.edges, self.edges.new_zeros((1, self.embedding_dim))])
+        # Two rows more: zeros for the padding of short paths, and NaN for a class out of range.
+        others = self.edges.new_zeros((2, self.embedding_dim))
+        if not has_values(labels):
+            others[1] = torch.nan
+            bags[-1] = torch.where(paths[:, None] == book.n_paths, padding + 1, bags[-1])
+        table = torch.cat([self.edges, others])
         vectors = nn.functional.embedding_bag(torch.cat(bags, 1), table, mode="sum")
-        if outside is not None:
-            vectors = torch.where(outside, torch.nan, vectors)
         return vectors.reshape(*input.shape, self.embedding_dim)
-
-    def _is_checked(self, labels: Tensor) -> bool:
-        """Return whether a class out of range is an error; elsewhere its vector is NaN."""
-        return labels.device.type == "cpu" and not is_traced()
 
     def _check_range(self, labels: Tensor) -> None:
         """Raise an error for a class out of range; on a CPU only, as that of `TrellisSoftmax`."""
-        if not self._is_checked(labels):
+        if not has_values(labels):
             return
         outside = (labels < 0) | (labels >= self.num_embeddings)
         if self.padding_idx is not None:

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from .layout import AnyTrellis, layout_of
 from .ops import custom, reference
-from .ops.precision import accumulation_dtype
-from .ops.tracing import is_traced
+from .ops.precision import accumulation_dtype, widest
+from .ops.tracing import has_values
 
+_LOW_TEMPERATURE = 1e-3  # below it, scores in float32 may overflow
 _MANY_PATHS = 64  # per row: the kernel scores them one after the other, a gather all at once
 
 
@@ -264,14 +265,15 @@ def sample(
     if not temperature > 0:
         raise ValueError(f"temperature must be greater than 0, got {temperature}")
     rows = _rows(h, trellis).detach()
-    if rows.device.type == "cpu" and not is_traced():
+    if has_values(rows):
         bad = ~(rows < torch.inf).all(1)
         if bad.any():
             raise ValueError(
                 "edge scores h must be below +inf (-inf forbids an edge), "
                 f"row {int(bad.int().argmax())} holds NaN or +inf"
             )
-    scaled = rows.to(accumulation_dtype(rows)) / temperature
+    real = widest(rows) if temperature < _LOW_TEMPERATURE else rows.to(accumulation_dtype(rows))
+    scaled = real / temperature
     layout = layout_of(trellis)
     blocks = layout.blocks(*(within or (0, layout.n_classes)))
     paths = reference.sample(scaled, layout, n, generator, blocks)
@@ -323,7 +325,7 @@ def _paths_of_rows(paths: Tensor, h: Tensor) -> Tensor:
         )
     if paths.is_floating_point() or paths.is_complex() or paths.dtype == torch.bool:
         raise TypeError(f"paths must have an integer dtype, got {paths.dtype}")
-    if paths.device.type == "cpu" and not is_traced() and paths.numel() and paths.min() < -1:
+    if has_values(paths) and paths.numel() and paths.min() < -1:
         raise ValueError(f"paths must be 0 or more, or -1 for none, got {int(paths.min())}")
     k = paths.shape[-1] if paths.dim() > len(batch) else 1
     return paths.to(torch.int64).reshape(batch.numel(), k)

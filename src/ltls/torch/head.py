@@ -23,7 +23,7 @@ from .codebooks import (
 from .fitting import fit_edges
 from .layout import make_layout
 from .ops import custom
-from .ops.precision import accumulation_dtype
+from .ops.precision import accumulation_dtype, widest
 from .ops.tracing import is_exported
 
 
@@ -346,7 +346,7 @@ class TrellisSoftmax(SoftmaxHead):
 
     def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
         if self.unit_length:
-            exact = input.to(accumulation_dtype(input))  # in float16, the length of 0 is divided by
+            exact = input.to(accumulation_dtype(input))  # float16 has no eps of 1e-12
             input = nn.functional.normalize(exact, dim=-1).to(input.dtype)  # noqa: A001
         return self.edges(input)
 
@@ -404,7 +404,7 @@ class TrellisSoftmax(SoftmaxHead):
 
     def _searches(self) -> bool:
         """Return whether the top k need a search with a stopping rule."""
-        return self.n_trellises > 1 or self.n_classes < self.layout.n_classes
+        return self.n_trellises > 1 or not self._is_full()
 
     def _sample(
         self,
@@ -437,10 +437,15 @@ class TrellisSoftmax(SoftmaxHead):
         if temperature == 1:
             return rows.new_zeros(len(rows))
         h, _ = self._edges_and_gate(rows)
-        exact = h.double()  # the difference of large numbers
+        exact = widest(h)
         total = functional.log_partition(exact, self.layout, interval)
-        scaled = functional.log_partition(exact / temperature, self.layout, interval)
-        return (scaled - total / temperature).to(accumulation_dtype(h))
+        return (
+            functional.log_partition(exact / temperature, self.layout, interval)
+            - total / temperature
+        )
+
+    def _is_full(self) -> bool:
+        return self.n_classes == self.layout.n_classes
 
     def _interval(self, within: Any) -> Interval | None:
         if within is None:

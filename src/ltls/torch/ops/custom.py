@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from ..layout import AnyTrellis, Layout, make_layout
 from . import reference
 from .available import HAS_ENGINE, HAS_TRITON
-from .precision import accumulation_dtype
+from .precision import accumulation_dtype, log_softmax
 from .tracing import is_exported, is_traced, is_transformed
 
 if HAS_ENGINE:
@@ -356,7 +356,7 @@ def cluster_log_probs(
 
 
 def _masked_log_probs(logits: Tensor, target: Tensor) -> Tensor:
-    return -nn.functional.cross_entropy(logits, target, ignore_index=-1, reduction="none")
+    return -nn.functional.nll_loss(log_softmax(logits), target, ignore_index=-1, reduction="none")
 
 
 class _Cluster(torch.autograd.Function):

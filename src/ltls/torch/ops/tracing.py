@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 def is_transformed() -> bool:
@@ -20,3 +22,8 @@ def is_exported() -> bool:
 def is_traced() -> bool:
     """Return whether values are not known: compiled, exported or transformed."""
     return torch.compiler.is_compiling() or is_transformed()
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Return whether the host can look at values at once: on a CPU, neither traced nor fake."""
+    return tensor.device.type == "cpu" and not is_traced() and not isinstance(tensor, FakeTensor)
