@@ -193,6 +193,40 @@ def test_labels_of_a_file_are_the_only_ones_allowed(folder, trained, command):
     (folder / "some.txt").write_text("\n")
     result = command("predict", "text.ltls", "rows.csv", "--among", "some.txt")
     assert result.err == "ltls: some.txt: the file has no labels (--among)\n"
+    (folder / "some.txt").write_bytes(b"\xef\xbb\xbflogin\r\nfee\r\n")  # as Windows writes it
+    result = command("predict", "text.ltls", "rows.csv", "--among", "some.txt")
+    assert result.code == 0, result.err
+    (folder / "some.txt").write_bytes("café".encode("latin-1"))
+    result = command("predict", "text.ltls", "rows.csv", "--among", "some.txt")
+    assert result.err.startswith("ltls: some.txt: not UTF-8 (--among)")
+    (folder / "some.txt").write_text("login\n")
+    for arguments, text in [
+        (["rows.csv", "--among", "some.txt", "-o", "some.txt"], "cannot also be the output"),
+        (["-", "--among", "-"], "cannot both be read from standard input"),
+    ]:
+        result = command("predict", "text.ltls", *arguments)
+        assert result.code == 2
+        assert text in result.err
+    assert (folder / "some.txt").read_text() == "login\n"
+
+
+def test_odd_labels_are_found_as_they_are_written(folder, command):
+    """A file of all labels, copied from what `predict` prints, allows all of them."""
+    labels = ["tab\there", "new\nline", "cr\rhere", "back\\tslash", "u\u2028x", "f\x0cx", "a  b"]
+    lines = [json.dumps({"text": f"word{i} thing{i}", "label": label})
+             for i, label in enumerate(labels)]  # fmt: skip
+    (folder / "odd.jsonl").write_text("\n".join(lines * 5) + "\n")
+    options = ["--text", "text", "--label", "label"]
+    assert command("train", "odd.jsonl", *options, "-o", "odd.ltls", "-q").code == 0
+    (folder / "row.jsonl").write_text(lines[0] + "\n")
+    everything = command("predict", "odd.ltls", "row.jsonl", "-k", 9, "-q").out
+    written = [pair.rpartition(":")[0] for pair in everything.removesuffix("\n").split("\t")]
+    assert len(written) == len(labels)
+    (folder / "all.txt").write_text("\n".join(written) + "\n")
+    again = command("predict", "odd.ltls", "row.jsonl", "-k", 9, "-q", "--among", "all.txt")
+    assert again.code == 0, again.err
+    found = [pair.rpartition(":")[0] for pair in again.out.removesuffix("\n").split("\t")]
+    assert sorted(found) == sorted(written)
 
 
 def test_several_labels(folder, command):

@@ -2,8 +2,9 @@
 
 import numpy as np
 import problems
+import pyarrow as pa
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 from ltls import LTLSClassifier, TextClassifier
 
@@ -89,7 +90,7 @@ def test_probabilities_given_the_allowed_labels(case):
     [
         (
             "label 3",
-            "among must be a list of labels, one per row, or a boolean mask, got 'label 3'",
+            "a list of such lists [(]one per row[)] or a boolean mask, got 'label 3'",
         ),
         (3, "among must be a list of labels"),
         (["label 3", "visa"], "among must hold labels of classes_, got 'visa'"),
@@ -106,6 +107,68 @@ def test_anything_else_is_an_error(case, among, message):
     X, model = case
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         model.predict_topk(X, among=among)
+
+
+def test_masks_of_every_kind():
+    """Labels are integers, which a mask must not be taken for."""
+    X, classes = np.eye(6, dtype=np.float32), np.arange(6)
+    mask = np.array([0, 0, 1, 1, 0, 0])
+    model = LTLSClassifier(epochs=5, random_state=0).fit(X, classes)
+    for form in (
+        mask.astype(bool),
+        mask.astype(bool).tolist(),
+        mask.astype(bool).astype(object),
+        pa.array(mask.astype(bool)),
+        csr_array(mask[None]),
+        coo_array(mask),
+        [mask.astype(bool)] * 6,
+        np.tile(mask.astype(bool), (6, 1)).tolist(),
+    ):
+        labels, _ = model.predict_topk(X, 2, among=form)
+        assert np.sort(labels).tolist() == [[2, 3]] * 6
+    for form in (mask, np.tile(mask, (6, 1)), mask.astype(float)):
+        with pytest.raises(ValueError, match=r"got a mask of .*: pass it as bool"):
+            model.predict_topk(X, 2, among=form)
+    with pytest.raises(ValueError, match="one or two dimensions"):
+        model.predict_topk(X, 2, among=np.zeros((1, 1, 6), bool))
+    with pytest.raises(ValueError, match="a boolean for each class, got lists of several lengths"):
+        model.predict_topk(X[:2], 2, among=[[True], [True, False]])
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, "x", "y", "z", ("t", 1)], ["a", "b", "c", "d", "e", "f" * 100]], ids=str
+)
+def test_a_list_of_booleans_is_a_mask_for_labels_of_any_type(labels):
+    X = np.eye(6, dtype=np.float32)
+    model = LTLSClassifier(epochs=5, random_state=0).fit(X, labels)
+    mask = [False, False, True, True, False, False]
+    same(model.predict_topk(X, 2, among=mask), model.predict_topk(X, 2, among=np.array(mask)))
+
+
+def test_booleans_in_a_list_may_be_labels():
+    X = np.eye(4, dtype=np.float32)
+    model = LTLSClassifier(epochs=5, random_state=0).fit(X, [True, False, True, False])
+    assert model.predict_topk(X, 2, among=[True])[0].tolist() == [[True]] * 4
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+def test_dates(unit):
+    days = np.arange("2020-01-01", "2020-01-07", dtype="M8[D]").astype(f"M8[{unit}]")
+    X = np.eye(6, dtype=np.float32)
+    model = LTLSClassifier(epochs=5, random_state=0).fit(X, days)
+    labels, _ = model.predict_topk(X, 3, among=days[[1, 4]])
+    assert np.isin(labels, days[[1, 4]]).all()
+    assert (model.predict_topk(X, 1, among=model.classes_)[0] == model.predict_topk(X, 1)[0]).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"label_weights": True}, {"loss": "logistic"}], ids=str)
+def test_probabilities_of_many_rows_without_allowed_labels(settings):
+    X, y = problems.sparse(multilabel="loss" in settings)
+    model = LTLSClassifier(4, 1, epochs=1, random_state=0, **settings).fit(X, y)
+    rows, some = X[np.zeros(4097, int)], model.classes_[[3, 4]].tolist()
+    labels, probs = model.predict_topk(rows, 2, True, among=[[]] * 4096 + [some])
+    assert (probs[:-1] == 0).all()
+    same((labels[-1:], probs[-1:]), model.predict_topk(rows[-1:], 2, True, among=[some]))
 
 
 def test_labels_that_cannot_be_looked_up_are_a_type_error(case):

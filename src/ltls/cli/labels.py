@@ -25,7 +25,9 @@ class WrittenLabels:
 
     def find(self, written: Any) -> Any:
         """Return the label that is meant, None if the model has no such label."""
-        return written if written in self._labels else self._by_text.get(escaped(written))
+        if written in self._labels:
+            return written
+        return self._by_text.get(str(written), self._by_text.get(escaped(written)))
 
 
 def labels_in(path: Path, labels: Labels) -> list[Any]:
@@ -40,7 +42,12 @@ def labels_in(path: Path, labels: Labels) -> list[Any]:
     """
     known = WrittenLabels(labels)
     with open_input(path) as stream:
-        names = [name for name in stream.read().decode().splitlines() if name]
+        content = stream.read()
+    try:
+        lines = content.decode("utf-8-sig").split("\n")  # labels may have other line separators
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 (--among): {error.reason}") from None
+    names = [name for line in lines if (name := line.removesuffix("\r"))]
     if not names:
         raise ValueError(f"{path}: the file has no labels (--among)")
     found = [known.find(name) for name in names]

@@ -43,7 +43,7 @@ def progress_enabled() -> bool:
 
 def print_line(message: str) -> None:
     """Print one line of limited length to standard error."""
-    line = printable(" ".join(message.split()))
+    line = printable(" ".join(part.strip() for part in message.strip().splitlines()))
     end = " ..." if len(line) > _MAX_MESSAGE else ""
     print(f"ltls: {line[:_MAX_MESSAGE]}{end}", file=sys.stderr)
 

@@ -107,7 +107,9 @@ def predict(
     if len(files) > 1:
         raise ValueError(f"one file can be predicted at a time, got {len(files)}; or use --ray")
     file = files[0]
-    check_output(output, model, file, special=True)
+    if among is not None and str(among) == str(file) == "-":
+        raise ValueError("--among and the data cannot both be read from standard input")
+    check_output(output, model, file, *([] if among is None else [among]), special=True)
     estimator = load(model, verify=verify)
     if proba and not hasattr(estimator, "predict_proba"):
         loss = estimator.model_.loss.name

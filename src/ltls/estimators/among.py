@@ -28,22 +28,24 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int | None) -> AllowedLab
         If None, there must be one set, for any number of rows.
     """
     if hasattr(among, "tocsr"):
+        among = among if among.ndim == 2 else among.reshape((1, -1))
         check_sparse(among, "among")
         return _of_mask(csr_array(among), labels, n_rows)
-    if hasattr(among, "to_numpy"):  # pandas or polars
+    if hasattr(among, "to_pylist"):  # Arrow
+        among = among.to_pylist()
+    elif hasattr(among, "to_numpy"):  # pandas or polars
         among = among.to_numpy()
-    if isinstance(among, np.ndarray) and among.dtype == bool:
-        return _of_mask(csr_array(np.atleast_2d(among)), labels, n_rows)
     if isinstance(among, (str, bytes, dict)) or not hasattr(among, "__iter__"):
         raise ValueError(
-            f"among must be a list of labels, one per row, or a boolean mask, got {among!r}"
+            "among must be a list of labels, a list of such lists (one per row) or a boolean mask, "
+            f"got {among!r}"
         )
+    if isinstance(among, np.ndarray) and among.ndim not in (1, 2):
+        raise ValueError(f"among must have one or two dimensions, got shape {among.shape}")
     given = among if isinstance(among, np.ndarray) and among.dtype != object else list(among)
-    if isinstance(given, list) and _is_mask(given, labels):
+    if _is_mask(given, labels):
         return _of_mask(csr_array(np.atleast_2d(np.array(given, bool))), labels, n_rows)
     per_row = np.ndim(given) == 2 if isinstance(given, np.ndarray) else _are_sets(given)
-    if isinstance(given, np.ndarray) and given.ndim not in (1, 2):
-        raise ValueError(f"among must have one or two dimensions, got shape {given.shape}")
     if not per_row:
         return _of_labels(np.array([0, len(given)]), given, labels)
     _check_rows(len(given), n_rows)
@@ -55,12 +57,23 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int | None) -> AllowedLab
     return _of_labels(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]), flat, labels)
 
 
-def _is_mask(given: list[Any], labels: Labels) -> bool:
-    """Return whether lists hold booleans, where labels are not booleans themselves."""
-    if not given or labels.array.dtype.kind in "bO":
+def _is_mask(given: Any, labels: Labels) -> bool:
+    """Return whether the values are booleans; in lists they may also be labels of the model."""
+    if isinstance(given, np.ndarray):
+        n_classes = len(labels)
+        is_number = given.dtype.kind in "iuf" and 2 < given.shape[-1] == n_classes
+        if is_number and given.size and given.min() >= 0 and given.max() <= 1:
+            raise ValueError(
+                f"among must be labels or a boolean mask, got a mask of {given.dtype}: pass it as "
+                "bool"
+            )
+        return bool(given.dtype == bool)
+    rows = given if all(isinstance(row, (list, np.ndarray)) for row in given) else [given]
+    if not any(len(row) for row in rows):
         return False
-    rows = given if all(isinstance(row, list) for row in given) else [given]
-    if not any(rows) or not all(isinstance(each, (bool, np.bool_)) for row in rows for each in row):
+    if not all(isinstance(each, (bool, np.bool_)) for row in rows for each in row):
+        return False
+    if any(isinstance(label, (bool, np.bool_)) for label in labels.values):
         return False
     if len({len(row) for row in rows}) > 1:
         raise ValueError("among must have a boolean for each class, got lists of several lengths")
@@ -79,6 +92,8 @@ def _are_sets(given: list[Any]) -> bool:
 
 
 def _of_labels(indptr: npt.NDArray[np.int64], given: Any, labels: Labels) -> AllowedLabels:
+    if isinstance(given, np.ndarray) and given.dtype.kind in "mM":
+        given = list(given)  # as the labels are stored
     targets = Targets(indptr, given, True, "lists")
     try:
         ids = labels.ids(targets)
@@ -87,7 +102,8 @@ def _of_labels(indptr: npt.NDArray[np.int64], given: Any, labels: Labels) -> All
     if (ids < 0).any():
         unknown = given[int(np.flatnonzero(ids < 0)[0])]
         unknown = unknown.item() if isinstance(unknown, np.generic) else unknown
-        raise ValueError(f"among must hold labels of classes_, got {unknown!r}")
+        hint = "; a tuple is one label: pass those of a row as a list" * isinstance(unknown, tuple)
+        raise ValueError(f"among must hold labels of classes_, got {unknown!r}{hint}")
     return _checked(AllowedLabels.of(indptr, ids))
 
 

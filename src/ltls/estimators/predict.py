@@ -225,6 +225,13 @@ class PredictMixin:
             calibrated model with buckets computes them from the allowed labels alone, so that they
             can differ from those of `predict_proba` scaled to sum to 1.
 
+        Notes
+        -----
+        With label weights or an embedding, only the trellises' best candidates are reranked. Their
+        scores are exact, but a label that is not among the candidates can be missing, above all
+        where k is large. ``among=model.classes_`` scores all labels. With more than 10,000 labels,
+        calibrated probabilities are normalized over the candidates.
+
         Returns
         -------
         labels, scores : arrays of shape (n_rows, k)
@@ -414,9 +421,11 @@ class PredictMixin:
         over `classes_`, and the most probable label is the one that `predict` returns (if
         propensity=0). Those of several labels per row are independent of each other.
 
-        Without a calibration, probabilities are the exponentials of `decision_function`, where
-        there are no label weights of its mean over trellises and embedding; for one label per
-        row normalized to sum to 1.
+        Without a calibration, those of a model with loss="softmax" and nothing but trellises are
+        the mean of the trellises' probabilities; `predict` ranks by the sum of their logarithms, so
+        that it may return another label than the most probable one. All others are the exponentials
+        of `decision_function`, where there are no label weights of its mean over trellises and
+        embedding; for one label per row normalized to sum to 1.
 
         Examples
         --------

@@ -35,6 +35,9 @@ class PyfuncModel:
         """
         columns, table = self._table(model_input)
         chosen = {**DEFAULTS, **(params or {})}
+        unknown = next((name for name in chosen if name not in DEFAULTS), None)
+        if unknown is not None:
+            raise ValueError(f"params must be {' and '.join(DEFAULTS)}, got {unknown!r}")
         predict = TablePredictor(self.estimator, columns, int(chosen["k"]), bool(chosen["proba"]))
         found = {name: column.to_pylist() for name, column in predict(table).items()}
         index = model_input.index if _is_frame(model_input) else None

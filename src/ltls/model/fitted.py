@@ -462,6 +462,8 @@ class FittedModel:
         found = np.zeros(ids.shape, np.float32)
         scorer = LabelScorer(self.weights, self.decoder(n_jobs), self._proba_parts)
         for rows, some in allowed.blocks(X.shape[0]):
+            if not some.shape[1]:
+                continue  # no row of the block has allowed labels
             if self._in_log_time:
                 h = next(self.edge_scores(X[rows], n_jobs))[1]
                 scores = scorer.decoder.log_proba_of(h, some)
