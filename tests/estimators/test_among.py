@@ -2,7 +2,6 @@
 
 import numpy as np
 import problems
-import pyarrow as pa
 import pytest
 from scipy.sparse import coo_array, csr_array
 
@@ -118,7 +117,6 @@ def test_masks_of_every_kind():
         mask.astype(bool),
         mask.astype(bool).tolist(),
         mask.astype(bool).astype(object),
-        pa.array(mask.astype(bool)),
         csr_array(mask[None]),
         coo_array(mask),
         [mask.astype(bool)] * 6,
@@ -133,6 +131,15 @@ def test_masks_of_every_kind():
         model.predict_topk(X, 2, among=np.zeros((1, 1, 6), bool))
     with pytest.raises(ValueError, match="a boolean for each class, got lists of several lengths"):
         model.predict_topk(X[:2], 2, among=[[True], [True, False]])
+
+
+def test_arrow():
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
+    X = np.eye(4, dtype=np.float32)
+    model = LTLSClassifier(epochs=5, random_state=0).fit(X, ["a", "b", "c", "d"])
+    for form in (pa.array(["b", "d"]), pa.chunked_array([["d"], ["b"]]),
+                 pa.array([False, True, False, True])):  # fmt: skip
+        same(model.predict_topk(X, 2, among=form), model.predict_topk(X, 2, among=["b", "d"]))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import io
 from itertools import permutations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+pd = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
