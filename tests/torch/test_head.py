@@ -775,6 +775,8 @@ def test_a_mask_of_integers_is_refused():
         with pytest.raises(ValueError, match=r"got a mask of torch.* pass it as bool"):
             head.topk(x, 2, among=mask.astype(kind))
     assert (head.topk(x, 2, among=mask)[0] > 50).all()
+    for n in (1, 2):  # the first classes alone, which are not a mask in disguise
+        assert set(head.topk(x, n, among=np.arange(C) < n)[0].flatten().tolist()) == set(range(n))
 
 
 def test_an_empty_batch_with_classes_per_row():

@@ -522,7 +522,8 @@ class SoftmaxHead(FixedBuffers):
         counts = labels >= 0
         counts[:, 1:] &= labels[:, 1:] != labels[:, :-1]
         if has_values(labels) and labels.numel():
-            if 2 < m == self.n_classes and labels.min() >= 0 and labels.max() <= 1:
+            is_binary = not is_mask and labels.min() >= 0 and labels.max() <= 1
+            if is_binary and 2 < m == self.n_classes:
                 raise ValueError(
                     f"among must be class indices or a boolean mask, got a mask of {given.dtype}: "
                     "pass it as bool"
