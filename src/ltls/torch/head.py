@@ -18,9 +18,9 @@ from .codebooks import (
     TablePaths,
     adopt_saved,
     make_codebooks,
-    nodes_of,
 )
 from .fitting import fit_edges
+from .hierarchy import nodes_of
 from .layout import make_layout
 from .ops import custom
 from .ops.precision import accumulation_dtype, widest
