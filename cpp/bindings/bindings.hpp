@@ -134,12 +134,11 @@ struct WeightArrays {
     std::optional<In<std::uint16_t>> columns;
 };
 
-// Label weights that keep their arrays alive.
-struct LabelWeightArrays {
-    LabelWeights view;
-    Index n_rows;
-    In<Index> row_ptr;
-    AnyArray labels;
+// Sparse vectors that keep their arrays alive.
+struct SparseVectorArrays {
+    SparseVectors view;
+    In<Index> ptr;
+    AnyArray ids;
     In<std::int8_t> values;
     In<float> scales;
 };
@@ -153,14 +152,15 @@ void check_weights(const char* name, const Matrix& matrix, const Features& x, In
                                     " rows of at least " + std::to_string(edges) + " numbers");
 }
 
-// Checks that rows of an embedding are padded as the kernels require, with room for the bias.
-inline void check_embedding(Index rank, Index stride) {
-    if (stride % 16 != 0)
-        throw std::invalid_argument("rows must be padded to a multiple of 16 numbers, got " +
-                                    std::to_string(stride));
-    if (rank < 1 || rank >= stride)
-        throw std::invalid_argument("rank must be between 1 and " + std::to_string(stride - 1) +
-                                    ", got " + std::to_string(rank));
+// Checks that X has rows first … first + rows−1, and, with the intercept, so many features.
+inline void check_rows(const Features& x, Index first, Index rows, Index n_features) {
+    if (x.n_features + x.intercept != n_features)
+        throw std::invalid_argument("X must have " + std::to_string(n_features) +
+                                    " features with the intercept, got " +
+                                    std::to_string(x.n_features + x.intercept));
+    if (first < 0 || first + rows > x.n_rows)
+        throw std::invalid_argument("X must have " + std::to_string(first + rows) + " rows, got " +
+                                    std::to_string(x.n_rows));
 }
 
 LossId loss_of(std::string_view name);
@@ -174,7 +174,8 @@ void bind_linear(nb::module_& module);
 void bind_training(nb::module_& module);
 void bind_inference(nb::module_& module);
 void bind_predictor(nb::module_& module);
-void bind_label_weights(nb::module_& module);
+void bind_siblings(nb::module_& module);
+void bind_vectors(nb::module_& module);
 void bind_text(nb::module_& module);
 void bind_ngrams(nb::module_& module);
 

@@ -1,4 +1,4 @@
-// Bindings of the feature matrix, the linear model and the embedding reranker.
+// Bindings of the feature matrix and the linear model.
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
@@ -145,25 +145,6 @@ void edge_scores(const FeatureArrays& x, const WeightArrays& weights, OutMatrix<
     });
 }
 
-// Reranks candidates in place by the sum of their scores and the weighted scores of an embedding.
-void rerank(InMatrix<float> row_vectors, InMatrix<float> label_vectors, Index rank, float weight,
-            OutMatrix<Index> labels, OutMatrix<float> scores, int n_jobs) {
-    const Index stride = size(label_vectors.shape(1)), n_labels = size(label_vectors.shape(0));
-    const Index rows = size(row_vectors.shape(0)), count = size(labels.shape(1));
-    check_embedding(rank, stride);
-    check_size("a row of row_vectors", row_vectors.shape(1), stride);
-    check_size("labels", labels.size(), rows * count);
-    check_size("scores", scores.size(), rows * count);
-    check_range("labels", labels.data(), size(labels.size()), -1, n_labels);
-    const LabelVectors vectors{label_vectors.data(), rank, stride, n_labels};
-    const int threads = threads_for(n_jobs);
-    const GilRelease release(rows * count * stride);
-    in_parallel(rows, threads, [&](Index begin, Index end) {
-        kernels().rerank(vectors, row_vectors.data() + begin * stride, weight, end - begin, count,
-                         labels.data() + begin * count, scores.data() + begin * count);
-    });
-}
-
 }  // namespace
 
 void bind_linear(nb::module_& module) {
@@ -178,8 +159,6 @@ void bind_linear(nb::module_& module) {
         .def_static("pruned", &pruned_weights, "row_ptr"_a, "columns"_a, "values"_a, "scales"_a,
                     "stride"_a)
         .def_ro("n_rows", &WeightArrays::n_rows);
-    module.def("rerank", &rerank, "row_vectors"_a, "label_vectors"_a, "rank"_a, "weight"_a,
-               "labels"_a, "scores"_a, "n_jobs"_a);
 }
 
 }  // namespace ltls

@@ -18,7 +18,8 @@ NB_MODULE(_engine, module) {
     bind_training(module);
     bind_inference(module);
     bind_predictor(module);
-    bind_label_weights(module);
+    bind_siblings(module);
+    bind_vectors(module);
     bind_text(module);
     bind_ngrams(module);
     module.def("instruction_sets", &instruction_sets);

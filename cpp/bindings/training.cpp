@@ -148,62 +148,6 @@ class TrainTask {
     const Index ranking_multiplier_, n_trellises_;
 };
 
-// Labelled rows to train an embedding on, with the hard negatives of every row.
-class EmbeddingTask {
-  public:
-    EmbeddingTask(const FeatureArrays& features, In<Index> label_ptr, In<Index> labels,
-                  InMatrix<Index> candidates, std::optional<In<float>> example_weights,
-                  Index n_labels)
-        : features_(features),
-          label_ptr_(label_ptr),
-          labels_(labels),
-          candidates_(candidates),
-          example_weights_(example_weights),
-          n_labels_(n_labels) {
-        check_label_ptr(features.view, label_ptr, size(labels.size()));
-        check_size("candidates", candidates.shape(0), features.view.n_rows);
-        if (example_weights)
-            check_size("example_weights", example_weights->size(), features.view.n_rows);
-        check_range("labels", labels.data(), size(labels.size()), 0, n_labels);
-        check_range("candidates", candidates.data(), size(candidates.size()), -1, n_labels);
-    }
-
-    // Trains on the rows in `order`, with sampled negatives for each. Returns the summed loss.
-    double run(OutMatrix<float> feature_vectors, OutMatrix<float> feature_squares,
-               OutMatrix<float> label_vectors, OutMatrix<float> label_squares, In<Index> order,
-               InMatrix<Index> samples, InMatrix<float> log_importance, Index rank,
-               float learning_rate) {
-        const Index stride = size(label_vectors.shape(1));
-        check_embedding(rank, stride);
-        check_size("label_vectors", label_vectors.shape(0), n_labels_);
-        check_weights("feature_vectors", feature_vectors, features_.view, stride);
-        check_size("a row of feature_vectors", feature_vectors.shape(1), stride);
-        check_size("feature_squares", feature_squares.size(), size(feature_vectors.size()));
-        check_size("label_squares", label_squares.size(), size(label_vectors.size()));
-        check_size("samples", samples.shape(0), size(order.size()));
-        check_size("log_importance", log_importance.size(), size(samples.size()));
-        check_range("order", order.data(), size(order.size()), 0, features_.view.n_rows);
-        check_range("samples", samples.data(), size(samples.size()), -1, n_labels_);
-        const ReleasedGil release;
-        return kernels().train_embedding(
-            features_.view,
-            {feature_vectors.data(), feature_squares.data(), label_vectors.data(),
-             label_squares.data(), rank, stride, n_labels_},
-            {label_ptr_.data(), labels_.data(), candidates_.data(), size(candidates_.shape(1)),
-             example_weights_ ? example_weights_->data() : nullptr},
-            {order.data(), size(order.size()), samples.data(), log_importance.data(),
-             size(samples.shape(1))},
-            learning_rate);
-    }
-
-  private:
-    const FeatureArrays features_;
-    const In<Index> label_ptr_, labels_;
-    const InMatrix<Index> candidates_;
-    const std::optional<In<float>> example_weights_;
-    const Index n_labels_;
-};
-
 }  // namespace
 
 void bind_training(nb::module_& module) {
@@ -217,14 +161,6 @@ void bind_training(nb::module_& module) {
         .def("run", &TrainTask::run, "weights"_a, "squares"_a.none(), "sums"_a.none(), "order"_a,
              nb::kw_only(), "step"_a, "learning_rate"_a, "threshold"_a, "count_hits"_a,
              "batch_size"_a, "n_jobs"_a);
-    nb::class_<EmbeddingTask>(module, "EmbeddingTask")
-        .def(nb::init<const FeatureArrays&, In<Index>, In<Index>, InMatrix<Index>,
-                      std::optional<In<float>>, Index>(),
-             "features"_a, "label_ptr"_a, "labels"_a, "candidates"_a, "example_weights"_a.none(),
-             nb::kw_only(), "n_labels"_a)
-        .def("run", &EmbeddingTask::run, "feature_vectors"_a, "feature_squares"_a,
-             "label_vectors"_a, "label_squares"_a, "order"_a, "samples"_a, "log_importance"_a,
-             nb::kw_only(), "rank"_a, "learning_rate"_a);
 }
 
 }  // namespace ltls

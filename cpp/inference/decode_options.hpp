@@ -19,23 +19,27 @@ struct DecodeOptions {
     Index k;
 };
 
-// How to rerank the candidates that decoding finds: the k best by label weights, where `weight` is
-// that of the decode scores.
+// Label weights, which tell the candidates that decoding finds apart: the score of a label is
+// −max(0, 1 − s)³ + weight · b, where s is the inner product with its weights and b its score so
+// far.
 struct Reranking {
-    const LabelWeights* weights;
+    const SparseVectors* weights;
     float weight;
     Index k;
 };
 
-// Predicts the best labels of rows of features. It owns scratch memory, so each thread needs one.
+// Predicts labels of rows of features. It owns scratch memory, so each thread needs one. Both
+// methods return the first row whose edge scores are NaN or +∞, or −1.
 class RowPredictor {
   public:
     virtual ~RowPredictor();
-    // Writes k labels and scores for each of rows first … last−1; −1s if there are fewer, or if
-    // there are too few candidates to rerank. Returns the first row whose edge
-    // scores are NaN or +∞, or −1.
+    // Writes the k best labels of rows first … last−1 and their scores, best first, or in any order
+    // if there are label weights; −1 and −∞ if fewer are found.
     virtual Index predict(const Features& x, Index first, Index last, Index* labels,
                           float* scores) = 0;
+    // Writes the scores of `count` given labels per row; −∞ for label −1.
+    virtual Index score(const Features& x, Index first, Index last, Index count,
+                        const Index* labels, float* scores) = 0;
 };
 
 }  // namespace ltls

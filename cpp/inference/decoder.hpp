@@ -42,13 +42,7 @@ class Decoder {
         const Index bad = first_bad_row(h, rows, length());
         if (bad >= 0) return bad;
         const float* g = h;
-        if (loss_.decode_scores) {
-            decode_scores_.reserve(rows * length());
-            for (Index block = 0; block < rows * options_.n_trellises; ++block)
-                loss_.decode_scores(trellis_, h + block * options_.block,
-                                    decode_scores_ + block * options_.block);
-            g = decode_scores_;
-        }
+        if (loss_.decode_scores) g = decode_scores(h, rows);
         if (search_)
             for (Index row = 0; row < rows; ++row)
                 search_->run(g + row * length(), labels + row * options_.k,
@@ -59,11 +53,52 @@ class Decoder {
             for (Index row = 0; row < rows; ++row)
                 decode_row(g + row * length(), labels + row * options_.k,
                            scores + row * options_.k);
-        if (loss_.normalizes) subtract_log_partitions(h, rows, scores);
+        if (loss_.normalizes) subtract_log_partitions(h, rows, options_.k, scores);
+        return -1;
+    }
+
+    // Writes the scores of `count` given labels of every row: the sums over all trellises; −∞ for
+    // label −1 and labels without a path. Returns the first row with NaN or +∞, or −1.
+    Index score(const float* h, Index rows, Index count, const Index* labels, float* scores) {
+        const Index bad = first_bad_row(h, rows, length());
+        if (bad >= 0) return bad;
+        const float* g = loss_.decode_scores ? decode_scores(h, rows) : h;
+        // All paths are scored as fast as a fraction of them is, one by one.
+        const bool all_paths = trellis_.n_classes <= paths_per_label * count;
+        if (all_paths) {
+            all_scores_.reserve(trellis_.n_classes);
+            scratch_.reserve(2 * trellis_.n_classes);
+        }
+        for (Index row = 0; row < rows; ++row)
+            for (Index r = 0; r < options_.n_trellises; ++r) {
+                const float* const edges = g + row * length() + r * options_.block;
+                if (all_paths) all_path_scores(trellis_, edges, scratch_, all_scores_);
+                for (Index j = row * count; j < (row + 1) * count; ++j) {
+                    if (r == 0) scores[j] = 0;
+                    const Index path =
+                        labels[j] < 0 ? -1 : options_.codebooks[r]->path_of(labels[j]);
+                    if (path < 0)
+                        scores[j] = minus_infinity<float>;
+                    else
+                        scores[j] +=
+                            all_paths ? all_scores_[path] : path_score(trellis_, edges, path);
+                }
+            }
+        if (loss_.normalizes) subtract_log_partitions(h, rows, count, scores);
         return -1;
     }
 
   private:
+    static constexpr Index paths_per_label = 4;
+
+    const float* decode_scores(const float* h, Index rows) {
+        decode_scores_.reserve(rows * length());
+        for (Index block = 0; block < rows * options_.n_trellises; ++block)
+            loss_.decode_scores(trellis_, h + block * options_.block,
+                                decode_scores_ + block * options_.block);
+        return decode_scores_;
+    }
+
     Index length() const { return options_.n_trellises * options_.block; }
     Index label_of(Index r, Index path) const {
         const Index label = path < 0 ? -1 : options_.codebooks[r]->label_of(path);
@@ -139,7 +174,7 @@ class Decoder {
         return sum;
     }
 
-    void subtract_log_partitions(const float* h, Index rows, float* scores) {
+    void subtract_log_partitions(const float* h, Index rows, Index count, float* scores) {
         offsets_.reserve(rows);
         for (Index row = 0; row < rows; ++row) offsets_[row] = 0;
         for (Index r = 0; r < options_.n_trellises; ++r)
@@ -150,7 +185,7 @@ class Decoder {
                         offsets_[row + lane] += values.total()[lane];
                 });
         for (Index row = 0; row < rows; ++row)
-            for (Index i = 0; i < options_.k; ++i) scores[row * options_.k + i] -= offsets_[row];
+            for (Index i = 0; i < count; ++i) scores[row * count + i] -= offsets_[row];
     }
 
     // Adds a candidate to a hash table with linear probing; returns whether it is new.
@@ -193,7 +228,7 @@ class Decoder {
     std::vector<std::unique_ptr<KBest<float>>> best_;
     RowGroups<Max, float> viterbi_;
     RowGroups<Log, float> log_partitions_;
-    Buffer<float> decode_scores_, offsets_, tops_, path_scores_;
+    Buffer<float> decode_scores_, offsets_, tops_, path_scores_, all_scores_, scratch_;
     float highest_ = 0;  // sum of the best scores of all trellises
     Buffer<Index> seen_;
     Index n_slots_ = 16;

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "inference/decoder.hpp"
+#include "inference/label_scorer.hpp"
 #include "linear/edge_scores.hpp"
-#include "linear/label_weights.hpp"
 
 namespace ltls::LTLS_ISA {
 
@@ -16,50 +16,61 @@ class FeaturePredictor final : public RowPredictor {
     FeaturePredictor(const Trellis& trellis, const DecodeOptions& options, const Weights& weights,
                      const Reranking* reranking)
         : n_candidates_(options.k),
+          k_(reranking ? reranking->k : options.k),
           edges_(options.n_trellises * options.block),
-          reranking_(reranking),
           scorer_(weights, edges_),
           decoder_(trellis, options) {
-        if (reranking)
-            label_scorer_ = std::make_unique<LabelScorer>(*reranking->weights, n_candidates_);
+        if (reranking) label_scorer_ = std::make_unique<LabelScorer>(*reranking);
     }
 
     Index predict(const Features& x, Index first, Index last, Index* labels,
                   float* scores) override {
-        const Index step = EdgeScorer::chunk_rows(x),
-                    k = reranking_ ? reranking_->k : n_candidates_;
+        return each_chunk(x, first, last, [&](Index row, Index rows) {
+            Index* const out = labels + row * k_;
+            float* const out_scores = scores + row * k_;
+            if (!label_scorer_) return decoder_.run(h_, rows, out, out_scores);
+            candidates_.reserve(rows * n_candidates_);
+            their_scores_.reserve(rows * n_candidates_);
+            const Index bad = decoder_.run(h_, rows, candidates_, their_scores_, false);
+            for (Index i = 0; bad < 0 && i < rows; ++i)
+                label_scorer_->select(scorer_.rows(), i, candidates_ + i * n_candidates_,
+                                      n_candidates_, their_scores_ + i * n_candidates_,
+                                      out + i * k_, out_scores + i * k_);
+            return bad;
+        });
+    }
+
+    Index score(const Features& x, Index first, Index last, Index count, const Index* labels,
+                float* scores) override {
+        return each_chunk(x, first, last, [&](Index row, Index rows) {
+            const Index bad =
+                decoder_.score(h_, rows, count, labels + row * count, scores + row * count);
+            for (Index i = 0; bad < 0 && label_scorer_ && i < rows; ++i)
+                label_scorer_->score(scorer_.rows(), i, labels + (row + i) * count, count,
+                                     scores + (row + i) * count);
+            return bad;
+        });
+    }
+
+  private:
+    // Computes the edge scores of some rows at a time and calls use(first row, number of rows).
+    template <class Use>
+    Index each_chunk(const Features& x, Index first, Index last, Use&& use) {
+        const Index step = EdgeScorer::chunk_rows(x);
         h_.reserve(step * edges_);
         for (Index row = first; row < last; row += step) {
             const Index end = row + step < last ? row + step : last;
             scorer_.run(x, row, end, h_);
-            const Index out = (row - first) * k;
-            const Index bad = reranking_ ? rerank(end - row, labels + out, scores + out)
-                                         : decoder_.run(h_, end - row, labels + out, scores + out);
+            const Index bad = use(row - first, end - row);
             if (bad >= 0) return row + bad;
         }
         return -1;
     }
 
-  private:
-    // Decodes the rows that were scored last and reranks their candidates.
-    Index rerank(Index rows, Index* labels, float* scores) {
-        candidates_.reserve(rows * n_candidates_);
-        their_scores_.reserve(rows * n_candidates_);
-        const Index bad = decoder_.run(h_, rows, candidates_, their_scores_, false);
-        if (bad >= 0) return bad;
-        for (Index i = 0; i < rows; ++i)
-            label_scorer_->select(scorer_.rows(), i, reranking_->weight,
-                                  candidates_ + i * n_candidates_,
-                                  their_scores_ + i * n_candidates_, reranking_->k,
-                                  labels + i * reranking_->k, scores + i * reranking_->k);
-        return -1;
-    }
-
-    const Index n_candidates_, edges_;
-    const Reranking* const reranking_;  // null if the candidates are returned as they are
+    const Index n_candidates_, k_, edges_;
     EdgeScorer scorer_;
     Decoder decoder_;
-    std::unique_ptr<LabelScorer> label_scorer_;
+    std::unique_ptr<LabelScorer> label_scorer_;  // null if there are no label weights
     Buffer<float> h_, their_scores_;
     Buffer<Index> candidates_;
 };

@@ -62,8 +62,8 @@ std::atomic<const Kernels*>& selected() {
 
 // Defined here, so that its code is never from an AVX build of the kernels.
 RowPredictor::~RowPredictor() = default;
-LabelTrainer::~LabelTrainer() = default;
-LabelQueue::~LabelQueue() = default;
+ClusterRows::~ClusterRows() = default;
+SiblingTrainer::~SiblingTrainer() = default;
 
 // Here rather than inline, so that no build of the kernels has a copy.
 void LabelWeightLists::add(Index task, const std::int32_t* its_features, const float* its_values,

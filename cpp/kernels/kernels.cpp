@@ -1,14 +1,19 @@
 // The kernels, compiled once per instruction set with LTLS_ISA naming the namespace of each build.
 #include "kernels/kernels.hpp"
 
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
 #include "inference/feature_predictor.hpp"
-#include "linear/embedding.hpp"
-#include "linear/label_weights.hpp"
+#include "linear/dense_vectors.hpp"
+#include "linear/row_index.hpp"
+#include "linear/sparse_vectors.hpp"
 #include "structure/losses.hpp"
 #include "structure/row_groups.hpp"
 #include "structure/sampler.hpp"
-#include "training/embedding_trainer.hpp"
-#include "training/label_trainer.hpp"
+#include "training/sibling_trainer.hpp"
 #include "training/trainer.hpp"
 
 namespace ltls::LTLS_ISA {
@@ -119,33 +124,111 @@ TrainStats train(const Trellis& trellis, const Features& x, const TrainableWeigh
     });
 }
 
-double train_embedding(const Features& x, const TrainableEmbedding& embedding,
-                       const EmbeddingExamples& examples, const EmbeddingChunk& chunk,
-                       float learning_rate) {
-    return EmbeddingTrainer(x, embedding, examples, chunk, learning_rate).run();
+SiblingTrainer* sibling_trainer(const Features& x, const LabelRows& labels,
+                                const SiblingOptions& options) {
+    return new CoordinateDescent(x, labels, options);
 }
 
-void rerank(const LabelVectors& vectors, const float* row_vectors, float weight, Index rows,
-            Index count, Index* labels, float* scores) {
-    Buffer<RankedLabel> scratch(count);
-    for (Index row = 0; row < rows; ++row, row_vectors += vectors.stride)
-        rerank_row(vectors, row_vectors, weight, count, labels + row * count, scores + row * count,
-                   scratch);
-}
-
-void rerank_by_weights(const Features& x, const LabelWeights& weights, float weight, Index first,
-                       Index last, Index count, Index* labels, float* scores) {
-    LabelScorer scorer(weights, count);
+void products(const SparseVectors& vectors, const Features& x, Index first, Index last, Index count,
+              const Index* ids, float* products) {
+    VectorProducts all(vectors);
     Rows row;
-    for (Index i = first; i < last; ++i, labels += count, scores += count) {
+    for (Index i = first; i < last; ++i, ids += count, products += count) {
         row.load(x, i, i + 1);
-        scorer.rerank(row, 0, weight, labels, scores);
+        all.some(row, 0, ids, count, products);
     }
 }
 
-LabelTrainer* label_trainer(const Features& x, const LabelExamples& examples,
-                            const LabelOptions& options) {
-    return new CoordinateDescent(x, examples, options);
+void largest_products(const SparseVectors& vectors, const Features& x, Index first, Index last,
+                      Index count, Index* ids, float* products) {
+    VectorProducts all(vectors);
+    BestLabels best(count, 12 * BestLabels::block);
+    Rows row;
+    for (Index i = first; i < last; ++i, ids += count, products += count) {
+        row.load(x, i, i + 1);
+        all.best(row, 0, best);
+        const Index found = best.finish();
+        best.sort();
+        for (Index j = 0; j < count; ++j) {
+            ids[j] = j < found ? best[j].label : -1;
+            products[j] = j < found ? best[j].score : 0.0f;
+        }
+    }
+}
+
+void dense_scores(const DenseVectors& vectors, const std::int16_t* rows, const float* units,
+                  Index n_rows, Index count, const Index* ids, float* scores) {
+    const DenseProducts all(vectors);
+    for (Index row = 0; row < n_rows; ++row, rows += 2 * vectors.n_pairs)
+        for (Index j = row * count; j < (row + 1) * count; ++j)
+            scores[j] = ids[j] < 0 ? 0.0f : all.one(rows, units[row], ids[j]);
+}
+
+// Calls use(rows of a group, index of its first row) with a group size that is known to the
+// compiler.
+template <class Use>
+void in_groups(Index n_rows, Use&& use) {
+    constexpr int several = DenseProducts::rows_at_once;
+    Index row = 0;
+    for (; row + several <= n_rows; row += several)
+        use(std::integral_constant<int, several>{}, row);
+    for (; row < n_rows; ++row) use(std::integral_constant<int, 1>{}, row);
+}
+
+void all_dense_scores(const DenseVectors& vectors, const std::int16_t* rows, const float* units,
+                      Index n_rows, float* scores) {
+    const DenseProducts all(vectors);
+    const Index n = vectors.n_vectors;
+    in_groups(n_rows, [&](auto group, Index row) {
+        all.each_block<group.value>(
+            rows + row * 2 * vectors.n_pairs, units + row,
+            [&](int i, Index first, const float* block) {
+                const Index count = n - first < BestLabels::block ? n - first : BestLabels::block;
+                std::copy(block, block + count, scores + (row + i) * n + first);
+            });
+    });
+}
+
+void highest_scores(const DenseVectors& vectors, const std::int16_t* rows, const float* units,
+                    Index n_rows, Index count, Index* ids, float* scores) {
+    const DenseProducts all(vectors);
+    std::vector<std::unique_ptr<BestLabels>> best;
+    for (int i = 0; i < DenseProducts::rows_at_once; ++i)
+        best.push_back(std::make_unique<BestLabels>(count, 12 * BestLabels::block));
+    const auto found = [&](int i) -> BestLabels& { return *best[static_cast<std::size_t>(i)]; };
+    in_groups(n_rows, [&](auto group, Index row) {
+        for (int i = 0; i < group.value; ++i) found(i).clear();
+        all.each_block<group.value>(
+            rows + row * 2 * vectors.n_pairs, units + row,
+            [&](int i, Index first, const float* block) { found(i).add_block(block, first); });
+        for (int i = 0; i < group.value; ++i) {
+            found(i).finish();
+            found(i).sort();
+            for (Index j = 0; j < count; ++j) {
+                ids[(row + i) * count + j] = found(i)[j].label;
+                scores[(row + i) * count + j] = found(i)[j].score;
+            }
+        }
+    });
+}
+
+void nearest_rows(const SparseRows& rows, const RowIndex& index, const Features& x, Index first,
+                  Index last, Index k, Index* nearest, float* cosines) {
+    NearestRows search(rows, index, k);
+    Rows row;
+    for (Index i = first; i < last; ++i, nearest += k, cosines += k) {
+        row.load(x, i, i + 1);
+        search.run(row, 0, nearest, cosines);
+    }
+}
+
+void add_exponentials(const float* scores, Index count, float* totals) {
+    for (Index i = 0; i < count; ++i) {
+        const float high = scores[i] > totals[i] ? scores[i] : totals[i];
+        const float low = scores[i] > totals[i] ? totals[i] : scores[i];
+        const float sum = high + log_(1.0f + exp_(low - high));
+        totals[i] = low > minus_infinity<float> ? sum : high;
+    }
 }
 
 }  // namespace
@@ -163,9 +246,13 @@ const Kernels table = {.instruction_set = LTLS_TEXT(LTLS_ISA),
                        .decode = decode,
                        .predictor = predictor,
                        .train = train,
-                       .train_embedding = train_embedding,
-                       .rerank = rerank,
-                       .rerank_by_weights = rerank_by_weights,
-                       .label_trainer = label_trainer};
+                       .sibling_trainer = sibling_trainer,
+                       .products = products,
+                       .largest_products = largest_products,
+                       .dense_scores = dense_scores,
+                       .all_dense_scores = all_dense_scores,
+                       .highest_scores = highest_scores,
+                       .nearest_rows = nearest_rows,
+                       .add_exponentials = add_exponentials};
 
 }  // namespace ltls::LTLS_ISA

@@ -7,9 +7,10 @@
 
 #include "inference/decode_options.hpp"
 #include "linear/features.hpp"
+#include "linear/row_index.hpp"
 #include "structure/loss_info.hpp"
 #include "structure/trellis.hpp"
-#include "training/label_task.hpp"
+#include "training/sibling_task.hpp"
 #include "training/train_task.hpp"
 
 namespace ltls {
@@ -47,18 +48,29 @@ struct Kernels {
                                const Reranking*);
     TrainStats (*train)(const Trellis&, const Features& x, const TrainableWeights&,
                         const TrainExamples&, const TrainOptions&, const TrainChunk&);
-    // Returns the summed loss.
-    double (*train_embedding)(const Features& x, const TrainableEmbedding&,
-                              const EmbeddingExamples&, const EmbeddingChunk&, float learning_rate);
-    // Adds weight × the embedding's scores to `count` candidates per row, and sorts them.
-    void (*rerank)(const LabelVectors&, const float* row_vectors, float weight, Index rows,
-                   Index count, Index* labels, float* scores);
-    // The same with label weights, for rows first … last−1 of x; `weight` is that of the scores so
-    // far.
-    void (*rerank_by_weights)(const Features& x, const LabelWeights&, float weight, Index first,
-                              Index last, Index count, Index* labels, float* scores);
     // A new trainer of label weights. The arguments must outlive it.
-    LabelTrainer* (*label_trainer)(const Features& x, const LabelExamples&, const LabelOptions&);
+    SiblingTrainer* (*sibling_trainer)(const Features& x, const LabelRows&, const SiblingOptions&);
+    // The inner products of rows first … last−1 of x with `count` given vectors each.
+    void (*products)(const SparseVectors&, const Features& x, Index first, Index last, Index count,
+                     const Index* ids, float* products);
+    // The `count` vectors with the largest inner products above 0, best first; −1 and 0 if there
+    // are fewer.
+    void (*largest_products)(const SparseVectors&, const Features& x, Index first, Index last,
+                             Index count, Index* ids, float* products);
+    // The scores of `count` given dense vectors for each of some rows of integers.
+    void (*dense_scores)(const DenseVectors&, const std::int16_t* rows, const float* units,
+                         Index n_rows, Index count, const Index* ids, float* scores);
+    // Those of all vectors.
+    void (*all_dense_scores)(const DenseVectors&, const std::int16_t* rows, const float* units,
+                             Index n_rows, float* scores);
+    // The `count` dense vectors with the highest scores, best first; there are at least so many.
+    void (*highest_scores)(const DenseVectors&, const std::int16_t* rows, const float* units,
+                           Index n_rows, Index count, Index* ids, float* scores);
+    // The k rows with the largest cosines, best first; −1 and 0 if there are fewer.
+    void (*nearest_rows)(const SparseRows&, const RowIndex&, const Features& x, Index first,
+                         Index last, Index k, Index* nearest, float* cosines);
+    // totals = log(eᵗᵒᵗᵃˡˢ + eˢᶜᵒʳᵉˢ)
+    void (*add_exponentials)(const float* scores, Index count, float* totals);
 
     template <class T>
     const DynamicPrograms<T>& programs() const {

@@ -31,22 +31,37 @@ struct Weights {
     const std::uint16_t* columns;  // pruned only
 };
 
-// Label vectors of an embedding: rows of `stride` numbers, the first `rank` of which are the vector
-// and the next the bias.
-struct LabelVectors {
-    const float* rows;
-    Index rank, stride, n_labels;
-};
-
-// Sparse weights of labels, by feature: those of feature i are entries row_ptr[i] … row_ptr[i +
-// 1]−1 of `labels` and `values`. Labels increase and are 16-bit integers, or 32-bit ones if `wide`.
-struct LabelWeights {
-    const Index* row_ptr;
-    const void* labels;
+// Sparse vectors, by feature: those that have feature i are entries ptr[i] … ptr[i + 1]−1 of `ids`,
+// which increase, and of `values`. Ids are 16-bit integers, or 32-bit ones if `wide`. The values of
+// a vector are multiplied by its scale.
+struct SparseVectors {
+    const Index* ptr;
+    const void* ids;
     bool wide;
     const std::int8_t* values;
-    const float* scales;  // one factor per feature
-    Index n_labels;
+    const float* scales;
+    Index n_vectors, n_features;
+};
+
+// Dense vectors: the values of `lanes` vectors are side by side, two features of each at a time,
+// and those of further vectors follow. The last vectors and the last feature are padded with 0. The
+// score of a vector is its inner product with a row, times its scale, plus its offset.
+struct DenseVectors {
+    static constexpr Index lanes = 16;
+    const std::int8_t* values;
+    const float* scales;
+    const float* offsets;
+    Index n_vectors, n_pairs;  // of features
+};
+
+// Sparse vectors by vector: vector i has entries ptr[i] … ptr[i + 1]−1 of `features`, which
+// increase, and of `values`, which are multiplied by its scale.
+struct SparseRows {
+    const Index* ptr;
+    const std::int32_t* features;
+    const std::int8_t* values;
+    const float* scales;
+    Index n_rows, n_features;
 };
 
 }  // namespace ltls

@@ -57,33 +57,4 @@ struct TrainStats {
     }
 };
 
-// Labelled rows for the embedding, each with `n_candidates` hard negatives, −1 for none.
-struct EmbeddingExamples {
-    const Index* label_ptr;
-    const Index* labels;
-    const Index* candidates;
-    Index n_candidates;
-    const float* example_weights;  // or null
-};
-
-// The rows to train on. Each has `n_samples` sampled negatives, −1 for none, with the logarithms of
-// their importance weights.
-struct EmbeddingChunk {
-    const Index* rows;
-    Index count;
-    const Index* samples;
-    const float* log_importance;
-    Index n_samples;
-};
-
-// Vectors of features and labels under training with AdaGrad: rows of `stride` numbers, the first
-// `rank` of which are the vector. A label's next number is its bias, a feature's is 0.
-struct TrainableEmbedding {
-    float* features;
-    float* feature_squares;
-    float* labels;
-    float* label_squares;
-    Index rank, stride, n_labels;
-};
-
 }  // namespace ltls

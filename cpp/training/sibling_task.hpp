@@ -8,12 +8,12 @@
 
 namespace ltls {
 
-// The rows that each label is trained on: those of label l are entries list_ptr[l] …
-// list_ptr[l + 1]−1 of `rows`, where a row that lacks the label is stored as −1 − row.
-struct LabelExamples {
+// The rows of every label: those of label l are entries list_ptr[l] … list_ptr[l + 1]−1 of `rows`.
+struct LabelRows {
     const Index* list_ptr;
     const std::int32_t* rows;
     const float* example_weights;  // or null
+    const bool* held_out;          // rows that some weights must not be trained on, or null
 };
 
 // Sparse weights to start from, by label: features increase. Null pointers stand for 0.
@@ -23,7 +23,7 @@ struct InitialLabelWeights {
     const float* values;
 };
 
-struct LabelOptions {
+struct SiblingOptions {
     double cost;       // of a violated margin, against the squared length of the weights
     Index passes;      // over the rows of a label, at most
     double tolerance;  // of the projected gradient: training ends when it is reached
@@ -44,22 +44,22 @@ struct LabelWeightLists {
     void add(Index task, const std::int32_t* features, const float* values, Index count);
 };
 
-// The labels that are left to train, in the order in which threads take them.
-class LabelQueue {
+// The rows of a cluster of labels, with only the features that they have.
+class ClusterRows {
   public:
-    struct Task {
-        Index number, label;  // a label of −1: there is none left
-    };
-    virtual ~LabelQueue();
-    virtual Task next() = 0;
+    virtual ~ClusterRows();
 };
 
-// Trains label weights. Any number of threads may run one at the same time.
-class LabelTrainer {
+// Trains label weights in one thread. It owns scratch memory.
+class SiblingTrainer {
   public:
-    virtual ~LabelTrainer();
-    // Trains labels of the queue until none is left, and appends their weights.
-    virtual void run(LabelQueue& queue, LabelWeightLists& out) const = 0;
+    virtual ~SiblingTrainer();
+    // The caller owns the result.
+    virtual const ClusterRows* gather(const Index* labels, Index count) = 0;
+    // Trains label number `label` of a cluster and appends its weights to `all`; those before it
+    // has seen the held-out rows to `without`, unless that is null.
+    virtual void train(const ClusterRows& cluster, Index label, Index task, LabelWeightLists& all,
+                       LabelWeightLists* without) = 0;
 };
 
 }  // namespace ltls
