@@ -16,7 +16,7 @@ endif
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
-	$(BIN)/ltls demo
+	$(BIN)/python examples/demo.py
 
 # Two processes; whichever is done first takes tests of the other.
 PYTEST := $(BIN)/python -m pytest tests --pyargs ltls -n 2 --dist worksteal
@@ -117,8 +117,8 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' 'settings density' threads 'settings tuning' paper continual \
-  'cluster training' 'cluster faults'
+BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' \
+  'settings density' 'settings views' 'micro threads' embeddings paper continual 'cluster training'
 bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs
@@ -126,7 +126,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro rows
 	$(BIN)/python -m benchmarks.micro readers
 	$(BIN)/python -m benchmarks.tasks demo
-	$(BIN)/python -m benchmarks.small_dense
+	$(BIN)/python -m benchmarks.tasks small_dense
 	$(BIN)/python -m benchmarks.cluster scoring
 	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))
 	$(if $(LTLS_DATA),set -e; for name in $(BENCH_DATA); do $(BIN)/python -m benchmarks.$$name; done)

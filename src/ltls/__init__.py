@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from .core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import metrics, plot, presets, readers, tuning
+    from . import metrics, plot, presets, readers, settings
     from .estimators.classifier import LTLSClassifier
+    from .estimators.front_ends import TableClassifier, TextClassifier
     from .estimators.load import load
-    from .estimators.table_classifier import TableClassifier
-    from .estimators.text import TextClassifier
     from .storage.tensor_file import ModelFileError
     from .structure.codebook import RandomCodebook, TableCodebook
     from .structure.trellis import Trellis
@@ -37,7 +36,7 @@ __all__ = [
     "plot",
     "presets",
     "readers",
-    "tuning",
+    "settings",
 ]
 
 # Public names are imported when they are first used, so that `import ltls` stays fast (PEP 562).
@@ -46,9 +45,9 @@ _HOME = {
     "LTLSClassifier": "estimators.classifier",
     "ModelFileError": "storage.tensor_file",
     "RandomCodebook": "structure.codebook",
-    "TableClassifier": "estimators.table_classifier",
+    "TableClassifier": "estimators.front_ends",
     "TableCodebook": "structure.codebook",
-    "TextClassifier": "estimators.text",
+    "TextClassifier": "estimators.front_ends",
     "Trellis": "structure.trellis",
     "load": "estimators.load",
 }

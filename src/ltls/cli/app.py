@@ -1,16 +1,38 @@
-"""The ``ltls`` command: train, tune, predict, evaluate, explain, convert, serve, info and demo."""
+"""The ``ltls`` command: its commands are imported when they are run."""
 
 from __future__ import annotations
 
-import os
+import importlib
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ..core.version import __version__
-from .lazy_group import LazyCommand, LazyGroup, epilog
-from .running import run
+from .running import prepare_standard_streams, run
+
+
+@dataclass(frozen=True)
+class LazyCommand:
+    """A command: the function of its name in a module, a line of help, and examples."""
+
+    name: str
+    module: str
+    help: str
+    examples: tuple[str, ...]
+
+    def load(self) -> Any:
+        """Import the module of the command and return the command."""
+        function = getattr(importlib.import_module(self.module, __package__), self.name)
+        alone = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+        alone.command(self.name, epilog=_epilog(self.examples))(function)
+        return typer.main.get_command(alone)
+
 
 COMMANDS = (
     LazyCommand(
@@ -18,19 +40,13 @@ COMMANDS = (
         ".train",
         "Train a model on files of labelled rows.",
         (
-            "ltls train train.txt.gz -o model.ltls --width 8 --n-trellises 3",
+            "ltls train train.txt.gz -o model.ltls --width 8 --set trellises.n_trellises=3",
             "ltls train tickets.csv --text text --label category -o tickets.ltls",
             "ltls train orders.csv --text item --number price --label tax -o tax.ltls",
             "ltls train posts.jsonl --text body --label tags -o posts.ltls --epochs 10",
             "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
             "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
         ),
-    ),
-    LazyCommand(
-        "tune",
-        ".tune",
-        "Search for good hyperparameters in limited time.",
-        ("ltls tune train.txt -o model.ltls --seconds 300",),
     ),
     LazyCommand(
         "predict",
@@ -52,16 +68,6 @@ COMMANDS = (
         ),
     ),
     LazyCommand(
-        "convert",
-        ".convert",
-        "Convert a data file or a model.",
-        (
-            "ltls convert model.ltls small.ltls --dtype int8",
-            "ltls convert train.txt train.svm.gz",
-            "ltls convert tickets.csv tickets.jsonl --text text --label category",
-        ),
-    ),
-    LazyCommand(
         "explain",
         ".explain",
         "Explain the best labels of a text or a row.",
@@ -70,6 +76,16 @@ COMMANDS = (
             "ltls explain tickets.ltls 'my card is lost' --html card.html",
             'ltls explain tax.ltls \'{"item": "tea", "price": 4.5}\'',
             "ltls explain model.ltls '3:0.5 17:1' -k 1 --json",
+        ),
+    ),
+    LazyCommand(
+        "convert",
+        ".convert",
+        "Convert a data file or a model.",
+        (
+            "ltls convert model.ltls small.ltls --size-budget 1MB",
+            "ltls convert train.txt train.svm.gz",
+            "ltls convert tickets.csv tickets.jsonl --text text --label category",
         ),
     ),
     LazyCommand(
@@ -83,26 +99,40 @@ COMMANDS = (
     ),
     LazyCommand("info", ".info", "Show what a model file contains.", ("ltls info model.ltls",)),
     LazyCommand(
-        "demo",
-        ".demo",
-        "Train on Python code to predict the next token.",
-        (
-            "ltls demo",
-            "ltls demo --interactive",
-            "ltls demo --source my_project/src --examples 200000",
-        ),
+        "settings", ".settings", "List all settings of training.", ("ltls settings trellises",)
     ),
 )
 
 
-class _Commands(LazyGroup):
-    commands_by_name = {command.name: command for command in COMMANDS}  # noqa: RUF012
+class _Commands(TyperGroup):
+    """The group of `COMMANDS`; listing them imports nothing."""
+
+    by_name = {command.name: command for command in COMMANDS}  # noqa: RUF012
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.by_name)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a placeholder with the help of a command, for lists and shell completion."""
+        command = self.by_name.get(cmd_name)
+        return command and TyperCommand(cmd_name, help=command.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is to be run, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and self.by_name[str(command.name)].load(), rest
+
+
+def _epilog(lines: tuple[str, ...]) -> str:
+    r"""Return an epilog that shows command lines; \b keeps them from being wrapped."""
+    title = "Examples:" if len(lines) > 1 else "Example:"
+    return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
 
 
 app = typer.Typer(
     cls=_Commands,
     help="Classification with very many classes in logarithmic time and space.",
-    epilog=epilog(
+    epilog=_epilog(
         (
             "ltls train tickets.csv --text text --label category -o tickets.ltls",
             "ltls evaluate tickets.ltls test.csv",
@@ -132,7 +162,15 @@ def _app(
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    # They are None if they were closed, as by >&-.
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    sys.exit(run(app, sys.argv[1:] or ["--help"]))
+    prepare_standard_streams()
+    words = sys.argv[1:] or ["--help"]
+    # The value of --text may be left out: then every line is a text.
+    sys.exit(
+        run(
+            app,
+            [
+                "--text=" if word == "--text" and after.startswith("-") else word
+                for word, after in pairwise([*words, "-"])
+            ],
+        )
+    )

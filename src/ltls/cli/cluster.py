@@ -28,21 +28,13 @@ def fit_on_cluster(
     from ..ray.fitting import fit
 
     columns = source.columns()
+    label = columns.label or ""
     with connect(address):
         rows = import_ray().data.read_parquet([str(path.resolve()) for path in source.paths])
-        if columns.label in rows.schema().names:
-            rows = rows.map_batches(
-                with_text_labels, fn_args=(columns.label,), batch_format="pyarrow"
-            )
-        fit(
-            estimator,
-            rows,
-            label=columns.label or "",
-            features=columns.features,
-            text=columns.text,
-            n_workers=n_workers,
-            checkpoint=checkpoint,
-        )
+        if label in rows.schema().names:
+            rows = rows.map_batches(with_text_labels, fn_args=(label,), batch_format="pyarrow")
+        inputs: dict[str, Any] = {"features": columns.features, "text": columns.text}
+        fit(estimator, rows, label=label, **inputs, n_workers=n_workers, checkpoint=checkpoint)
 
 
 def check_for_cluster(source: Source, stream: bool | None) -> None:
@@ -50,7 +42,6 @@ def check_for_cluster(source: Source, stream: bool | None) -> None:
     _check_parquet(source)
     check_not_given(
         {
-            "--number and --category": source.mixed,
             "--separator": source.separator,
             "--skip-bad-rows": source.skip_bad_rows,
             "--stream": stream,
@@ -91,9 +82,8 @@ def score_on_cluster(
     for file in [model, *files]:
         if not file.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    for file in files:
-        if file.is_file():
-            _check_parquet(Source(paths=[file]))
+    for file in filter(Path.is_file, files):
+        _check_parquet(Source(paths=[file]))
     labels = load(model).model_.labels  # an error of the model comes before the cluster is asked
     allowed = None if among is None else labels_in(among, labels)
     names = features.split(",") if features else None

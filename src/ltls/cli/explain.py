@@ -1,35 +1,34 @@
-"""``ltls explain``: the features that speak for and against the best labels of a row."""
+"""``ltls explain``: what speaks for and against the best labels of a row."""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
-from scipy.sparse import csr_array
+from rich.tree import Tree
 
 from ..estimators.classifier import LTLSClassifier
-from ..estimators.explain import Explanation
+from ..estimators.explain import Explanation, Part
 from ..estimators.load import load
-from ..estimators.table_classifier import TableClassifier
-from .explain_page import page
+from . import options
 from .labels import WrittenLabels
-from .options import ModelFile, Verify, option
 from .output import check_output, text_output
 from .printable import printable
-from .rows import batches, takes_text
+from .rows import batches
 from .source import Source
+from .terminal import bar
 
 _FOR, _AGAINST = "green", "red"
 
 
 def explain(
-    model: ModelFile,
+    model: options.ModelFile,
     row: Annotated[
         str,
         typer.Argument(
@@ -41,113 +40,113 @@ def explain(
     ],
     number: Annotated[
         int | None,
-        option("none", "Explain this row of a file, counted from 1; TEXT is the file.", "--row"),
+        options.option(
+            "none", "Explain this row of a file, counted from 1; TEXT is the file.", "--row", min=1
+        ),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels.")] = 5,
     label: Annotated[
         list[str] | None,
-        option("the k best ones", "A label to explain; may be repeated.", "--label"),
+        options.option("the k best ones", "A label to explain; may be repeated."),
     ] = None,
     n_features: Annotated[
         int, typer.Option("--features", min=1, help="Number of features to print per label.")
     ] = 10,
-    html: Annotated[Path | None, option("none", "Write a page.", "--html")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all features.")] = False,
-    verify: Verify = True,
+    html: Annotated[Path | None, options.option("none", "Write a page.")] = None,
+    as_json: Annotated[bool, options.flag("Print JSON, with all features.", "--json")] = False,
+    verify: options.Verify = True,
 ) -> None:
     """Explain the best labels of a text or a row.
 
     Every label has the features that speak for it (green) and against it (red), with what they add
-    to its linear score. --json prints a list of objects with label, score, probability,
-    linear_score, intercept, contributions, parts and formula; contributions and intercept add up
-    to linear_score.
+    to its linear score; then what every part of the model says, and the training rows that are
+    neighbours. --json prints a list of objects with label, score, probability, linear_score,
+    intercept, contributions, parts and formula; contributions and intercept add up to linear_score.
     """
-    check_output(html, model)
+    if html is not None:
+        check_output(html, model)
     estimator = load(model, verify=verify)
     if number is not None:
-        if number < 1:
-            raise ValueError(f"--row must be at least 1, got {number}")
-        X, shown = _row_of_file(estimator, Path(row), number)
-        given = f"{row}, row {number}"
+        X, given = _row_of_file(estimator, Path(row), number), f"{row}, row {number}"
     else:
         given = sys.stdin.read().rstrip("\n") if row == "-" else row
-        X, shown = _input(estimator, given)
+        X = _read(estimator, given)
+    text = _text_of(estimator, X)
     wanted = None if not label else [_label(estimator, each) for each in label]
     [explained] = estimator.explain(X, wanted, k)
     if html is not None:
+        recorder = Console(record=True, file=io.StringIO(), width=120, highlight=False)
+        show(recorder, text or given, explained, n_features)
+        page = recorder.export_html()
         with text_output(html) as stream:
-            stream.write(
-                page(shown or given, explained, n_features, _picture(estimator, X, explained))
-            )
+            stream.write(page.replace("</body>", f"{_picture(estimator, X, explained)}</body>"))
     if as_json:
         print(json.dumps([each.to_dict() for each in explained], ensure_ascii=False))
     elif html is None:
-        _show(shown, explained, n_features)
+        show(Console(highlight=False), text, explained, n_features)
 
 
-def _input(estimator: LTLSClassifier, given: str) -> tuple[Any, str]:
-    """Return a row as the estimator takes it, and the text that its n-grams are places of."""
-    if takes_text(estimator):
-        return [given], given
-    if not isinstance(estimator, TableClassifier):
-        return _row(estimator, given), ""
-    columns = estimator.vectorizer_.columns
-    names = ", ".join(columns.names)
+def _read(estimator: LTLSClassifier, given: str) -> Any:
+    """Return a row as the estimator takes it: a text, a JSON object, or pairs of features."""
+    front_end, n_features = estimator.model_.front_end, estimator.n_features_in_
     try:
-        row = json.loads(given)
+        return front_end.read([given], n_features)
+    except ValueError:
+        pass  # no text
+    try:
+        item = json.loads(given)
+    except ValueError:
+        item = _pairs(given, estimator)
+    columns = front_end.describe().get("columns")
+    if columns and isinstance(item, dict):  # a row of a table may have others
+        known = [name for names in columns.values() for name in names]
+        item = {name: value for name, value in item.items() if name in known}
+    try:
+        return front_end.read([item], n_features)
     except ValueError as error:
+        raise ValueError(f"{given[:40]!r} is no row of this model: {error}") from None
+
+
+def _pairs(given: str, estimator: LTLSClassifier) -> dict[str, Any]:
+    """Return features by name, or indices and values, from pairs such as 3:0.5."""
+    names = estimator.model_.front_end.describe().get("feature_names") or ()
+    base = 0 if estimator.fitted_.provenance.zero_based is not False else 1
+    pairs = [pair.rpartition(":") for pair in given.split()]
+    try:
+        values = [float(value) for *_, value in pairs]
+        if names and all(name in names for name, *_ in pairs):
+            return {name: value for (name, *_), value in zip(pairs, values, strict=True)}
+        indices = [range(estimator.n_features_in_)[int(name) - base] for name, *_ in pairs]
+        if any(int(name) < base for name, *_ in pairs):
+            raise ValueError
+        return {"indices": indices, "values": values}
+    except (ValueError, IndexError):
+        last = estimator.n_features_in_ - 1 + base
         raise ValueError(
-            f"a row of this model must be a JSON object with {names}, got {given[:40]!r}: {error}"
+            f"a row must be a JSON object, or pairs such as {last}:0.5 of the features {base} to "
+            f"{last}, got {given[:40]!r}"
         ) from None
-    if not isinstance(row, dict):
-        raise ValueError(
-            f"a row of this model must be a JSON object with {names}, got {given[:40]!r}"
-        )
-    try:
-        cells = columns.read(row)
-    except ValueError as error:
-        raise ValueError(f"{given[:40]!r}: {error}") from None
-    return [row], columns.joined_text(cells)
 
 
-def _row_of_file(estimator: LTLSClassifier, path: Path, number: int) -> tuple[Any, str]:
-    """Return a row of a file, counted from 1, and the text that its n-grams are places of."""
+def _row_of_file(estimator: LTLSClassifier, path: Path, number: int) -> Any:
+    """Return a row of a file, counted from 1."""
     n_before = 0
-    for X, _ in batches(Source(paths=[path]), estimator, labelled=False):
+    for X, _ in batches(Source(paths=[path], model=estimator), labelled=False):
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        if number > n_before + n_rows:
-            n_before += n_rows
-            continue
-        one = X[number - 1 - n_before : number - n_before]
-        if takes_text(estimator):
-            return one, one[0]
-        if isinstance(estimator, TableClassifier):
-            columns = estimator.vectorizer_.columns
-            return one, columns.joined_text(columns.read(one[0]))
-        return one, ""
+        if number <= n_before + n_rows:
+            return X[number - 1 - n_before : number - n_before]
+        n_before += n_rows
     raise ValueError(
         f"--row must be at most {n_before}, the number of rows of {path}, got {number}"
     )
 
 
-def _row(estimator: LTLSClassifier, given: str) -> csr_array:
-    """Return a row of features from pairs of a number or a name and a value."""
-    names = {str(name): at for at, name in enumerate(getattr(estimator, "feature_names_in_", ()))}
-    base = 0 if estimator.model_.zero_based is not False else 1
-    x = np.zeros((1, estimator.n_features_in_))
-    for pair in given.split():
-        name, colon, value = pair.rpartition(":")
-        try:
-            at = names[name] if name in names else int(name) - base
-            if not colon or at < 0:
-                raise ValueError
-            x[0, at] = float(value)
-        except (ValueError, IndexError):
-            raise ValueError(
-                f"a row must be pairs such as 3:0.5 of the features {base} to "
-                f"{estimator.n_features_in_ - 1 + base}, got {pair!r}"
-            ) from None
-    return csr_array(x)
+def _text_of(estimator: LTLSClassifier, X: Any) -> str:
+    """Return the text of the only row, which features have places in; empty if there is none."""
+    if isinstance(X[0], str):
+        return X[0]
+    columns = estimator.model_.front_end.describe().get("columns")
+    return "\n".join(X[0][name] or "" for name in columns["text"]) if columns else ""
 
 
 def _label(estimator: LTLSClassifier, given: str) -> Any:
@@ -158,40 +157,57 @@ def _label(estimator: LTLSClassifier, given: str) -> Any:
     return label
 
 
-def _picture(estimator: LTLSClassifier, X: Any, explained: list[Explanation]) -> str | None:
-    """Return the first trellis with the paths of the labels as SVG, if it can be drawn."""
+def _picture(estimator: LTLSClassifier, X: Any, explained: list[Explanation]) -> str:
+    """Return the first trellis with the paths of the labels as SVG, empty if it is too large."""
     try:
         from ..plot.trellis import MAX_EDGES, path_picture
     except ImportError:
-        return None
+        return ""
     if estimator.trellis_.n_edges > MAX_EDGES:
-        return None
-    paths = [part.path for each in explained for part in each.parts[:1] if part.path is not None]
+        return ""
+    paths = [_first_path(each.parts) for each in explained]
     h = estimator.edge_scores(X)[0, : estimator.trellis_.n_edges]
-    return path_picture(estimator.trellis_, list(dict.fromkeys(paths)), h)
+    known = [path for path in dict.fromkeys(paths) if path is not None]
+    return path_picture(estimator.trellis_, known, h)
 
 
-def _show(text: str, explained: list[Explanation], n: int) -> None:
-    console = Console(highlight=False)
+def _first_path(parts: list[Part]) -> int | None:
+    found = (p.path if p.path is not None else _first_path(p.parts) for p in parts)
+    return next((path for path in found if path is not None), None)
+
+
+def show(console: Console, text: str, explained: list[Explanation], n: int) -> None:
+    """Print explanations with their n largest contributions and bars in proportion to these."""
     for each in explained:
         sure = "" if each.probability is None else f", probability {each.probability:.3f}"
-        console.print(Text(printable(str(each.label)), "bold"), end="")
-        console.print(f"  score {each.score:.4g}{sure}")
+        console.print(Text(printable(str(each.label)), "bold"), f" score {each.score:.4g}{sure}")
         if text:
-            console.print(Text("  ") + coloured(text, each))
-        for contribution in each.contributions[:n]:
-            color = _FOR if contribution.value > 0 else _AGAINST
-            line = f"  {contribution.value:+10.4f}  {printable(contribution.visible_name)}"
-            console.print(Text(line, color))
-        rest = each.contributions[n:]
-        if rest:
-            total = sum(one.value for one in rest)
-            console.print(f"  {total:+10.4f}  {len(rest)} other features")
-        console.print(f"  {each.intercept:+10.4f}  intercept")
-        console.print(f"  {each.linear_score:+10.4f}  linear score\n")
+            console.print(Text("  ") + _coloured(text, each))
+        shown = [(one.visible_name, one.value) for one in each.contributions[:n]]
+        if rest := each.contributions[n:]:
+            shown.append((f"{len(rest)} other features", sum(one.value for one in rest)))
+        shown += [("intercept", each.intercept), ("linear score", each.linear_score)]
+        longest = max(abs(value) for _, value in shown) or 1.0
+        width = max(len(printable(name)) for name, _ in shown)
+        for name, value in shown:
+            line = f"  {value:+10.4f}  {printable(name):{width}}  {bar(abs(value) / longest)}"
+            console.print(Text(line.rstrip(), _FOR if value > 0 else _AGAINST))
+        console.print(_tree(Tree("", hide_root=True), each.parts))
 
 
-def coloured(text: str, explanation: Explanation) -> Text:
+def _tree(tree: Tree, parts: list[Part]) -> Tree:
+    """Return a tree of what parts say, of those that they are made of, and of neighbours."""
+    for part in parts:
+        branch = tree.add(Text(printable(f"{part.part}  {part.score:+.4f} = {part.formula}")))
+        for row in part.rows:
+            labels, shared = (", ".join(map(str, row[name])) for name in ("labels", "shared"))
+            line = f"cosine {row['cosine']:.3f} with a row of {labels}: {shared}"
+            branch.add(Text(printable(line)))
+        _tree(branch, part.parts)
+    return tree
+
+
+def _coloured(text: str, explanation: Explanation) -> Text:
     """Return a text whose words are coloured by what they add to the score."""
     words = explanation.words(text)
     largest = max((abs(value) for _, _, value in words), default=0.0)

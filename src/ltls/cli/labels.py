@@ -11,35 +11,21 @@ from .output import escaped
 
 
 class WrittenLabels:
-    """Finds labels that are written as `predict` writes them: 3 is written as the text 3.
-
-    Parameters
-    ----------
-    labels : Labels
-        Those of a model.
-    """
+    """Finds labels of a model that are written as `predict` writes them: 3 is the text 3."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._by_text = {escaped(label): label for label in labels.values}
 
-    def find(self, written: Any) -> Any:
-        """Return the label that is meant, None if the model has no such label."""
+    def find(self, written: Any, unknown: Any = None) -> Any:
+        """Return the label that is meant, `unknown` if the model has no such label."""
         if written in self._labels:
             return written
-        return self._by_text.get(str(written), self._by_text.get(escaped(written)))
+        return self._by_text.get(str(written), self._by_text.get(escaped(written), unknown))
 
 
 def labels_in(path: Path, labels: Labels) -> list[Any]:
-    """Return the labels that a file has, one per line, written as `predict` writes them.
-
-    Parameters
-    ----------
-    path : Path
-        The file, the argument of --among.
-    labels : Labels
-        Those of a model.
-    """
+    """Return the labels that the file of --among has, one per line."""
     known = WrittenLabels(labels)
     with open_input(path) as stream:
         content = stream.read()

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any
 
 from .printable import printable
 
@@ -17,6 +17,11 @@ _verbosity = {"notes": False, "progress": True}
 def set_verbosity(verbose: bool, quiet: bool = False) -> None:
     """Set what is printed on standard error: notes with --verbose, no progress with --quiet."""
     _verbosity.update(notes=verbose and not quiet, progress=not quiet)
+
+
+def progress_enabled() -> bool:
+    """Return whether progress bars are enabled."""
+    return _verbosity["progress"]
 
 
 def note(message: str) -> None:
@@ -36,11 +41,6 @@ def warn(message: str) -> None:
     print_line(f"warning: {message}")
 
 
-def progress_enabled() -> bool:
-    """Return whether progress bars are enabled."""
-    return _verbosity["progress"]
-
-
 def print_line(message: str) -> None:
     """Print one line of limited length to standard error."""
     line = printable(" ".join(part.strip() for part in message.strip().splitlines()))
@@ -49,25 +49,24 @@ def print_line(message: str) -> None:
 
 
 @contextmanager
-def noticed(category: type[Warning]) -> Iterator[list[Warning | str]]:
-    """Yield a list of the warnings of a category, which are not printed; others are as before."""
-    found: list[Warning | str] = []
+def warnings_as_lines(without: type[Warning] | None = None) -> Iterator[list[Any]]:
+    """Print warnings for users as one line each, and ignore those for developers.
+
+    Yields a list, to which warnings of the category `without` are added instead.
+    """
+    found: list[Any] = []
+
+    def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+        if without is not None and issubclass(category, without):
+            found.append(message)
+        else:
+            warn(str(message))
+
     with warnings.catch_warnings():
-        warnings.simplefilter("always", category)
-        show_other = warnings.showwarning
-
-        def show_warning(
-            message: Warning | str,
-            category_of_message: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if issubclass(category_of_message, category):
-                found.append(message)
-            else:
-                show_other(message, category_of_message, filename, lineno, file, line)
-
-        warnings.showwarning = show_warning  # type: ignore[assignment]
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("default", RuntimeWarning)
+        warnings.simplefilter("default", UserWarning)
+        if without is not None:
+            warnings.simplefilter("always", without)
+        warnings.showwarning = show
         yield found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,43 +10,28 @@ import typer
 from ..io.formats import FORMATS
 
 
-def check_columns(**named: list[str] | None) -> None:
-    """Raise an error for a column that has no name, as of ``--text`` without a value."""
-    for name, columns in named.items():
-        if "" in (columns or ()):
-            raise ValueError(f"--{name} needs the name of the {name} column")
-
-
 def option(default: str, help: str, *names: str, **settings: Any) -> Any:  # noqa: A002
     """Return an option that is None if it is not given; the help shows `default`."""
     return typer.Option(*names, help=help, show_default=default, **settings)
 
 
-def switch(name: str, default: bool, help: str) -> Any:  # noqa: A002
-    """Return an option with two names, ``--name`` and ``--no-name``."""
-    return option(name if default else f"no-{name}", help, f"--{name}/--no-{name}")
+def flag(help: str, *names: str) -> Any:  # noqa: A002
+    """Return an option without a value."""
+    return typer.Option(*names, help=help)
 
 
-def choice(choices: Collection[str], default: str, help: str, *names: str) -> Any:  # noqa: A002
-    """Return an option whose value is one of `choices`, looked up when the command runs.
+def file_format(default: str, help: str, name: str) -> Any:  # noqa: A002
+    """Return an option for a format of the registry, to which others may be added later."""
 
-    `choices` may be a registry: what is registered later is a choice too.
-    """
+    def complete(start: str) -> list[str]:
+        return [each for each in FORMATS if each.startswith(start)]
 
-    def parse(value: str) -> str:
-        if value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    def complete(incomplete: str) -> list[str]:
-        return [each for each in choices if each.startswith(incomplete)]
-
-    metavar = f"[{'|'.join(choices)}]"
-    return option(default, help, *names, parser=parse, autocompletion=complete, metavar=metavar)
+    metavar = f"[{'|'.join(FORMATS)}]"
+    return option(default, help, name, autocompletion=complete, metavar=metavar)
 
 
-def _columns(default: str, help: str, *names: str, metavar: str = "COLUMN") -> Any:  # noqa: A002
-    return option(default, help, *names, metavar=metavar)
+def _column(default: str, help: str, name: str, metavar: str = "COLUMN") -> Any:  # noqa: A002
+    return option(default, help, name, metavar=metavar)
 
 
 DATA = "The data file, plain or compressed (.gz, .xz, .bz2, .zst); - is standard input."
@@ -59,39 +43,28 @@ ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, written by ltls train.")
 ]
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help=DATA)]
-DataFiles = Annotated[list[Path], typer.Argument(metavar="FILE...", help=DATA)]
-FormatOption = Annotated[
+FileFormat = Annotated[
     str | None,
-    choice(FORMATS, "detected", "Format of the data; text is one text per line.", "--format"),
+    file_format("detected", "Format of the data; text is one text per line.", "--format"),
 ]
-DTYPES = ("float32", "float16", "int8")
-TextColumn = Annotated[str | None, _columns("none", "Text column.", "--text")]
-TextColumns = Annotated[
-    list[str] | None, _columns("none", "Text column; may be repeated.", "--text")
+Encoding = Annotated[
+    str | None, option("UTF-8", "Encoding of text files, as latin-1.", "--encoding")
 ]
-NumberColumns = Annotated[
-    list[str] | None,
-    _columns("none", "Number column, scaled; cells may be empty; may be repeated.", "--number"),
-]
-CategoryColumns = Annotated[
-    list[str] | None,
-    _columns("none", "Category column; cells may be empty; may be repeated.", "--category"),
-]
-# Its value may be left out, see `Command`.
+TextColumn = Annotated[str | None, _column("none", "Text column.", "--text")]
+# Its value may be left out, see `app`.
 TextOption = Annotated[
     str | None,
-    _columns(
+    _column(
         "as in training",
         "Text column; without a value, every line is a text.",
         "--text",
         metavar="[COLUMN]",
     ),
 ]
-LabelColumn = Annotated[str | None, _columns("none", "Label column.", "--label")]
-LabelOption = Annotated[str | None, _columns("as in training", "Label column.", "--label")]
+LabelColumn = Annotated[str | None, _column("none", "Label column.", "--label")]
+LabelOption = Annotated[str | None, _column("as in training", "Label column.", "--label")]
 FeatureColumns = Annotated[
-    str | None,
-    _columns("none", "Numeric columns, comma-separated.", "--features", metavar="COLUMNS"),
+    str | None, _column("none", "Numeric columns, comma-separated.", "--features", "COLUMNS")
 ]
 Separator = Annotated[
     str | None,
@@ -105,12 +78,7 @@ ZeroBased = Annotated[
         "--zero-based/--one-based",
     ),
 ]
-SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
-]
-Encoding = Annotated[
-    str | None, option("UTF-8", "Encoding of text files, as latin-1.", "--encoding")
-]
+SkipBadRows = Annotated[bool, flag("Skip and count rows that cannot be read.", "--skip-bad-rows")]
 RayAddress = Annotated[
     str | None,
     option(
@@ -120,10 +88,7 @@ RayAddress = Annotated[
         metavar="ADDRESS",
     ),
 ]
-Verify = Annotated[
-    bool, typer.Option("--verify/--no-verify", help="Verify the checksums of the weights.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
-NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more on standard error.")]
+Verify = Annotated[bool, flag("Verify the checksums of the weights.", "--verify/--no-verify")]
+Json = Annotated[bool, flag("Print JSON instead of a table.", "--json")]
+Quiet = Annotated[bool, flag("No progress, no summary.", "--quiet", "-q")]
+Verbose = Annotated[bool, flag("Print more on standard error.", "--verbose", "-v")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,21 +27,19 @@ def is_standard_output(path: Path) -> bool:
     return str(path) in ("-", "/dev/stdout") or is_special(path)
 
 
-def model_output(path: Path) -> Path:
-    """Return where to write a model: ``-`` is standard output."""
-    return Path("/dev/stdout") if str(path) == "-" else path
-
-
-def check_output(path: Path | None, *inputs: Path, special: bool = False) -> None:
+def check_output(path: Path | None, *inputs: Path | None, special: bool = False) -> None:
     """Raise an error if a file could not be written, before the work is done.
 
     `special` permits a named pipe or a device such as /dev/stdout.
     """
-    if path is None or str(path) == "-" or (special and is_special(path)):
+    if path is None or str(path) in ("-", "/dev/stdout"):
+        sys.stdout.write("")  # an error if it is closed
+        return
+    if special and is_special(path):
         return
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: not a regular file; choose another output file")
-    if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
+    if path.exists() and any(each and each.exists() and path.samefile(each) for each in inputs):
         raise ValueError(f"{path}: the input cannot also be the output")
     if not path.parent.is_dir():
         reason = f"{os.strerror(errno.ENOENT)}; create the folder {path.parent} first"
@@ -50,36 +49,25 @@ def check_output(path: Path | None, *inputs: Path, special: bool = False) -> Non
 
 
 @contextmanager
-def errors_named(path: Path) -> Iterator[None]:
+def errors_named(path: Path | None) -> Iterator[None]:
     """Let errors of writing name the file, which that of a full disk does not."""
     try:
         yield
     except OSError as error:
-        error.filename = str(path)
-        if error.errno not in (errno.ENOSPC, errno.EFBIG):
-            raise
-        reason = f"{os.strerror(error.errno)}; free some space, or write elsewhere"
-        raise type(error)(error.errno, reason, str(path)) from error
+        if path is not None and str(path) != "-":
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
 def text_output(path: Path | None) -> Iterator[IO[str]]:
     """Open standard output (None or ``-``) or a file for text; a terminal gets no escapes."""
-    with _named(path), open_text_output(path) as stream:
+    with errors_named(path), open_text_output(path) as stream:
         yield cast(IO[str], PrintableStream(stream))
 
 
 @contextmanager
 def binary_output(path: Path) -> Iterator[IO[bytes]]:
     """Open standard output (``-``) or a file for bytes."""
-    with _named(path), open_output(path) as stream:
+    with errors_named(path), open_output(path) as stream:
         yield stream
-
-
-@contextmanager
-def _named(path: Path | None) -> Iterator[None]:
-    if path is None or str(path) == "-":
-        yield
-        return
-    with errors_named(path):
-        yield

@@ -15,26 +15,12 @@ from ..core.streams import is_pipe
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..io.errors import RowError
+from . import options
 from .cluster import check_not_given, score_on_cluster
 from .labels import labels_in
 from .messages import set_verbosity
-from .options import (
-    DataFiles,
-    Encoding,
-    FeatureColumns,
-    FormatOption,
-    ModelFile,
-    NoProgress,
-    RayAddress,
-    SkipBadRows,
-    TextOption,
-    Verbose,
-    Verify,
-    ZeroBased,
-    option,
-)
 from .output import check_output, escaped, text_output
-from .rows import BATCH_SIZE, batches, takes_lines, takes_table
+from .rows import BATCH_SIZE, batches
 from .source import Source
 from .terminal import progress
 
@@ -42,38 +28,38 @@ _PIPE_BATCH_SIZE = 256  # rows that wait for each other
 
 
 def predict(
-    model: ModelFile,
-    files: DataFiles,
+    context: typer.Context,
+    model: options.ModelFile,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=options.DATA)],
     output: Annotated[
         Path | None,
-        option("standard output", "Output file; with --ray, a folder.", "--output", "-o"),
+        options.option("standard output", "Output file; with --ray, a folder.", "--output", "-o"),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels per row.")] = 5,
     proba: Annotated[
-        bool, typer.Option("--proba", help="Print probabilities instead of scores.")
+        bool, options.flag("Print probabilities instead of scores.", "--proba")
     ] = False,
     threshold: Annotated[
-        bool,
-        typer.Option("--threshold", help="Multi-label: only labels above the model's threshold."),
+        bool, options.flag("Multi-label: only labels above the model's threshold.", "--threshold")
     ] = False,
     among: Annotated[
         Path | None,
-        option("all labels", "Allow only the labels in this file, one per line.", "--among"),
+        options.option("all labels", "Allow only the labels in this file, one per line."),
     ] = None,
-    text: TextOption = None,
-    features: FeatureColumns = None,
-    file_format: FormatOption = None,
-    encoding: Encoding = None,
-    zero_based: ZeroBased = None,
-    skip_bad_rows: SkipBadRows = False,
+    text: options.TextOption = None,
+    features: options.FeatureColumns = None,
+    file_format: options.FileFormat = None,
+    encoding: options.Encoding = None,
+    zero_based: options.ZeroBased = None,
+    skip_bad_rows: options.SkipBadRows = False,
     row_numbers: Annotated[
-        bool, typer.Option("--row-numbers", help="Print the number of every row, from 1.")
+        bool, options.flag("Print the number of every row, from 1.", "--row-numbers")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
-    ray: RayAddress = None,
-    verify: Verify = True,
-    verbose: Verbose = False,
-    quiet: NoProgress = False,
+    as_json: Annotated[bool, options.flag("Print one JSON object per row.", "--json")] = False,
+    ray: options.RayAddress = None,
+    verify: options.Verify = True,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Predict the k best labels of every row.
 
@@ -99,50 +85,37 @@ def predict(
                 "--no-verify": not verify,
             }
         )
-        score_on_cluster(
-            ray, model, files, output, features, among,
-            {"k": k, "proba": proba, "threshold": threshold, "text": text},
-        )  # fmt: skip
+        wanted = {"k": k, "proba": proba, "threshold": threshold, "text": text}
+        score_on_cluster(ray, model, files, output, features, among, wanted)
         return
     if len(files) > 1:
         raise ValueError(f"one file can be predicted at a time, got {len(files)}; or use --ray")
     file = files[0]
     if among is not None and str(among) == str(file) == "-":
         raise ValueError("--among and the data cannot both be read from standard input")
-    check_output(output, model, file, *([] if among is None else [among]), special=True)
+    check_output(output, model, file, among, special=True)
     estimator = load(model, verify=verify)
-    if proba and not hasattr(estimator, "predict_proba"):
-        loss = estimator.model_.loss.name
-        raise ValueError(f"{model}: models with loss={loss} have no probabilities (--proba)")
+    if proba and not estimator.model_.probabilistic:
+        raise ValueError(f"{model}: its loss has no probabilities (--proba)")
     if threshold and not estimator.multilabel_:
         raise ValueError(f"{model}: --threshold is for multi-label models; use -k 1")
     allowed = None if among is None else labels_in(among, estimator.model_.labels)
-    source = Source(
-        paths=[file],
-        format_name=file_format,
-        encoding=encoding,
-        text=text,
-        features=features,
-        zero_based=zero_based,
-        skip_bad_rows=skip_bad_rows,
-        keeps_bad_rows=True,
-        expects_table=takes_table(estimator),
-        expects_lines=takes_lines(estimator),
-    )
+    bad_rows: deque[RowError] = deque()
+    source = Source.of(context.params, [file], model=estimator, bad_rows=bad_rows)
     size = _PIPE_BATCH_SIZE if is_pipe(file) else BATCH_SIZE
     # On a terminal the lines themselves show the progress.
     shown = output is not None or not sys.stdout.isatty()
-    with text_output(output) as stream, progress("predicting", shown) as advance:
-        lines = _Lines(stream, source.bad_rows, as_json, row_numbers)
-        for rows, _ in batches(source, estimator, labelled=False, size=size):
-            n_rows = len(rows) if isinstance(rows, list) else rows.shape[0]
-            if n_rows:
+    with text_output(output) as stream:
+        lines = _Lines(stream, bad_rows, as_json, row_numbers)
+        found = batches(source, labelled=False, size=size)
+        for rows, _ in progress("predicting", found, shown):
+            if len(rows) if isinstance(rows, list) else rows.shape[0]:
                 lines.write(*_best(estimator, rows, k, proba, threshold, allowed))
             lines.write_bad()
             if is_pipe(file):
                 stream.flush()
-            advance(n_rows)
         lines.write_bad()
+    source.report_bad_rows()
 
 
 @dataclass
@@ -181,19 +154,15 @@ def _best(
     estimator: LTLSClassifier, rows: Any, k: int, proba: bool, threshold: bool, among: Any
 ) -> tuple[list[list[Any]], list[list[float]]]:
     """Return the best labels of every row, and their scores or probabilities."""
-    labels, scores = estimator.predict_topk(rows, k, among=among)
-    kept = [
-        set(row[above].tolist())
-        for row, above in zip(labels, scores >= estimator.threshold_, strict=True)
-    ] if threshold else None  # fmt: skip
-    if proba:
-        labels, scores = estimator.predict_topk(rows, k, proba=True, among=among)
-    label_rows, score_rows = labels.tolist(), scores.tolist()
-    if kept is None:
-        return label_rows, score_rows
+    labels, scores = estimator.predict_topk(rows, k, proba, among=among)
+    if not threshold:
+        return labels.tolist(), scores.tolist()
+    ranked, given = estimator.predict_topk(rows, k, among=among)
+    reached = zip(ranked, given >= estimator.threshold_, strict=True)
+    kept = [set(row[above].tolist()) for row, above in reached]
     pairs = [
-        [(label, score) for label, score in zip(*row, strict=True) if label in keep]
-        for *row, keep in zip(label_rows, score_rows, kept, strict=True)
+        [pair for pair in zip(*row, strict=True) if pair[0] in keep]
+        for *row, keep in zip(labels.tolist(), scores.tolist(), kept, strict=True)
     ]
     return [[label for label, _ in row] for row in pairs], [[s for _, s in row] for row in pairs]
 
@@ -207,5 +176,4 @@ def _json_facts(labels: list[Any], scores: list[float]) -> dict[str, Any]:
     plain_labels = [
         label if isinstance(label, (str, int, float)) else str(label) for label in labels
     ]
-    rounded = [float(f"{score:.6g}") for score in scores]
-    return {"labels": plain_labels, "scores": rounded}
+    return {"labels": plain_labels, "scores": [float(f"{score:.6g}") for score in scores]}

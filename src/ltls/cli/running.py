@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
+import io
 import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
-from .messages import print_line, warn
+from .messages import print_line, warnings_as_lines
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 _TERMINATED = 143  # after SIGTERM
@@ -25,10 +24,36 @@ class Terminated(BaseException):
     """The process was asked to end by SIGTERM."""
 
 
+class _ClosedStream(io.TextIOBase):
+    """A standard stream that is closed, as by ``>&-``: using it is an error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _fail(self, *_: Any) -> NoReturn:
+        raise OSError(errno.EBADF, "it is closed", self._name)
+
+    read = write = _fail
+    buffer = property(_fail)
+
+
+def prepare_standard_streams() -> None:
+    """Let standard streams be UTF-8 in every locale, and closed ones say so when they are used."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:
+            free = os.open(os.devnull, os.O_RDWR)  # takes its number, which no file must get
+            full_name = f"standard {'input' if name == 'stdin' else 'output'}"
+            closed = open(free, "w") if name == "stderr" else _ClosedStream(full_name)  # noqa: SIM115
+            setattr(sys, name, closed)
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run a command line and return its exit code; an error is one line on standard error."""
     try:
-        with _warnings_as_lines(), _clean_termination():
+        with warnings_as_lines(), _clean_termination():
             code = app(arguments, prog_name="ltls", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -67,44 +92,21 @@ def _message(error: Exception) -> str:
     if hasattr(error, "format_message"):  # wrong arguments; of click, or of typer's copy of it
         command = getattr(getattr(error, "ctx", None), "command_path", "ltls")
         return f"{error.format_message().rstrip('.')}; see {command} --help"
-    if isinstance(error, FileNotFoundError) and error.filename:
-        return f"{error.filename}: {error.strerror}{_similar_file(str(error.filename))}"
     if isinstance(error, OSError) and error.strerror:
-        if error.errno == errno.ENOSPC and not error.filename:  # errors of files have a name
-            return f"standard output: {error.strerror}; free some space, or write elsewhere"
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        reason = error.strerror
+        if error.errno in (errno.ENOSPC, errno.EFBIG):
+            reason += "; free some space, or write elsewhere"
+        # Errors of files have a name, but for that of a full standard output.
+        name = error.filename or ("standard output" if error.errno == errno.ENOSPC else None)
+        return f"{name}: {reason}" if name else reason
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}"
     if isinstance(error, (ValueError, OSError, OverflowError)):
-        parameter = getattr(error, "parameter", None)  # of a `ParameterError`: an option here
-        if parameter is not None:
-            return f"--{parameter.replace('_', '-')} {getattr(error, 'reason', error)}"
-        return str(error)
+        from ..io.errors import RowError
+
+        hint = "; fix it, or skip such rows with --skip-bad-rows"
+        return f"{error}{hint if isinstance(error, RowError) else ''}"
     raise error
-
-
-def _similar_file(path: str) -> str:
-    """Suggest an existing file with a similar name."""
-    folder, name = os.path.split(path)
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return ""
-    stem, suffix = os.path.splitext(name)  # equal suffixes do not make names similar
-    others = [other.removesuffix(suffix) for other in names if other.endswith(suffix)]
-    close = difflib.get_close_matches(stem, others, n=1, cutoff=0.8)
-    return f"; did you mean {os.path.join(folder, close[0] + suffix)}?" if close else ""
-
-
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Print RuntimeWarning and UserWarning as one line each; ignore those for developers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("default", RuntimeWarning)
-        warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: warn(str(message))
-        yield
 
 
 def _drop_unwritten() -> None:

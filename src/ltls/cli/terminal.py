@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
 from .messages import progress_enabled
 from .printable import printable
+
+T = TypeVar("T")
 
 
 def console() -> Console:
@@ -22,27 +22,24 @@ def console() -> Console:
     return Console(stderr=True, quiet=not (sys.stderr.isatty() and progress_enabled()))
 
 
-@contextmanager
-def progress(what: str, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show the number of rows and the rate; yield a function that counts further rows."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    display = Progress(*columns, console=console(), transient=True, disable=not shown)
-    start, done = time.monotonic(), 0
-    with display:
-        task = display.add_task(what)
-
-        def advance(rows: int) -> None:
-            nonlocal done
-            done += rows
-            rate = done / max(time.monotonic() - start, 1e-9)
-            display.update(task, description=f"{what} {done:,} rows, {rate:,.0f} rows/s")
-
-        yield advance
+def progress(what: str, batches: Iterable[T], shown: bool = True) -> Iterable[T]:
+    """Yield batches, and show how many there were."""
+    return track(batches, what, console=console(), transient=True, disable=not shown)
 
 
 def show_facts(facts: dict[str, Any]) -> None:
-    """Print a table of names and values."""
-    show([(name.replace("_", " "), value) for name, value in facts.items()])
+    """Print a table of names and values, of which those that are objects have names themselves."""
+    show(
+        [
+            (name.replace("_", " "), _listed(value) if isinstance(value, dict) else value)
+            for name, value in facts.items()
+        ]
+    )
+
+
+def _listed(facts: dict[str, Any]) -> str:
+    given = {name: value for name, value in facts.items() if value not in (None, [], ())}
+    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def show(rows: Sequence[Sequence[Any]], *header: str) -> None:
@@ -54,7 +51,7 @@ def show(rows: Sequence[Sequence[Any]], *header: str) -> None:
     Console().print(table)
 
 
-def bar(share: float, width: int = 30) -> str:
+def bar(share: float, width: int = 16) -> str:
     """Return a bar for a number between 0 and 1, with eighths of a character."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,157 +12,81 @@ from rich.filesize import decimal
 
 from ..estimators import presets
 from ..estimators.classifier import LTLSClassifier
-from ..estimators.table_classifier import TableClassifier
-from ..estimators.text import TextClassifier
+from ..features.front_ends import FrontEndSettings, Table, Text
 from ..io.table_stream import split_columns
-from ..structure.losses import LOSSES
-from ..structure.policies import POLICIES
 from ..training.checkpoint import Checkpoint
-from ..training.interrupt import TrainingInterruptedWarning
+from ..training.progress import TrainingInterruptedWarning
+from . import options, settings
 from .cluster import check_for_cluster, fit_on_cluster
-from .messages import note, noticed, set_verbosity, warn
-from .options import (
-    DATA_FILES,
-    DTYPES,
-    CategoryColumns,
-    Encoding,
-    FeatureColumns,
-    FormatOption,
-    Json,
-    LabelColumn,
-    NumberColumns,
-    Quiet,
-    RayAddress,
-    Separator,
-    SkipBadRows,
-    TextColumns,
-    Verbose,
-    ZeroBased,
-    check_columns,
-    choice,
-    option,
-    switch,
-)
-from .output import check_output, errors_named, is_standard_output, model_output
-from .rows import cluster_rows, training_rows
+from .messages import note, set_verbosity, warn, warnings_as_lines
+from .output import check_output, errors_named, is_standard_output
+from .rows import check_training_columns, recorded_columns, training_rows
 from .running import INTERRUPTED, Terminated
-from .source import Source, row_errors_explained
+from .source import Source
 from .terminal import show_facts
 
 PRESETS = {"paper": presets.paper}
-OPTIMIZERS = ("adagrad", "sgd")
-
+# Options for settings that are often given; --set is for all.
+SHORT = {
+    "width": "trellises.width",
+    "epochs": "trellises.epochs",
+    "loss": "trellises.loss",
+    "views": "views",
+    "size_budget": "size_budget",
+    "n_jobs": "n_jobs",
+    "random_state": "random_state",
+}
 _CHECKPOINT_SECONDS = 60.0  # between checkpoints, if --checkpoint is not given
-_TEXT_RANGES = ("ngram_range", "char_ngram_range")
+
+
+def _columns(kind: str) -> Any:
+    return options.option(
+        "none",
+        f"{kind.capitalize()} column; cells may be empty; may be repeated.",
+        f"--{kind}",
+        metavar="COLUMN",
+    )
 
 
 def train(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=DATA_FILES)],
+    files: Annotated[list[Path], typer.Argument(metavar="TRAIN...", help=options.DATA_FILES)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
-    text: TextColumns = None,
-    number: NumberColumns = None,
-    category: CategoryColumns = None,
-    label: LabelColumn = None,
-    features: FeatureColumns = None,
-    separator: Separator = None,
-    file_format: FormatOption = None,
-    encoding: Encoding = None,
-    zero_based: ZeroBased = None,
-    skip_bad_rows: SkipBadRows = False,
+    text: Annotated[list[str] | None, _columns("text")] = None,
+    number: Annotated[list[str] | None, _columns("number")] = None,
+    category: Annotated[list[str] | None, _columns("category")] = None,
+    label: options.LabelColumn = None,
+    features: options.FeatureColumns = None,
+    separator: options.Separator = None,
+    file_format: options.FileFormat = None,
+    encoding: options.Encoding = None,
+    zero_based: options.ZeroBased = None,
+    skip_bad_rows: options.SkipBadRows = False,
     preset: Annotated[
-        str | None, choice(PRESETS, "none", "Start from the hyperparameters of a paper.")
+        str | None, options.option("none", f"Start from settings of {', '.join(PRESETS)}.")
     ] = None,
-    width: Annotated[int | None, option("auto", "States per slice of a trellis.", min=2)] = None,
-    n_trellises: Annotated[int | None, option("auto", "Number of trellises.", min=1)] = None,
-    bucket_size: Annotated[
-        int | None, option("auto", "Number of labels that share a path.", min=1)
-    ] = None,
-    label_weights: Annotated[
-        bool | None,
-        option("auto", "Rerank with sparse label weights.", "--label-weights/--no-label-weights"),
-    ] = None,
-    embedding_dim: Annotated[
-        int | None, option("0", "Dimension of the embedding reranker; 0 for none.", min=0)
-    ] = None,
-    propensity: Annotated[
-        str | None,
-        option("0.0", "Strength of preferring rare labels, or auto.", metavar="FLOAT|auto"),
-    ] = None,
-    density: Annotated[
-        float | None, option("auto", "Fraction of the weights to keep.", min=0, max=1)
-    ] = None,
-    size_budget: Annotated[
-        str | None, option("none", "Maximum file size, as 5MB: the smallest weights are dropped.")
-    ] = None,
-    loss: Annotated[
-        str | None,
-        choice(
-            {"auto": None, **LOSSES},
-            "auto",
-            "Loss function; auto is softmax, or logistic for multi-label data.",
+    width: Annotated[str | None, settings.option_of("trellises.width")] = None,
+    epochs: Annotated[str | None, settings.option_of("trellises.epochs")] = None,
+    loss: Annotated[str | None, settings.option_of("trellises.loss")] = None,
+    views: Annotated[str | None, settings.option_of("views")] = None,
+    size_budget: Annotated[str | None, settings.option_of("size_budget")] = None,
+    n_jobs: Annotated[str | None, settings.option_of("n_jobs")] = None,
+    random_state: Annotated[str | None, settings.option_of("random_state")] = None,
+    chosen: Annotated[
+        list[str] | None,
+        options.option(
+            "none",
+            "Any setting, as trellises.l1=0.5; may be repeated. ltls settings lists them.",
+            "--set",
+            metavar="NAME=VALUE",
         ),
     ] = None,
-    assignment: Annotated[
-        str | None, choice(POLICIES, "random", "Policy that assigns labels to paths.")
-    ] = None,
-    epochs: Annotated[int | None, option("auto", "Number of epochs.", min=1)] = None,
-    learning_rate: Annotated[float | None, option("0.7", "Learning rate, above 0.", min=0)] = None,
-    optimizer: Annotated[str | None, choice(OPTIMIZERS, "adagrad", "Optimizer.")] = None,
-    average: Annotated[
-        bool | None, switch("average", False, "Average the weights over all updates.")
-    ] = None,
-    shuffle: Annotated[
-        bool | None, switch("shuffle", True, "Shuffle the rows in every epoch.")
-    ] = None,
-    normalize: Annotated[
-        bool | None,
-        option("if they are sparse", "Scale rows to unit length.", "--normalize/--no-normalize"),
-    ] = None,
-    fit_intercept: Annotated[bool | None, switch("fit-intercept", True, "Fit intercepts.")] = None,
-    l1: Annotated[float | None, option("0.0", "L1 regularization strength.", min=0)] = None,
-    ranking_multiplier: Annotated[
-        int | None,
-        option("1", "With --assignment ranking: how many paths to rank.", min=1, max=9999),
-    ] = None,
-    validation_fraction: Annotated[
-        float | None,
-        option("auto", "Fraction of rows held out for early stopping.", min=0, max=1),
-    ] = None,
-    replay_size: Annotated[
-        int | None,
-        option("10000", "Training rows to keep for partial_fit, at most; 0 for none.", min=0),
-    ] = None,
-    ngram_range: Annotated[
-        str | None, option("1,2", "Texts: word n-grams, or none.", metavar="N,M")
-    ] = None,
-    char_ngram_range: Annotated[
-        str | None,
-        option(
-            "auto", "Texts: character n-grams, none, or auto: 2,4 for short texts.", metavar="N,M"
-        ),
-    ] = None,
-    min_df: Annotated[
-        int | None, option("1", "Texts: ignore n-grams in fewer texts.", min=1)
-    ] = None,
-    n_features: Annotated[
-        int | None, option("no hashing", "Texts: hash n-grams to this many features.", min=1)
-    ] = None,
-    n_jobs: Annotated[
-        int | None,
-        option("1", "Number of threads; -1 is all cores.", min=-1, max=9999),
-    ] = None,
-    random_state: Annotated[
-        int | None, option("none", "Random seed.", min=0, max=2**32 - 1)
-    ] = None,
-    dtype: Annotated[str | None, choice(DTYPES, "int8", "Type of the stored weights.")] = None,
     resumable: Annotated[
-        bool,
-        typer.Option("--resumable", help="Store all that partial_fit continues from exactly."),
+        bool, options.flag("Store all that partial_fit continues from exactly.", "--resumable")
     ] = False,
     stream: Annotated[
         bool | None,
-        option(
+        options.option(
             "if the rows take more than the free memory",
             "Read the files in chunks in every epoch; rows are shuffled within a chunk.",
             "--stream/--no-stream",
@@ -171,16 +94,18 @@ def train(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        option("OUTPUT.checkpoint, every minute", "Write a checkpoint here after every epoch."),
+        options.option(
+            "OUTPUT.checkpoint, every minute", "Write a checkpoint here after every epoch."
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint.")] = False,
-    ray: RayAddress = None,
+    resume: Annotated[bool, options.flag("Resume from the checkpoint.", "--resume")] = False,
+    ray: options.RayAddress = None,
     workers: Annotated[
         int, typer.Option("--workers", min=1, help="With --ray: tasks that train together.")
     ] = 2,
-    as_json: Json = False,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a model on files of labelled rows.
 
@@ -190,86 +115,140 @@ def train(
     are filled in. If every row has exactly one label the model is multi-class, else multi-label.
     Several files, and a quoted pattern such as 'part*.csv', are one data set.
 
-    Options that are not given have the default shown, or that of the preset; auto depends on the
-    size of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with
-    code 130. Resuming is bit-identical to a training that was never interrupted. SIGTERM ends the
-    training at once; what --checkpoint has written after the last epoch stays.
+    Settings that are not given have their default, or that of the preset; auto depends on the size
+    of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with code
+    130. SIGTERM ends the training at once. Both leave a checkpoint of the last epoch, or of the
+    last minute: resuming from it is bit-identical to a training that was never interrupted.
 
     With --ray, the files are Parquet files with rows in random order that every node of the cluster
     can read. The checkpoint is for the case that this command dies; workers may die at any time.
     """
     set_verbosity(verbose, quiet)
-    if n_jobs == 0:
-        raise ValueError("--n-jobs must not be 0; 1 is one thread, -1 all cores")
-    check_columns(text=text, number=number, category=category)
-    text_column, mixed = split_columns(text, number or (), category or ())
-    output = model_output(output)
+    values = settings.parse(_given_settings(context.params, chosen))
+    for kind, columns in {"text": text, "number": number, "category": category}.items():
+        if "" in (columns or ()):
+            raise ValueError(f"--{kind} needs the name of the {kind} column")
+    text_column, table = split_columns(text, number or (), category or ())
+    output = Path("/dev/stdout") if str(output) == "-" else output
     piped = is_standard_output(output)
-    place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
-    if place == output:
-        raise ValueError("--checkpoint and --output must be different files")
-    if place is None and resume:
-        raise ValueError("--resume needs --checkpoint if the output is no regular file")
     check_output(output, *files, special=True)
-    state = None
-    if place is not None:
-        check_output(place, *files)
-        state = Checkpoint(place, resume, 0.0 if checkpoint else _CHECKPOINT_SECONDS)
-        state.check()
-    source = Source(
-        paths=files,
-        format_name=file_format,
-        encoding=encoding,
-        text=text_column,
-        mixed=mixed,
-        label=label,
-        features=features,
-        separator=separator,
-        zero_based=zero_based,
-        skip_bad_rows=skip_bad_rows,
-    )
-    kind: type[LTLSClassifier] = LTLSClassifier
-    if mixed is not None:
-        kind = TableClassifier
+    place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
+    state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
+    source = Source.of(context.params, files, text=text_column, table=table)
+    front_end: FrontEndSettings | str = "auto"
+    if table is not None:
+        front_end = Table(text=table.text, number=table.number, category=table.category)
     elif text_column or source.format.kind == "text":
-        kind = TextClassifier
-    estimator = _estimator(context.params, preset, kind)
-    estimator.check_parameters()  # before the file is read
+        front_end = Text()
+    estimator = _estimator(preset, front_end, values)
     if ray is not None:
         check_for_cluster(source, stream)
-    data = training_rows(source, stream, n_jobs) if ray is None else cluster_rows(source)
-    note(f"{'all' if data.n_rows is None else f'{data.n_rows:,}'} rows; {estimator}")
+        check_training_columns(source)
+        X, y, facts = None, None, {"columns": recorded_columns(source)}
+    else:
+        X, y, facts = training_rows(source, stream, estimator.n_jobs)
+        source.report_bad_rows()
+    note(str(estimator))
     estimator.verbose = int(not quiet)
     start = time.perf_counter()
     try:
-        with noticed(TrainingInterruptedWarning) as interruptions, row_errors_explained():
+        with warnings_as_lines(without=TrainingInterruptedWarning) as interruptions:
             if ray is not None:
                 fit_on_cluster(estimator, source, ray, workers, state)
-            elif data.y is None:
-                estimator.fit_stream(data.X, checkpoint=state)
+            elif y is None:
+                estimator.fit_stream(X, checkpoint=state)
             else:
-                estimator.fit(data.X, data.y, checkpoint=state)
-    except Terminated:
+                estimator.fit(X, y, checkpoint=state)
+    except (KeyboardInterrupt, Terminated):
         if place is not None and place.exists():
-            warn(f"training was terminated; --resume continues from {place}")
+            warn(f"training was interrupted; --resume continues from {place}")
         raise
     seconds = time.perf_counter() - start
-    if data.y is None:
+    if y is None:
         source.report_bad_rows()  # of a stream, read only now
-    data.record_in(estimator)
+    estimator.verbose = 0  # of the estimator that is loaded later
+    estimator.record_source(**facts)
     with errors_named(output):
-        estimator.save(output, dtype, resumable)
-    interrupted = bool(interruptions)
-    if interrupted:
-        saved = place is not None and place.exists()
-        hint = "; --resume continues from the checkpoint" if saved else ""
+        estimator.save(output, resumable)
+    if interruptions:
+        hint = f"; --resume continues from {place}" if place is not None and place.exists() else ""
         warn(f"training was interrupted; {output} has the weights learned so far{hint}")
     elif place is not None:
         place.unlink(missing_ok=True)
     if not piped:
         _report(_summary(estimator, seconds, output, source.n_bad_rows), as_json, quiet)
-    if interrupted:
+    if interruptions:
         raise typer.Exit(INTERRUPTED)
+
+
+def _given_settings(words: dict[str, Any], chosen: list[str] | None) -> list[tuple[str, str, str]]:
+    """Return the settings that were given: what to call them, their names and values."""
+    given = [
+        (f"--{option.replace('_', '-')}", name, words[option])
+        for option, name in SHORT.items()
+        if words[option] is not None
+    ]
+    for word in chosen or ():
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be NAME=VALUE, as trellises.width=16, got {word!r}")
+        given.append((f"--set {name}", name, value))
+    return given
+
+
+class _OccasionalCheckpoint(Checkpoint):
+    """A checkpoint after the first epoch, and then one per minute at most."""
+
+    def save(self, *state: Any) -> None:
+        super().save(*state)
+        self.seconds = _CHECKPOINT_SECONDS
+
+
+def _checkpoint(
+    place: Path | None, output: Path, files: list[Path], resume: bool, every_epoch: bool
+) -> Checkpoint | None:
+    if place is None:
+        if resume:
+            raise ValueError("--resume needs --checkpoint if the output is no regular file")
+        return None
+    if place == output:
+        raise ValueError("--checkpoint and --output must be different files")
+    check_output(place, *files)
+    state = (Checkpoint if every_epoch else _OccasionalCheckpoint)(place, resume)
+    state.check()
+    return state
+
+
+def _estimator(
+    preset: str | None, front_end: FrontEndSettings | str, values: dict[str, Any]
+) -> LTLSClassifier:
+    """Return the estimator that the options describe."""
+    if preset and preset not in PRESETS:
+        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    if preset and front_end != "auto":
+        raise ValueError("--preset is for features, not for texts")
+    estimator = PRESETS[preset]() if preset else LTLSClassifier(features=front_end)
+    settings.apply(estimator, values)
+    estimator.check_parameters()
+    return estimator
+
+
+def _summary(
+    estimator: LTLSClassifier, seconds: float, output: Path, n_bad_rows: int
+) -> dict[str, Any]:
+    return {
+        "rows": estimator.fitted_.provenance.n_rows,
+        **({"bad_rows": n_bad_rows} if n_bad_rows else {}),
+        "features": estimator.n_features_in_,
+        "labels": len(estimator.classes_),
+        "multilabel": estimator.multilabel_,
+        "plan": estimator.plan_,
+        "parts": ", ".join(part.name for part in estimator.model_.parts),
+        "epochs": estimator.n_iter_,
+        "seconds": round(seconds, 2),
+        "model": str(output),
+        "bytes": output.stat().st_size,
+    }
 
 
 def _report(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
@@ -278,65 +257,3 @@ def _report(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     elif not quiet:
         size = decimal(facts.pop("bytes"))
         show_facts({**facts, "model": f"{facts['model']} ({size})"})
-
-
-def _estimator(
-    given: dict[str, Any], preset: str | None, make: type[LTLSClassifier]
-) -> LTLSClassifier:
-    """Return the estimator that the options describe."""
-    if preset and make is not LTLSClassifier:
-        raise ValueError("--preset is for features, not for texts")
-    names = make().get_params()
-    for name in (*_TEXT_RANGES, "min_df", "n_features"):
-        if given.get(name) is not None and name not in names:
-            raise ValueError(
-                f"--{name.replace('_', '-')} is for texts; name the text column with --text"
-            )
-    parameters = {name: given[name] for name in names if given.get(name) is not None}
-    for name in _TEXT_RANGES:
-        if name in parameters:
-            parameters[name] = _range(name, parameters[name])
-    if "propensity" in parameters:
-        parameters["propensity"] = _strength(parameters["propensity"])
-    return PRESETS[preset](**parameters) if preset else make(**parameters)
-
-
-def _strength(given: str) -> float | str:
-    if given.lower() == "auto":
-        return "auto"
-    try:
-        return float(given)
-    except ValueError:
-        raise ValueError(f"--propensity must be a number or auto, got {given!r}") from None
-
-
-def _range(name: str, given: str) -> tuple[int, int] | str | None:
-    if given.lower() == "none":
-        return None
-    if given.lower() == "auto" and name == "char_ngram_range":
-        return "auto"
-    found = re.fullmatch(r"(\d{1,2}),(\d{1,2})", given)
-    if not found:
-        name = name.replace("_", "-")
-        raise ValueError(f"--{name} must be two numbers, as 1,2, or none, got {given!r}")
-    return int(found[1]), int(found[2])
-
-
-def _summary(
-    estimator: LTLSClassifier, seconds: float, output: Path, n_bad_rows: int
-) -> dict[str, Any]:
-    model = estimator.model_
-    return {
-        "rows": model.n_rows,
-        **({"bad_rows": n_bad_rows} if n_bad_rows else {}),
-        "features": estimator.n_features_in_,
-        "labels": len(estimator.classes_),
-        "multilabel": estimator.multilabel_,
-        "width": estimator.trellis_.width,
-        "trellises": len(model.codebooks),
-        "edges": estimator.trellis_.n_edges,
-        "epochs": estimator.n_iter_,
-        "seconds": round(seconds, 2),
-        "model": str(output),
-        "bytes": output.stat().st_size,
-    }

@@ -1,12 +1,19 @@
-"""Arguments for the engine: validated integers and contiguous int64 arrays."""
+"""Arrays as the engine takes them: their types, and arguments that are validated integers."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+AnyArray: TypeAlias = npt.NDArray[Any]
+Tensors: TypeAlias = "dict[str, AnyArray]"
 
 
 def as_integer(
@@ -24,7 +31,7 @@ def as_integer(
     return number
 
 
-def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> npt.NDArray[np.int64]:
+def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> Ints:
     """Return integers as a contiguous int64 array, copied only if necessary."""
     array = np.asarray(values)
     if array.size == 0:
@@ -45,3 +52,39 @@ def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> npt.N
 def threads(n_jobs: int | None) -> int:
     """Return the engine's number of threads for `n_jobs`: None is one, −1 all cores."""
     return 1 if n_jobs is None else as_integer("n_jobs", n_jobs)
+
+
+def pointers(counts: AnyArray) -> Ints:
+    """Return where lists of given lengths begin and end."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def entries_of(ptr: Ints, rows: Ints) -> tuple[Ints, AnyArray]:
+    """Return the pointers of some lists that `ptr` describes, and where their entries are."""
+    counts = ptr[rows + 1] - ptr[rows]
+    ends = np.cumsum(counts)
+    index = np.int32 if ptr[-1] < 2**31 else np.int64  # a temporary, but large
+    at = np.repeat((ptr[rows] - (ends - counts)).astype(index), counts)
+    at += np.arange(len(at), dtype=index)
+    return np.concatenate([[0], ends]), at
+
+
+def smallest(integers: AnyArray) -> AnyArray:
+    """Return integers that are not negative in the smallest type that holds them."""
+    return integers.astype(np.min_scalar_type(int(integers.max(initial=0))))
+
+
+MOST_SCALE = float(np.finfo(np.float32).max) / 128  # times an int8 value, it is finite
+
+
+def int8_scales(largest: Floats) -> Floats:
+    """Return what int8 values are multiplied by, given the largest magnitudes."""
+    return np.where(largest > 0, largest / 127, 1).astype(np.float32)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
+    """Return zeros that start on a cache line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size].view(dtype).reshape(shape)

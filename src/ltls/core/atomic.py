@@ -35,8 +35,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
     remove_abandoned(target)
-    temporary, lock = _locked_file(target)
+    # Known before it exists: whenever an interrupt comes, the file is removed.
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    lock = -1
     try:
+        lock = _locked_file(temporary, target)
         yield temporary
         if temporary.stat().st_mtime_ns == 0:
             raise FileNotFoundError(errno.ENOENT, "Nothing was written", str(temporary))
@@ -88,13 +91,12 @@ def _remove_unlocked(temporary: Path) -> None:
         os.close(file)
 
 
-def _locked_file(target: Path) -> tuple[Path, int]:
+def _locked_file(temporary: Path, target: Path) -> int:
     """Create a temporary file with the mode and owner of the target, and lock it."""
     before = target.stat() if target.exists() else None
     mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o777
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
     while True:
-        temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
         file = os.open(temporary, flags, mode)
         try:
             if fcntl is not None:
@@ -108,9 +110,8 @@ def _locked_file(target: Path) -> tuple[Path, int]:
             os.utime(temporary, ns=(0, 0))  # tells whether something is written later
         except BaseException:
             os.close(file)
-            temporary.unlink(missing_ok=True)
             raise
-        return temporary, file
+        return file
 
 
 def _set_owner_and_mode(file: Path, before: os.stat_result, mode: int) -> None:

@@ -1,4 +1,4 @@
-"""Files as bytes: plain or compressed, detected by their first bytes; ``-`` is standard input."""
+"""Compression of data files: read by their first bytes, written by the suffix of their name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from .size_limits import DEFAULT_LIMITS, CountedInput, LimitedOutput, SizeLimits
+from .size_limits import CountedInput, LimitedOutput, SizeLimits
 
 
 class CorruptFileError(ValueError):
@@ -54,36 +54,6 @@ _COMPRESSIONS: dict[str, tuple[bytes, Callable[..., Any]]] = {
 }
 
 
-@contextmanager
-def open_raw(path: str) -> Iterator[Any]:
-    """Open a file to read its bytes as stored; ``-`` is standard input."""
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    with open(path, "rb") as source:
-        yield source
-
-
-@contextmanager
-def open_decompressed(path: str, limits: SizeLimits = DEFAULT_LIMITS) -> Iterator[IO[bytes]]:
-    """Open a file to read its decompressed content; ``-`` is standard input.
-
-    Raises
-    ------
-    CorruptFileError
-        If the compressed file is truncated or corrupt.
-    FileTooLargeError
-        If it holds more than the limits permit.
-    """
-    with corruption_reported(path), open_raw(path) as source:
-        stream = decompressed(source, path, limits)
-        try:
-            yield stream
-        finally:
-            if stream is not source:
-                stream.close()
-
-
 def decompressed(source: Any, path: str, limits: SizeLimits) -> Any:
     """Return a stream of the decompressed content: `source` itself if it is not compressed."""
     opener = _opener(source.peek(8))
@@ -115,9 +85,10 @@ def open_compressed(path: str | os.PathLike[str], name: str) -> IO[bytes]:
     return stream
 
 
-def has_compression_suffix(name: str) -> bool:
-    """Return whether a file name ends in .gz, .xz, .bz2 or .zst."""
-    return os.path.splitext(name)[1] in _COMPRESSIONS
+def without_compression_suffix(path: str | os.PathLike[str]) -> str:
+    """Return a file name without .gz, .xz, .bz2 or .zst."""
+    name, suffix = os.path.splitext(os.fspath(path))
+    return name if suffix in _COMPRESSIONS else name + suffix
 
 
 def is_compressed(path: str | os.PathLike[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any, TypeVar
 
@@ -28,33 +29,27 @@ def arriving(items: Iterator[T], limit: int) -> Iterator[list[T]]:
 
     They are read in a background thread, which is abandoned when the process ends.
     """
-    queue: Queue[tuple[str, Any]] = Queue(limit)
+    queue: Queue[Any] = Queue(limit)
+    end = object()
 
     def read() -> None:
+        error = None
         try:
             for item in items:
-                queue.put(("item", item))
-        except BaseException as error:
-            queue.put(("error", error))
-        else:
-            queue.put(("end", None))
+                queue.put((item, None))
+        except BaseException as raised:
+            error = raised
+        queue.put((end, error))
 
     threading.Thread(target=read, daemon=True).start()
-    kind, value = queue.get()
-    while kind == "item":
-        arrived = [value]
-        kind = "none"
-        while len(arrived) < limit:
-            try:
-                kind, value = queue.get_nowait()
-            except Empty:
-                kind = "none"
-                break
-            if kind != "item":
-                break
-            arrived.append(value)
-        yield arrived
-        if kind in ("none", "item"):
-            kind, value = queue.get()
-    if kind == "error":
-        raise value
+    last = None
+    while last is not end:
+        arrived = [queue.get()]
+        with suppress(Empty):
+            while len(arrived) < limit:
+                arrived.append(queue.get_nowait())
+        last, error = arrived[-1]
+        if some := [item for item, _ in arrived if item is not end]:
+            yield some
+        if error is not None:
+            raise error

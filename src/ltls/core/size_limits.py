@@ -1,4 +1,4 @@
-"""Limits on what a compressed file may become: a few kilobytes can hold gigabytes of zeros."""
+"""Limits on what a stored file may become: a few kilobytes can hold gigabytes of zeros."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
-_UNCHECKED = 1 << 26  # decompressed bytes from which on the ratio counts
+_UNCHECKED = 1 << 26  # decoded bytes from which on the ratio counts
 _PIECE = 1 << 20  # bytes that are decompressed between two checks
 
 
 @dataclass(frozen=True)
 class SizeLimits:
-    r"""How much a compressed file may hold.
+    r"""How much a compressed file or a Parquet file may hold.
 
     Parameters
     ----------
     max_ratio : float, default=250
-        Largest ratio of decompressed to compressed bytes, from 64 MiB of decompressed bytes on.
-        Files of rows have ratios of 3 to 20.
+        Largest ratio of decoded to stored bytes, from 64 MiB of decoded bytes on. Files of rows
+        have ratios of 3 to 20.
     max_bytes : int or None, default=None
-        Largest number of decompressed bytes; None for any.
+        Largest number of decoded bytes; None for any.
 
     Examples
     --------
@@ -45,11 +45,11 @@ class SizeLimits:
         if self.max_bytes is not None and self.max_bytes < 0:
             raise ValueError(f"max_bytes must be at least 0 or None, got {self.max_bytes}")
 
-    def check(self, path: str, n_bytes: int, n_compressed: int) -> None:
-        """Raise an error if a file of `n_compressed` bytes became too large."""
+    def check(self, path: str, n_bytes: int, n_stored: int) -> None:
+        """Raise an error if `n_bytes` are too many for a file, of which `n_stored` were read."""
         if self.max_bytes is not None and n_bytes > self.max_bytes:
             raise FileTooLargeError(path, f"more than max_bytes={self.max_bytes:,} bytes")
-        if n_bytes > _UNCHECKED and n_bytes > self.max_ratio * n_compressed:
+        if n_bytes > _UNCHECKED and n_bytes > self.max_ratio * n_stored:
             raise FileTooLargeError(path, f"more than {self.max_ratio:g} times its size")
 
 
@@ -57,7 +57,7 @@ DEFAULT_LIMITS = SizeLimits()
 
 
 class FileTooLargeError(ValueError):
-    """A compressed file holds more than `SizeLimits` permit.
+    """A file holds more than `SizeLimits` permit.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class FileTooLargeError(ValueError):
         self.path, self.reason = path, reason
 
     def __str__(self) -> str:
-        return f"{self.path}: decompressed it is {self.reason}; if it is genuine, decompress it"
+        return f"{self.path}: decoded it is {self.reason}; if it is genuine, store it uncompressed"
 
 
 class CountedInput:

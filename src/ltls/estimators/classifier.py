@@ -5,170 +5,67 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from functools import partial
-from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..io.dataset import Dataset
-from ..model.fitted import FittedModel
-from ..model.labels import Targets, as_targets
-from ..storage.budget import fit_into_budget
-from ..storage.model_file import SavedModel, save_model
-from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
-from ..structure.losses import LOSSES
-from ..structure.policies import POLICIES
-from ..training.auto import parse_bytes
-from ..training.checkpoint import Checkpoint, as_checkpoint
-from ..training.config import TrainConfig
-from ..training.fit import fit, partial_fit
-from ..training.stream import fit_stream
-from .explain import ExplainMixin
-from .predict import PredictMixin
-from .validation import (
-    check_class_weight,
-    check_features,
-    check_parameters,
-    check_sample_weight,
-    known_classes,
+from ..core.arrays import Floats
+from ..core.prefetch import prefetch
+from ..core.settings import (
+    Settings,
+    settings,
 )
+from ..features.front_ends import FrontEnd
+from ..features.rows import check_features
+from ..io.dataset import Dataset
+from ..model.labels import Targets, as_targets
+from ..parts.trainable import SquaresSketch
+from ..storage.model_file import SavedModel, save_model, within_budget
+from ..storage.values import encode_parameters
+from ..training.checkpoint import Checkpoint
+from ..training.data import check_sample_weight
+from ..training.fit import fit, fit_stream
+from ..training.further import check_same_features, partial_fit
+from ..training.pipeline import Fitted, How
+from ..training.recipes import Given
+from .explain import ExplainMixin
+from .parameters import Parameters, parse_bytes
+from .predict import PredictMixin
 
 Self = TypeVar("Self", bound="LTLSClassifier")
 
 
-class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Linear classifier with training and prediction time logarithmic in the number of classes.
+@settings
+class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  # type: ignore[misc]
+    """Classifier among very many classes, with prediction in logarithmic time.
 
-    Every class is a path through a trellis, and a linear model scores the O(log C) edges.
-
-    Parameters
-    ----------
-    width : int or "auto", default="auto"
-        States per slice of a trellis; the paper uses 2. Wider is larger, slower and more accurate.
-        "auto", here and below, depends on the size of the data: see `ltls.training.auto`.
-    n_trellises : int or "auto", default="auto"
-        Number of trellises over the same features, each with its own codebook; their scores are
-        summed. Several narrow ones are more accurate than a wide one of the same size.
-    bucket_size : int or "auto", default="auto"
-        Labels that share a path. Similar labels are put into buckets, other ones in each trellis,
-        and the trellises classify buckets; label weights tell the labels of a bucket apart. 1 is
-        a path for every label, as in the paper.
-    label_weights : bool or "auto", default="auto"
-        Train a sparse linear classifier for every label, which reranks the trellises' candidates.
-        False is the pure log-space model. `partial_fit` and `fit_stream` train them batch by
-        batch.
-    embedding_dim : int, default=0
-        Dimension of an embedding that reranks the best candidates, before label weights do: a
-        vector for every feature and every label. It needs a path for every label, and takes
-        several times the time and space of label weights. `partial_fit` drops the embedding, and
-        `fit_stream` trains none.
-    propensity : float or "auto", default=0.0
-        Rank labels by score − propensity · log p, where p is how likely the label is to be
-        recorded where it is true (Jain et al. 2016): above 0, rare labels rank higher.
-        Probabilities stay the same. "auto" chooses it on held-out rows, by propensity-scored
-        precision, such that P@1 does not decrease.
-    calibrate : bool, default=True
-        Calibrate probabilities on held-out rows, from 1,000 rows on. `partial_fit` keeps the
-        calibration of `fit`; `fit_stream` calibrates if there are validation rows.
-    density : float or "auto", default="auto"
-        Fraction of the weights that a fitted model predicts with; smaller ones are dropped, and
-        the others are rounded to 8 bits. 1 keeps all weights as they are. "auto" is the smallest
-        fraction that is as accurate on held-out rows. `partial_fit` continues with all weights.
-    size_budget : str, int or None, default=None
-        A file size such as "5MB" that `save` does not exceed: the smallest weights are dropped
-        until the file fits. A budget that is larger than the file changes nothing.
-    loss : {"auto", "softmax", "separation", "logistic"}, default="auto"
-        "softmax" normalizes over all classes and has probabilities; best for one label per row.
-        "separation" is the paper's ranking loss. "logistic" is an independent logistic loss per
-        edge; best for several labels per row. "auto" is softmax for one label per row and
-        logistic for several.
-    assignment : {"random", "ranking", "similarity", "frequency", "learned"} or codebook, \
-default="random"
-        How labels are assigned to paths. "ranking" is the paper's: the best free path when the
-        label is first seen. "random" needs no memory. "similarity" lets labels with similar rows
-        share edges. "frequency" gives frequent labels short paths. "learned" starts as
-        "similarity", and between epochs labels move to paths that the model scores higher for
-        their rows; it helps narrow trellises. A `TableCodebook` or `RandomCodebook` is used for
-        the labels in the order of `classes_`; several trellises take a list of them.
-    epochs : int or "auto", default="auto"
-        Number of passes over the training data.
-    learning_rate : float, default=0.7
-        Step size.
-    optimizer : {"adagrad", "sgd"}, default="adagrad"
-        The paper uses plain SGD with a constant learning rate.
-    average : bool, default=False
-        Predict with the average of the weights over all steps. Small dense problems, for which
-        `fit` chooses one-vs-all, are averaged in any case: each `fit` over its own steps, and
-        `partial_fit` continues from the average without averaging.
-    shuffle : bool, default=True
-        Shuffle the rows before every epoch.
-    normalize : bool or "auto", default="auto"
-        Scale every row to unit length, in training and prediction. "auto" does so for sparse rows.
-    standardize : bool or "auto", default="auto"
-        Scale dense features to mean 0 and standard deviation 1, in training and prediction.
-        "auto" does so if they are unscaled: if a mean is beyond 4 standard deviations, or a
-        standard deviation beyond 10 times the median of all. Memory-mapped features of `fit` are
-        taken as they are then. `fit_stream` has means and deviations of all batches from its first
-        pass. `partial_fit` keeps those of the `fit` before; on its own, it takes those of its first
-        batch, with "auto" if that has 100 rows or more, and keeps them.
-    fit_intercept : bool, default=True
-        Add an intercept to every edge.
-    l1 : float, default=0.0
-        Soft threshold (the paper's λ) applied to the weights when they score, from the second
-        epoch on.
-    ranking_multiplier : int, default=1
-        With assignment="ranking", a new label takes the best free path among the
-        ranking_multiplier · ⌈log₂ C⌉ highest-scoring ones.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of labels. A row with several labels has the mean of their weights.
-    validation_fraction : float or "auto", default="auto"
-        Fraction of rows held out for early stopping: when P@1 on them has not improved for
-        `n_iter_no_change` epochs, the weights of the best epoch are kept. 0 runs all epochs.
-    n_iter_no_change : int, default=1
-        Epochs without improvement before early stopping.
-    batch_size : int, default=1
-        Mini-batch size. Above 1, threads can share the work of a single trellis; accuracy stays
-        the same up to about 64.
-    n_jobs : int or None, default=None
-        Number of threads: None is one, −1 all cores. Prediction parallelizes over rows; training
-        over trellises, or over the rows of a mini-batch if there are fewer trellises than
-        threads, and over labels. Results do not depend on it.
-    random_state : int, RandomState or None, default=None
-        Seed of shuffling, random codebooks and held-out rows.
-    verbose : int, default=0
-        Above 0, show a progress bar with loss, P@1 and time left.
-    warm_start : bool, default=False
-        Continue from the weights of the last `fit`, which must have had the same classes.
-    replay_size : int, default=10000
-        Training rows that the model keeps, at most, spread over the labels. `partial_fit` replays
-        some of them with every batch, so that new labels do not displace old ones. A file holds as
-        many as fit into a tenth of it, or 96 KiB. The rows are rounded, but otherwise the training
-        data: 0 keeps none, in memory and in files.
+    A model is made of parts. Trellises, in which every class is a path, find labels or clusters of
+    labels in logarithmic time. Label weights tell the labels of a cluster apart. Prototypes and
+    neighbours find labels with few rows. Which of them a model has depends on the size of the data,
+    and on what helps on held-out rows; `plan_` says what was chosen. A group of settings is given
+    as an object of `ltls.settings`, as "auto", or as False to leave the part out.
+    ``set_params(trellises__width=16)`` sets one of them.
 
     Attributes
     ----------
     classes_ : array
         The labels: sorted after `fit` (in order of appearance if they cannot be compared), in
         order of appearance after `partial_fit`. For an indicator matrix, its columns.
-    model_ : FittedModel
-        The fitted model: labels, codebooks, weights and rerankers.
+    model_ : Model
+        The fitted model.
+    plan_ : str
+        Which parts were trained, and why.
     trellis_ : Trellis
         The graph; all trellises have the same.
     codebooks_ : list of TableCodebook, RandomCodebook or BucketCodebook
         The path of every label in each trellis; label i is classes_[i].
-    codebook_ : TableCodebook, RandomCodebook or BucketCodebook
-        The first of them.
-    label_coef_ : sparse array of shape (n_classes, n_features), or None
-        The label weights.
-    label_intercept_ : array of shape (n_classes,), or None
     coef_ : array of shape (n_trellises · n_edges, n_features)
-        The weights to predict with, 0 where they were dropped. A sparse array if few of the
+        The weights of the trellises, 0 where they were dropped. A sparse array if few of the
         features occur in training.
     intercept_ : array of shape (n_trellises · n_edges,)
     n_features_in_ : int
@@ -179,7 +76,7 @@ default="random"
     multilabel_ : bool
     threshold_ : float
         Multi-label only: the score from which `predict` returns a label, chosen for the best
-        micro-averaged F1 on the training rows (the held-out rows if there are any).
+        micro-averaged F1 on held-out rows.
 
     References
     ----------
@@ -199,108 +96,22 @@ default="random"
     (297, 3)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "width": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
-        "n_trellises": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "bucket_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "label_weights": ["boolean", StrOptions({"auto"})],
-        "embedding_dim": [Interval(Integral, 0, 2**16, closed="both")],
-        "propensity": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
-        "calibrate": ["boolean"],
-        "density": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
-        "size_budget": [str, Integral, None],
-        "loss": [StrOptions({"auto", *LOSSES})],
-        "assignment": [str, TableCodebook, RandomCodebook, list],  # see check_parameters
-        "epochs": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "optimizer": [StrOptions({"adagrad", "sgd"})],
-        "average": ["boolean"],
-        "shuffle": ["boolean"],
-        "normalize": ["boolean", StrOptions({"auto"})],
-        "standardize": ["boolean", StrOptions({"auto"})],
-        "fit_intercept": ["boolean"],
-        "l1": [Interval(Real, 0, None, closed="left")],
-        "ranking_multiplier": [Interval(Integral, 1, 2**16, closed="both")],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "validation_fraction": [Interval(Real, 0, 1, closed="left"), StrOptions({"auto"})],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [
-            None,
-            Interval(Integral, 1, 2**16, closed="both"),
-            Interval(Integral, -(2**16), -1, closed="both"),
-        ],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-        "warm_start": ["boolean"],
-        "replay_size": [Interval(Integral, 0, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        width: int | str = "auto",
-        n_trellises: int | str = "auto",
-        bucket_size: int | str = "auto",
-        label_weights: bool | str = "auto",
-        embedding_dim: int = 0,
-        propensity: float | str = 0.0,
-        calibrate: bool = True,
-        density: float | str = "auto",
-        size_budget: str | int | None = None,
-        loss: str = "auto",
-        assignment: str | Codebook | list[Codebook] = "random",
-        epochs: int | str = "auto",
-        learning_rate: float = 0.7,
-        optimizer: str = "adagrad",
-        average: bool = False,
-        shuffle: bool = True,
-        normalize: bool | str = "auto",
-        standardize: bool | str = "auto",
-        fit_intercept: bool = True,
-        l1: float = 0.0,
-        ranking_multiplier: int = 1,
-        class_weight: dict[Any, float] | str | None = None,
-        validation_fraction: float | str = "auto",
-        n_iter_no_change: int = 1,
-        batch_size: int = 1,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        replay_size: int = 10_000,
-    ) -> None:
-        self.width = width
-        self.n_trellises = n_trellises
-        self.bucket_size = bucket_size
-        self.label_weights = label_weights
-        self.embedding_dim = embedding_dim
-        self.propensity = propensity
-        self.calibrate = calibrate
-        self.density = density
-        self.size_budget = size_budget
-        self.loss = loss
-        self.assignment = assignment
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.average = average
-        self.shuffle = shuffle
-        self.normalize = normalize
-        self.standardize = standardize
-        self.fit_intercept = fit_intercept
-        self.l1 = l1
-        self.ranking_multiplier = ranking_multiplier
-        self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.batch_size = batch_size
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.replay_size = replay_size
-
     # Training
+
+    def _how(self) -> How:
+        self.check_parameters()
+        given = Given(
+            **{
+                each.name: getattr(self, each.name)
+                for each in fields(Given)
+                if each.name not in ("calibrate", "parts")
+            },
+            calibrate=self.calibration is not False,
+            parts=dict(self.parts or {}),
+        )
+        # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
+        keep = "_is_clone" not in self.__dict__
+        return How(given, self.n_jobs, int(self.verbose), self.class_weight, keep)
 
     def fit(
         self: Self,
@@ -314,6 +125,8 @@ default="random"
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features), float32 or float64
+            For texts, a list, array or Series of strings; for tables, a data frame or a list of
+            dicts.
         y : labels
             One hashable label per row; or an indicator matrix, sparse or dense; or a list of label
             lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
@@ -325,35 +138,32 @@ default="random"
         Returns
         -------
         self
-            Ctrl-C ends training with a `TrainingInterruptedWarning`, and the estimator keeps the
-            weights so far. In clones, such as those of `GridSearchCV`, it propagates.
-
-        Notes
-        -----
-        Features should be of similar scale: use `sklearn.preprocessing.StandardScaler` for dense
-        ones.
+            Ctrl-C during the epochs ends them with a `TrainingInterruptedWarning`, and the weights
+            so far are kept; a second one, or one later, leaves the estimator as it was. In clones,
+            such as those of `GridSearchCV`, it propagates.
 
         Examples
         --------
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0)
+        >>> model = LTLSClassifier(random_state=0).set_params(trellises__epochs=20)
         >>> model.fit(X, ["ant", "bee", "cat", "dog"]).predict(X)
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         >>> model.fit(X, [["ant"], ["bee", "ant"], ["cat"], []]).classes_  # multi-label
         array(['ant', 'bee', 'cat'], dtype='<U3')
         """
         with self._restored_on_error():
-            config = self._config()
-            saved = self._checkpoint(checkpoint)
-            X, targets, weights = self._validated(X, y, sample_weight, reset=True)
+            how, saved = self._how(), self._checkpoint(checkpoint)
+            previous: Fitted | None = getattr(self, "fitted_", None) if self.warm_start else None
+            front_end, X, targets, weights = self._inputs(X, y, sample_weight, previous)
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
-            previous = getattr(self, "model_", None) if self.warm_start else None
-            self.model_ = fit(config, X, targets, weights, rng, checkpoint=saved, previous=previous)
-            self._keep_budget()
+            found = fit(
+                how, X, targets, weights, front_end, rng, checkpoint=saved, previous=previous
+            )
+            self.fitted_ = self._within_budget(found)
         return self
 
     def partial_fit(
@@ -361,23 +171,15 @@ default="random"
     ) -> Self:
         """Make one pass over a batch, which may have new labels.
 
-        A new label takes a free path; if none is left the trellis grows, and the scores of all
-        other labels stay the same. The width stays that of the first trellis, min(width, number
-        of classes at that time). If labels share paths (see `bucket_size`), a new label joins the
-        bucket that scores highest for its rows.
-
-        Rows of the past are replayed with the batch, so that new labels do not displace old ones:
-        see `replay_size`. Label weights of new labels are trained on the rows that are kept; those
-        of others stay, unless the batch has many rows of theirs. A model that starts with
-        `partial_fit` has none. An embedding (see `embedding_dim`) is dropped, since it has no
-        vectors for new labels.
+        A new label has a prototype, and rows in memory, from its first row on. It joins a cluster
+        of every view, or takes a free path; if none is left the trellis grows, and the scores of
+        all other labels stay the same. Rows of the past are replayed with the batch, so that new
+        labels do not displace old ones: see `memory`. A model that starts with `partial_fit` has
+        trellises only.
 
         Other threads may predict or save meanwhile: they see the model of before, and from the end
-        of the call on the new one. If the call fails, the estimator is exactly as it was. That
-        takes memory for two copies of what is trained, and a copy of the weights of the features
-        that occurred in the last call (of all weights in the first call, and while someone still
-        has the model of two calls before); if there are new labels, also of codebooks other than
-        random ones.
+        of the call on the new one. If the call fails, or is interrupted, the estimator is exactly
+        as it was. That takes memory for two copies of what is trained.
 
         Parameters
         ----------
@@ -404,16 +206,18 @@ default="random"
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         with self._restored_on_error():
-            config = self._config()
+            how = self._how()
             if self.class_weight == "balanced":
                 raise ValueError(
                     "class_weight='balanced' needs all rows at once; partial_fit takes a dict"
                 )
-            model = getattr(self, "model_", None)
-            X, targets, weights = self._validated(X, y, sample_weight, reset=model is None)
+            before: Fitted | None = getattr(self, "fitted_", None)
+            if before is None and self.size_budget is not None:
+                raise ValueError("size_budget needs all rows at once; partial_fit takes width")
+            front_end, X, targets, weights = self._inputs(X, y, sample_weight, before)
             rng = check_random_state(self.random_state)
-            self.model_ = partial_fit(
-                config, model, X, targets, known_classes(classes), weights, rng
+            self.fitted_ = partial_fit(
+                how, before, X, targets, _known_classes(classes), weights, front_end, rng
             )
         return self
 
@@ -422,9 +226,9 @@ default="random"
     ) -> Self:
         """Fit the model on batches that do not fit into memory together.
 
-        A first pass over all batches counts labels and rows; then `epochs` passes are made, and
-        one for label weights. Rows are shuffled within their batch only, so a file that is sorted
-        by label should be shuffled beforehand.
+        A first pass over all batches counts labels and rows; then all epochs are made, and a few
+        passes for the other parts. Rows are shuffled within their batch only, so a file that is
+        sorted by label should be shuffled beforehand.
 
         Parameters
         ----------
@@ -437,120 +241,69 @@ default="random"
         Returns
         -------
         self
-            As after `fit` on all rows at once, except for the order of rows, and for the codebooks
-            of assignment="similarity" and "learned" and buckets, which use the first rows of every
-            label. Label weights are trained on four batches at a time. At most
-            50,000 rows are held out by `validation_fraction`.
+            As after `fit` on all rows at once, except for the order of rows, and for what depends
+            on the first rows of every label: clusters, and codebooks by similarity.
 
         Examples
         --------
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> batches = [(np.eye(4)[:2], ["a", "b"]), (np.eye(4)[2:], ["c", "a"])]
-        >>> LTLSClassifier(epochs=20, random_state=0).fit_stream(batches).predict(np.eye(4))
+        >>> model = LTLSClassifier(random_state=0).set_params(trellises__epochs=20)
+        >>> model.fit_stream(batches).predict(np.eye(4))
         array(['a', 'b', 'c', 'a'], dtype='<U1')
         """
         with self._restored_on_error():
-            config = self._config()
+            how = self._how()
             if isinstance(batches, Iterator):
                 raise TypeError(
                     "batches must be iterable again for every epoch, as a list or a Stream is, "
                     f"got a {type(batches).__name__}"
                 )
             saved = self._checkpoint(checkpoint)
-            self._begin_stream(batches)
+            inputs = (_pair(batch)[0] for batch in batches)
+            front_end = self.front_end_settings().fit_batches(inputs, self.n_jobs)
             rng = check_random_state(self.random_state)
-            self.model_ = fit_stream(config, partial(self._stream_rows, batches), rng, saved)
-            self._keep_budget()
+            rows = partial(self._stream_rows, batches, front_end)
+            self.fitted_ = self._within_budget(fit_stream(how, rows, front_end, rng, saved))
         return self
 
-    def check_parameters(self) -> None:
-        """Raise an error if a parameter is invalid, before any data is read."""
-        constraints = {
-            **self._parameter_constraints,
-            "assignment": [StrOptions(set(POLICIES)), TableCodebook, RandomCodebook, list],
-        }
-        check_parameters(type(self).__name__, constraints, self.get_params(deep=False))
-        check_class_weight(self.class_weight)
-        if self.size_budget is not None:
-            parse_bytes(self.size_budget)
+    def _stream_rows(
+        self, batches: Iterable[Any], front_end: FrontEnd, first: bool
+    ) -> Iterator[tuple[Any, Targets]]:
+        """Yield the features and targets of all batches, validated; the first pass is `first`."""
+        pairs = map(_pair, batches)
+        rows: Iterator[tuple[Any, Any]] = ((front_end.matrix(X), y) for X, y in pairs)
+        if not front_end.settings.takes_matrix:
+            rows = prefetch(rows)  # inputs become features while the rows before are trained on
+        for X, y in rows:
+            yield self._checked_pair(X, y, reset=first)
+            first = False
 
-    @classmethod
-    def from_model(cls: type[Self], model: FittedModel, **parameters: Any) -> Self:
-        """Return an estimator with a model that was fitted elsewhere."""
-        estimator = cls(**parameters)
-        estimator.model_ = model
-        estimator.n_features_in_ = model.n_features
-        return estimator
+    def _inputs(
+        self, X: Any, y: Any, sample_weight: Any, before: Fitted | None
+    ) -> tuple[FrontEnd, Any, Targets, Floats | None]:
+        """Return front end, features, targets and weights, validated.
 
-    def save(
-        self, path: str | os.PathLike[str], dtype: str | None = None, resumable: bool = False
-    ) -> None:
-        """Save the fitted model to a file that `ltls.load` reads.
-
-        Parameters
-        ----------
-        path : path-like
-            Replaced atomically.
-        dtype : {"float32", "float16", "int8"}, optional
-            How the trellises' weights are stored. The default is int8, with one scale per
-            feature: a model that is not pruned predicts the same labels nearly always, with
-            scores that differ in the third digit. float32 and float16 store all weights of a
-            model that was trained in this process, pruned or not. Label weights are always int8.
-        resumable : bool, default=False
-            Also store all weights in full precision and the optimizer's state, which makes the file
-            several times as large: to continue from it is bit-identical to continuing in memory, if
-            `random_state` is a number. Any file can be trained further; see `replay_size`.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> import numpy as np
-        >>> from ltls import LTLSClassifier
-        >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
-        >>> from ltls import load
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "model.ltls")
-        ...     model.save(path, dtype="int8")
-        ...     load(path, mmap=False).predict(X)
-        array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
+        The front end is that of the model `before`, if training continues from one.
         """
-        check_is_fitted(self)
-        dtype, budget = dtype or "int8", None
-        if self.size_budget is not None:
-            if dtype != "int8":
-                raise ValueError(f"dtype must be 'int8' with a size_budget, got {dtype!r}")
-            if resumable:
-                raise ValueError("resumable must be False with a size_budget, got True")
-            self._keep_budget()
-            budget = parse_bytes(self.size_budget)
-        save_model(self._saved_model(), path, dtype, resumable=resumable, budget=budget)
+        given = self.front_end_settings()
+        front_end: FrontEnd
+        if before is None:
+            front_end, matrix = given.fit(X, self.n_jobs)
+        else:
+            check_same_features(before.model, given)
+            front_end = before.model.front_end
+            matrix = front_end.matrix(X, self.n_jobs)
+        matrix, targets = self._checked_pair(matrix, y, reset=before is None)
+        if not len(targets.labels):
+            raise ValueError("y must hold at least one label, got none")
+        weights = None
+        if sample_weight is not None:
+            weights = check_sample_weight(sample_weight, matrix.shape[0])
+        return front_end, matrix, targets, weights
 
-    def _keep_budget(self) -> None:
-        if self.size_budget is not None:
-            fit_into_budget(self._saved_model(), parse_bytes(self.size_budget))
-
-    def _saved_model(self) -> SavedModel:
-        names: list[str] = list(getattr(self, "feature_names_in_", ()))
-        return SavedModel(self.model_, self.get_params(deep=False), names)
-
-    def _set_feature_names(self, names: list[str]) -> None:
-        self.feature_names_in_ = np.array(names, object)
-
-    def _config(self) -> TrainConfig:
-        self.check_parameters()
-        is_clone = "_is_clone" in self.__dict__
-        return TrainConfig.from_parameters(self.get_params(deep=False), not is_clone)
-
-    def _checkpoint(self, given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
-        checkpoint = as_checkpoint(given)
-        if checkpoint is not None:
-            checkpoint.begin(self.get_params(deep=False))
-        return checkpoint
-
-    def _pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
-        """Return features and targets, validated."""
+    def _checked_pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         targets = as_targets(y)
         X = check_features(self, X, reset)
         if targets.n_rows != X.shape[0]:
@@ -559,25 +312,13 @@ default="random"
             )
         return X, targets
 
-    def _begin_stream(self, batches: Iterable[Any]) -> None:
-        """Learn what rows are made of, before the first pass of `fit_stream`."""
-
-    def _stream_rows(self, batches: Iterable[Any], first: bool) -> Iterator[tuple[Any, Targets]]:
-        """Yield the features and targets of all batches, validated; the first pass is `first`."""
-        for batch in batches:
-            X, y = (batch.X, batch.targets) if isinstance(batch, Dataset) else batch
-            yield self._pair(X, y, reset=first)
-            first = False
-
-    def _validated(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[Any, Targets, npt.NDArray[np.float32] | None]:
-        X, targets = self._pair(X, y, reset)
-        if not len(targets.labels):
-            raise ValueError("y must hold at least one label, got none")
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, X.shape[0])
-        return X, targets, sample_weight
+    def _checkpoint(self, given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
+        if given is None:
+            return None
+        checkpoint = given if isinstance(given, Checkpoint) else Checkpoint(given)
+        nested = self.get_params(deep=True)
+        checkpoint.begin({k: v for k, v in nested.items() if not isinstance(v, Settings)})
+        return checkpoint
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
@@ -586,12 +327,86 @@ default="random"
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__ = before  # in one step, for another interrupt may come
             raise
 
+    # Files
+
+    def save(self, path: str | os.PathLike[str], resumable: bool = False) -> None:
+        """Save the fitted model to a file that `ltls.load` reads, and that predicts the same.
+
+        Parameters
+        ----------
+        path : path-like
+            Replaced atomically.
+        resumable : bool, default=False
+            Also store all weights in full precision and the optimizer's state, which makes the file
+            several times as large: to continue from it is bit-identical to continuing in memory, if
+            `random_state` is a number. Any file can be trained further; see `memory`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier, load
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(random_state=0).set_params(trellises__epochs=20)
+        >>> model = model.fit(X, ["ant", "bee", "cat", "dog"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "model.ltls")
+        ...     model.save(path)
+        ...     load(path, mmap=False).predict(X)
+        array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
+        """
+        check_is_fitted(self)
+        self.check_saved_parameters()
+        fitted, budget = self.fitted_, None
+        if self.size_budget is not None:
+            if resumable:
+                raise ValueError("resumable must be False with a size_budget, got True")
+            budget = parse_bytes(self.size_budget)
+            fitted = self.fitted_ = self._within_budget(fitted)
+        save_model(self._saved(fitted, resumable), path, complete=resumable, budget=budget)
+
+    def _within_budget(self, fitted: Fitted) -> Fitted:
+        if self.size_budget is None:
+            return fitted
+        model = within_budget(self._saved(fitted), parse_bytes(self.size_budget))
+        return replace(fitted, model=model)
+
+    def _saved(self, fitted: Fitted, resumable: bool = False) -> SavedModel:
+        further: dict[str, Any] = {}
+        training = fitted.training
+        sketch = fitted.sketch
+        if training is not None and training.weights.squares is not None:
+            sketch = SquaresSketch.of(training.weights.squares)
+        if self.memory is not False and sketch is not None:
+            further["optimizer"] = {}, {"features": sketch.features, "edges": sketch.edges}
+        if resumable and training is not None:
+            described = {
+                "step": training.weights.step,
+                "epochs": training.weights.epochs,
+                "settings": encode_parameters(training.settings.get_params()),
+            }
+            further["resume"] = described, training.weights.tensors()
+        model = (fitted if self.memory is not False else fitted.without_rows()).model
+        return SavedModel(model, self.get_params(deep=False), fitted.provenance, further)
+
+    def record_source(self, **facts: Any) -> None:
+        """Record what the model was trained on: `columns` of a table, `zero_based` indices."""
+        self._model()
+        provenance = replace(self.fitted_.provenance, **facts)
+        self.fitted_ = replace(self.fitted_, provenance=provenance)
+
+    # scikit-learn
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if self.memory is False and "fitted_" in state:
+            return {**state, "fitted_": self.fitted_.without_rows()}
+        return state
+
     def __sklearn_clone__(self: Self) -> Self:
-        # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
         parameters = self.get_params(deep=False)
         copied = {name: clone(value, safe=False) for name, value in parameters.items()}
         new = type(self)(**copied)
@@ -600,6 +415,20 @@ default="random"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
+        takes_matrix = self.front_end_settings().takes_matrix
+        tags.input_tags.sparse = tags.input_tags.two_d_array = takes_matrix
+        tags.input_tags.string = not takes_matrix
         return tags
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    return (batch.X, batch.targets) if isinstance(batch, Dataset) else batch
+
+
+def _known_classes(classes: Any) -> list[Any]:
+    """Return the distinct labels of the `classes` argument of `partial_fit`."""
+    if classes is None:
+        return []
+    listed = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
+    return list(dict.fromkeys(listed))

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import as_integer
-from ..model.explanation import (
-    Edge,
-    LabelExplanation,
-    PartExplanation,
-    explain_label,
-    explain_row,
-)
-from ..model.fitted import FittedModel
+from ..features.rows import check_features
+from ..model.explanation import LabelExplanation, explain_label, explain_row
+from ..model.model import Model
+from ..parts.base import Edge, PartExplanation
 
 Span: TypeAlias = tuple[int, int]
 
@@ -47,15 +42,14 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Part:
-    """What one part of a model says: a trellis, label weights or the embedding.
+    """What one part of a model says.
 
     `contributions` and `intercept` add up to `linear_score`, and `formula` gives `score` from it
-    and from the numbers in `terms`. All of them are multiplied by `weight`, the weight of the part
-    in the score of the label. A trellis has the label's `path` and its `edges`.
+    and from the numbers in `terms`. A trellis has the label's `path` and its `edges`; a part that
+    is made of others has `parts`; neighbours have `rows`, the training rows for the label.
     """
 
     part: str
-    weight: float
     score: float
     linear_score: float
     intercept: float
@@ -64,15 +58,19 @@ class Part:
     terms: dict[str, float] = field(default_factory=dict)
     path: int | None = None
     edges: list[Edge] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        names = ("part", "weight", "score", "linear_score", "intercept", "formula", "terms")
+        names = ("part", "score", "linear_score", "intercept", "formula", "terms")
         known = {name: getattr(self, name) for name in names}
         known["contributions"] = [each.to_dict() for each in self.contributions]
         if self.path is not None:
             known |= {"path": self.path, "edges": [dict(vars(edge)) for edge in self.edges]}
-        return known
+        if self.parts:
+            known["parts"] = [part.to_dict() for part in self.parts]
+        return known | ({"rows": self.rows} if self.rows else {})
 
 
 @dataclass(frozen=True)
@@ -139,8 +137,8 @@ class Explanation:
 class ExplainMixin:
     """The explaining half of `LTLSClassifier`."""
 
-    model_: FittedModel
     n_jobs: int | None
+    _model: Callable[[], Model]
 
     def explain(
         self, X: Any, labels: Sequence[Any] | None = None, k: int = 5
@@ -164,8 +162,9 @@ class ExplainMixin:
         Examples
         --------
         >>> from ltls import TextClassifier
+        >>> from ltls.settings import Text
         >>> texts = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
-        >>> model = TextClassifier(char_ngram_range=None, random_state=0)
+        >>> model = TextClassifier(features=Text(char_ngram_range=None), random_state=0)
         >>> model = model.fit(texts, ["card", "card", "fee", "fee"])
         >>> [[best]] = model.explain(["my lost card"], k=1)
         >>> best.label
@@ -173,16 +172,15 @@ class ExplainMixin:
         >>> sorted(each.feature for each in best.contributions if each.value > 0)[:2]
         ['card', 'lost']
         """
-        check_is_fitted(self)
-        k = as_integer("k", k, at_least=1)
-        model = self.model_
+        model, k = self._model(), as_integer("k", k, at_least=1)
         ids = None if labels is None else _ids_of(model, labels)
+        features = check_features(self, model.front_end.matrix(X, self.n_jobs), reset=False)
         found = []
-        for row, names in self._rows_to_explain(X):
-            if ids is None:
+        for number, names in enumerate(model.front_end.places(X)):
+            row = model.columns.rows(features[[number]])
+            wanted = ids
+            if wanted is None:
                 wanted = model.topk(row, min(k, len(model.labels)), self.n_jobs)[0][0]
-            else:
-                wanted = ids
             explained = explain_row(model, row, wanted, self.n_jobs)
             if ids is not None:
                 explained.sort(key=lambda each: -each.score)
@@ -209,39 +207,16 @@ class ExplainMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> model.global_explanation("cat", k=1).contributions[0].feature
         'x2'
         """
-        check_is_fitted(self)
-        k = as_integer("k", k, at_least=1)
-        model = self.model_
+        model, k = self._model(), as_integer("k", k, at_least=1)
         explained = explain_label(model, int(_ids_of(model, [label], "label")[0]))
-        return _named(model, explained, self._feature_names(), k)
-
-    def _rows_to_explain(self, X: Any) -> Iterable[tuple[Any, Any]]:
-        """Yield every row as the model takes it, and what its features are called."""
-        rows, _ = self._checked(X)  # type: ignore[attr-defined]
-        names = self._feature_names()
-        for number in range(rows.shape[0]):
-            yield rows[[number]], names
-
-    def _feature_names(self) -> Any:
-        """Return the name of every feature, by its number."""
-        given = getattr(self, "feature_names_in_", None)
-        if given is None:
-            return _NumberedNames()
-        return {number: (str(name), ()) for number, name in enumerate(given)}
+        return _named(model, explained, model.front_end.feature_names(), k)
 
 
-class _NumberedNames(dict[int, tuple[str, tuple[Span, ...]]]):
-    """The names of features that have none."""
-
-    def __missing__(self, feature: int) -> tuple[str, tuple[Span, ...]]:
-        return f"x{feature}", ()
-
-
-def _ids_of(model: FittedModel, labels: Sequence[Any], name: str = "labels") -> Any:
+def _ids_of(model: Model, labels: Sequence[Any], name: str = "labels") -> Any:
     if isinstance(labels, (str, bytes)):
         raise ValueError(f"labels must be a list of labels, got {labels!r}: use [{labels!r}]")
     ids = []
@@ -255,32 +230,43 @@ def _ids_of(model: FittedModel, labels: Sequence[Any], name: str = "labels") -> 
     return np.array(ids, np.int64)
 
 
-def _named(
-    model: FittedModel, found: LabelExplanation, names: Any, k: int | None = None
-) -> Explanation:
+def _named(model: Model, found: LabelExplanation, names: Any, k: int | None = None) -> Explanation:
     """Return an explanation with the names of labels and features."""
-    features = found.features
-    if model.feature_map is not None:
-        features = np.append(model.feature_map.used, -1)[features]
 
-    def contributions(values: Any) -> list[Contribution]:
+    def named(columns: Any) -> list[tuple[str, Any]]:
+        features = model.columns.features_of(columns).tolist()
+        return [names[at] if at >= 0 else ("unknown features", ()) for at in features]
+
+    def contributions(columns: Any, values: Any) -> list[Contribution]:
         order = np.argsort(-np.abs(values), kind="stable")
         order = order[values[order] != 0][:k]
-        pairs = zip(features[order].tolist(), values[order].tolist(), strict=True)
-        return [Contribution(names[at][0], value, tuple(names[at][1])) for at, value in pairs]
+        pairs = zip(named(columns[order]), values[order].tolist(), strict=True)
+        return [Contribution(name, value, tuple(spans)) for (name, spans), value in pairs]
+
+    def shared(row: dict[str, Any]) -> dict[str, Any]:
+        """Name the features that a training row has in common, and its labels."""
+        memory = model.memory
+        assert memory is not None
+        own = memory.labels[memory.label_ptr[row["row"]] : memory.label_ptr[row["row"] + 1]]
+        return {
+            "labels": [model.labels.values[each] for each in own.tolist()],
+            "cosine": row["cosine"],
+            "shared": [name for name, _ in named(np.array(row["shared"], np.int64))],
+        }
 
     def part(each: PartExplanation) -> Part:
         return Part(
             each.name,
-            each.weight,
             each.score,
             each.linear_score,
             each.intercept,
-            contributions(each.contributions),
+            contributions(each.features, each.contributions),
             each.formula,
             each.terms,
             each.path,
             each.edges,
+            [part(own) for own in each.parts],
+            [shared(row) for row in each.rows],
         )
 
     return Explanation(
@@ -289,7 +275,7 @@ def _named(
         found.probability,
         found.linear_score,
         found.intercept,
-        contributions(found.contributions),
+        contributions(found.features, found.contributions),
         [part(each) for each in found.parts],
         found.formula,
     )

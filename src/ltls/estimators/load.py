@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from copy import copy
+from typing import Any
 
-from ..features.table import KINDS, TableVectorizer
-from ..features.vectorizer import Vectorizer
+import numpy as np
+
+from ..core.arrays import Tensors
+from ..parts.trainable import SquaresSketch
 from ..storage.model_file import SavedModel, load_model
 from ..storage.tensor_file import damage_reported
+from ..training.pipeline import Fitted
+from ..training.trellis_training import TrellisTraining
 from .classifier import LTLSClassifier
-from .table_classifier import TableClassifier
-from .text import TextClassifier
+from .front_ends import ESTIMATORS
 
 
 def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> LTLSClassifier:
@@ -20,20 +25,20 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     ----------
     path : path-like
     mmap : bool, default=True
-        Memory-map the weights: loading takes no longer for a larger model, and processes share
-        its memory. A mapped file must not be changed in place: predictions would change with it,
-        and a process that reads beyond the end of a truncated file is killed (SIGBUS). Replace it
-        by a rename, as `save` does. False reads the weights into memory, once.
+        Memory-map the weights: processes share their memory. A mapped file must not be changed in
+        place: predictions would change with it, and a process that reads beyond the end of a
+        truncated file is killed (SIGBUS). Replace it by a rename, as `save` does. False reads the
+        weights into memory, once.
     verify : bool, default=False
         Verify the checksums of all tensors, and that no weight is NaN, which reads the whole file:
-        about a second per gigabyte. Otherwise that is done for all but the weights. ``ltls
+        about a second per gigabyte. Otherwise that is done for all but the largest tensors. ``ltls
         predict`` and ``ltls evaluate`` verify unless told otherwise.
 
     Returns
     -------
     LTLSClassifier
-        Ready to predict; `partial_fit` continues from its weights. It is a `TextClassifier`, which
-        takes strings, or a `TableClassifier`, if that is what was saved.
+        Ready to predict; `partial_fit` continues from its weights. It takes what the estimator took
+        that was saved: numbers, texts or rows of a table.
 
     Raises
     ------
@@ -45,38 +50,45 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     --------
     >>> import pathlib, tempfile
     >>> import numpy as np
-    >>> from ltls import LTLSClassifier
+    >>> from ltls import LTLSClassifier, load
     >>> X = np.eye(4, dtype=np.float32)
-    >>> from ltls import load
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.ltls")
-    ...     LTLSClassifier(epochs=20, random_state=0).fit(X, list("abcd")).save(path)
+    ...     model = LTLSClassifier(random_state=0).set_params(trellises__epochs=20)
+    ...     model.fit(X, list("abcd")).save(path)
     ...     load(path, mmap=False).predict(X)
     array(['a', 'b', 'c', 'd'], dtype='<U1')
     """
     saved = load_model(path, mmap, verify)
     with damage_reported(path):
-        estimator = _estimator(saved)
-        # A codebook policy need not be registered where its model predicts.
-        parameters = {**estimator.get_params(deep=False), "assignment": "random"}
-        type(estimator)(**parameters).check_parameters()
-        if saved.feature_names:
-            estimator._set_feature_names(saved.feature_names)
+        front_end = saved.model.front_end
+        estimator = ESTIMATORS[front_end.name](**saved.parameters)
+        estimator.check_saved_parameters()
+        estimator.fitted_ = _fitted(saved)
+        estimator.n_features_in_ = saved.model.columns.n_features
+        if names := front_end.describe().get("feature_names"):
+            estimator.feature_names_in_ = np.array(names, object)
     return estimator
 
 
-def _estimator(saved: SavedModel) -> LTLSClassifier:
-    """Return the estimator of what a file holds: of features, of texts or of tables."""
-    texts = None if saved.text is None else Vectorizer.from_state(*saved.text)
-    if saved.table is not None:
-        columns = {kind: saved.table[0][kind] for kind in KINDS}
-        estimator = TableClassifier.from_model(saved.model, **saved.parameters, **columns)
-        estimator.vectorizer_ = TableVectorizer.from_state(*saved.table, texts)
-    elif texts is not None:
-        estimator = TextClassifier.from_model(saved.model, **saved.parameters)
-        estimator.vectorizer_ = texts
-    else:
-        return LTLSClassifier.from_model(saved.model, **saved.parameters)
-    if estimator.vectorizer_.n_features != saved.model.n_features:
-        raise ValueError("its n-grams and columns are not the features of its weights")
-    return estimator
+def _fitted(saved: SavedModel) -> Fitted:
+    """Return the model with what it can be trained further from."""
+    sketch, training = None, None
+    if "optimizer" in saved.further:
+        _, tensors = saved.further["optimizer"]
+        sketch = SquaresSketch(np.array(tensors["features"]), np.array(tensors["edges"]))
+    if "resume" in saved.further:
+        training = _training(saved, *saved.further["resume"])
+    return Fitted(saved.model, saved.provenance, training, sketch)
+
+
+def _training(saved: SavedModel, described: dict[str, Any], tensors: Tensors) -> TrellisTraining:
+    """Return the exact state of training that a resumable file holds."""
+    settings = copy(described["settings"])
+    settings.average = "sums" in tensors
+    settings.optimizer = "adagrad" if "squares" in tensors else "sgd"
+    training = TrellisTraining.of_parts(
+        settings, saved.model.trellises(), None, described["epochs"]
+    )
+    training.weights.set_tensors(tensors, described["step"], described["epochs"])
+    return training

@@ -2,166 +2,128 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import as_integer
-from ..features.mapping import FeatureMap
-from ..model.examples import Examples
-from ..model.fitted import FittedModel
+from ..core.arrays import AnyArray, Floats, Ints, as_integer
+from ..features.rows import Rows, check_features
+from ..model.among import allowed_labels
 from ..model.labels import as_targets
+from ..model.model import Model
 from ..model.predictor import Predictor
 from ..structure.codebook import Codebook
-from ..structure.losses import LOSSES, Loss
+from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
-from ..training.build import check_same_kind
-from .among import allowed_labels
-from .validation import check_features, check_sample_weight
+from ..training.data import Examples, check_sample_weight
+from ..training.further import check_same_kind
+from ..training.pipeline import Fitted
 
 _MAX_CELLS = 1 << 28  # of a dense result
 
 
-def _loss_of(estimator: PredictMixin) -> Loss | None:
-    """Return the loss of an estimator, fitted or not; None if it depends on the data."""
-    if hasattr(estimator, "model_"):
-        return estimator.model_.loss
-    return LOSSES.get(estimator.loss)
-
-
 def _has_proba(estimator: PredictMixin) -> bool:
-    loss = _loss_of(estimator)
-    if loss is not None and not loss.probabilistic:
-        raise AttributeError(f"models with loss={loss.name!r} have no probabilities")
-    return True
-
-
-def _has_log_proba(estimator: PredictMixin) -> bool:
-    loss = _loss_of(estimator)
-    if loss is not None and not loss.normalized:
-        raise AttributeError(
-            f"only models with loss='softmax' are normalized over all paths, loss is {loss.name!r}"
-        )
+    if "fitted_" in estimator.__dict__:
+        found = estimator.fitted_.model.probabilistic
+    else:
+        loss = LOSSES.get(getattr(estimator.trellises, "loss", "auto"))
+        found = loss is None or loss.probabilistic
+    if not found:
+        raise AttributeError("models with loss='separation' have no probabilities")
     return True
 
 
 class PredictMixin:
     """Learned attributes and predictions of `LTLSClassifier`."""
 
-    model_: FittedModel
+    fitted_: Fitted
     n_jobs: int | None
-    loss: str
+    trellises: Any
 
     # Learned attributes
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "model_" in self.__dict__
+        return "fitted_" in self.__dict__
 
-    def _fitted(self) -> FittedModel:
-        if "model_" not in self.__dict__:
+    def _model(self) -> Model:
+        """Return the model, once for a whole call: another thread may replace it meanwhile."""
+        fitted = self.__dict__.get("fitted_")
+        if fitted is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-        return self.model_
+        model: Model = fitted.model
+        return model
 
     @property
-    def classes_(self) -> npt.NDArray[Any]:
+    def model_(self) -> Model:
+        """The fitted model."""
+        return self._model()
+
+    @property
+    def plan_(self) -> str:
+        """Which parts were trained, and why."""
+        self._model()
+        return self.fitted_.provenance.recipe
+
+    @property
+    def classes_(self) -> AnyArray:
         """The labels, in the order of their ids."""
-        return self._fitted().labels.array
+        return self._model().classes
 
     @property
     def trellis_(self) -> Trellis:
         """The graph of all trellises."""
-        return self._fitted().trellis
+        return self._model().trellises()[0].trellis
 
     @property
     def codebooks_(self) -> list[Codebook]:
-        """The codebook of every trellis."""
-        return self._fitted().codebooks
-
-    @property
-    def codebook_(self) -> Codebook:
-        """The codebook of the first trellis."""
-        return self._fitted().codebooks[0]
+        """The codebook of every trellis, those of one view after the other."""
+        return [book for part in self._model().trellises() for book in part.codebooks]
 
     @property
     def coef_(self) -> Any:
-        """The weights, shape (n_trellises · n_edges, n_features).
+        """The weights of the trellises, shape (n_trellises · n_edges, n_features).
 
         A sparse array if few of the features occur in training.
         """
-        model = self._fitted()
-        coef = model.weights.dense()[: model.weights.n_features].T
-        if model.standardizer is not None:
-            return model.standardizer.fold(coef, 0)[0].astype(np.float32)
-        if model.feature_map is None:
-            return coef
-        return self._of_all_features(model.feature_map, coef)
+        model = self._model()
+        dense = [part.weights.dense()[: part.weights.n_features].T for part in model.trellises()]
+        return model.columns.of_all_features(np.concatenate(dense))
 
     @property
-    def intercept_(self) -> npt.NDArray[np.float32]:
+    def intercept_(self) -> Floats:
         """The intercept of every edge."""
-        model = self._fitted()
-        rows = model.weights.dense()
-        intercept: npt.NDArray[np.float32] = rows[-1] if model.weights.intercept else 0 * rows[0]
-        if model.standardizer is not None:
-            coef = rows[: model.weights.n_features].T
-            intercept = model.standardizer.fold(coef, intercept)[1].astype(np.float32)
-        return intercept
-
-    @property
-    def label_coef_(self) -> csr_array | None:
-        """The label weights, shape (n_classes, n_features); None if there are none."""
-        model = self._fitted()
-        if model.label_weights is None:
-            return None
-        W = model.label_weights.matrix()[:, :-1]
-        if model.standardizer is not None:
-            return csr_array(model.standardizer.fold(W.toarray(), 0)[0].astype(np.float32))
-        return W if model.feature_map is None else self._of_all_features(model.feature_map, W)
-
-    @property
-    def label_intercept_(self) -> npt.NDArray[np.float32] | None:
-        """The intercepts of the label weights, shape (n_classes,); None if there are none."""
-        model = self._fitted()
-        if model.label_weights is None:
-            return None
-        W = model.label_weights.matrix()
-        intercept: npt.NDArray[np.float32] = W[:, [-1]].toarray()[:, 0]
-        if model.standardizer is not None:
-            coef = W[:, :-1].toarray()
-            intercept = model.standardizer.fold(coef, intercept)[1].astype(np.float32)
-        return intercept
-
-    @staticmethod
-    def _of_all_features(feature_map: FeatureMap, coef: Any) -> csr_array:
-        """Return weights of the features that occur as a sparse array of all features."""
-        found = coo_array(coef[:, :-1])
-        shape = (coef.shape[0], feature_map.n_features)
-        return csr_array((found.data, (found.row, feature_map.used[found.col])), shape=shape)
+        model, found = self._model(), []
+        for part in model.trellises():
+            rows = part.weights.dense()
+            own = rows[-1] if part.weights.intercept else 0 * rows[0]
+            found.append(model.columns.folded_intercept(rows[: part.weights.n_features].T, own))
+        return np.concatenate(found)
 
     @property
     def multilabel_(self) -> bool:
         """Whether rows may have several labels."""
-        return self._fitted().multilabel
+        return self._model().multilabel
 
     @property
     def loss_curve_(self) -> list[float]:
         """The mean loss of every epoch."""
-        return self._fitted().loss_curve
+        self._model()
+        return self.fitted_.provenance.loss_curve
 
     @property
     def n_iter_(self) -> int:
         """The number of epochs run."""
-        return self._fitted().n_epochs
+        self._model()
+        return self.fitted_.provenance.n_epochs
 
     @property
     def threshold_(self) -> float:
         """The score from which a multi-label `predict` returns a label; may be set."""
-        threshold = self._fitted().threshold
+        threshold = self._model().threshold
         if threshold is None:
             raise AttributeError("only multi-label models have a threshold")
         return threshold
@@ -170,20 +132,18 @@ class PredictMixin:
     def threshold_(self, threshold: float) -> None:
         if not self.multilabel_:
             raise AttributeError("only multi-label models have a threshold")
-        self.model_.threshold = float(threshold)
+        model = replace(self._model(), threshold=float(threshold))
+        self.fitted_ = replace(self.fitted_, model=model)
 
     # Prediction
 
-    def _checked(self, X: Any) -> tuple[Any, FittedModel]:
-        """Return rows as the model takes them, and the model.
+    def _rows(self, X: Any) -> tuple[Rows, Model]:
+        """Return rows as the model takes them, and the model."""
+        model = self._model()
+        features = check_features(self, model.front_end.matrix(X, self.n_jobs), reset=False)
+        return model.columns.rows(features), model
 
-        A prediction uses this model throughout, while another thread may replace it.
-        """
-        check_is_fitted(self)
-        model = self.model_
-        return model.compact(check_features(self, X, reset=False)), model
-
-    def edge_scores(self, X: Any) -> npt.NDArray[np.float32]:
+    def edge_scores(self, X: Any) -> Floats:
         """Return the scores of all edges, shape (n_rows, n_trellises · n_edges).
 
         Examples
@@ -191,28 +151,30 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> scores = model.edge_scores(X)
         >>> scores.shape == (4, len(model.codebooks_) * model.trellis_.n_edges)
         True
         """
-        X, model = self._checked(X)
-        parts = [model.weights.without_padding(h) for _, h in model.edge_scores(X, self.n_jobs)]
-        return np.concatenate(parts)
+        rows, model = self._rows(X)
+        parts = model.trellises()
+        found = [p.weights.without_padding(p.edge_scores(rows, self.n_jobs)) for p in parts]
+        return np.concatenate(found, axis=1)
 
     def predict_topk(
         self, X: Any, k: int = 5, proba: bool = False, *, among: Any = None
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    ) -> tuple[AnyArray, Floats]:
         """Return the k best labels of every row and their scores, best first.
 
-        A score is a sum over the trellises: for loss="softmax" of the log-probability of the
-        label's path, for "logistic" of log σ over its edges, for "separation" of its edge scores.
-        The embedding, if there is one, adds its own score. With label weights, the score is
-        −max(0, 1 − s)³ + weight · sum, where s is the output of the label's classifier.
+        A score is the weighted sum of what the parts of the model say; `explain` shows them.
+        Trellises alone have sums over the trellises: for loss="softmax" of the log-probability of
+        the label's path, for "logistic" of log σ over its edges, for "separation" of its edge
+        scores.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
+            Or texts, or rows of a table; see `fit`.
         k : int, default=5
         proba : bool, default=False
             Return the probabilities of the k best labels, sorted by them, instead of scores.
@@ -221,16 +183,13 @@ class PredictMixin:
             array of shape (n_classes,), or (n_rows, n_classes), or a sparse matrix of that shape,
             is a mask over `classes_`. The result is the exact top k of `decision_function` among
             them, at a cost proportional to their number. Probabilities are those given that the
-            label is one of them: for one label per row, they sum to 1 over the allowed labels. A
-            calibrated model with buckets computes them from the allowed labels alone, so that they
-            can differ from those of `predict_proba` scaled to sum to 1.
+            label is one of them: for one label per row, they sum to 1 over the allowed labels.
 
         Notes
         -----
-        With label weights or an embedding, only the trellises' best candidates are reranked. Their
-        scores are exact, but a label that is not among the candidates can be missing, above all
-        where k is large. ``among=model.classes_`` scores all labels. With more than 10,000 labels,
-        calibrated probabilities are normalized over the candidates.
+        Up to 2,048 labels, all are scored. Of more, each part proposes the 50 best, and their union
+        is scored by all parts: scores are exact, but a label that no part proposes can be missing,
+        above all where k is large. ``among=model.classes_`` scores all labels.
 
         Returns
         -------
@@ -243,7 +202,7 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> labels, scores = model.predict_topk(X, k=2)
         >>> labels[:, 0]
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
@@ -253,17 +212,17 @@ class PredictMixin:
         >>> labels[0, 0] in ("bee", "dog")
         True
         """
-        X, model = self._checked(X)
+        rows, model = self._rows(X)
         k = as_integer("k", k, at_least=1)
-        allowed = None if among is None else allowed_labels(among, model.labels, X.shape[0])
-        ids, scores = model.topk_among(X, k, allowed, self.n_jobs)
+        allowed = None if among is None else allowed_labels(among, model.labels, len(rows))
+        ids, scores = model.topk_among(rows, k, allowed, self.n_jobs)
         if proba:
             _has_proba(self)
-            scores = model.proba_among(X, ids, allowed, self.n_jobs)
+            scores = model.proba_among(rows, ids, allowed, self.n_jobs)
             order = np.argsort(-scores, axis=1, kind="stable")
             ids = np.take_along_axis(ids, order, axis=1)
             scores = np.take_along_axis(scores, order, axis=1)
-        labels = model.labels.array[ids]
+        labels = model.classes[ids]
         if allowed is not None and (ids < 0).any():
             labels = labels.astype(object)
             labels[ids < 0] = None
@@ -272,8 +231,8 @@ class PredictMixin:
     def predictor(self, k: int = 5) -> Predictor:
         """Return a thread-safe callable with low latency: the k best labels of a row.
 
-        It takes ``(indices, values)`` of one row, ``(indptr, indices, values)`` of several, or a
-        CSR matrix. It is a snapshot: later training does not change it.
+        It takes what `predict` takes, or a single text or row of a table. Of numbers it also takes
+        ``(indices, values)`` of one row. It is a snapshot: later training does not change it.
 
         Returns
         -------
@@ -284,14 +243,13 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> predictor = model.predictor(k=2)
         >>> labels, scores = predictor(np.array([2], np.int32), np.array([1], np.float32))
         >>> labels.tolist()[0]
         'cat'
         """
-        check_is_fitted(self)
-        return self.model_.predictor(as_integer("k", k, at_least=1))
+        return Predictor(self._model(), as_integer("k", k, at_least=1))
 
     def predict(self, X: Any, output: str = "auto") -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
@@ -314,10 +272,10 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> model.predict(X[:2])
         array(['ant', 'bee'], dtype='<U3')
-        >>> tagger = LTLSClassifier(epochs=20, random_state=0)
+        >>> tagger = LTLSClassifier(random_state=0).set_params(trellises__epochs=20)
         >>> tagger = tagger.fit(X, np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1]]))
         >>> tagger.predict(X[:2])
         array([[1, 0, 0],
@@ -327,33 +285,28 @@ class PredictMixin:
         """
         if output not in ("auto", "lists"):
             raise ValueError(f"output must be 'auto' or 'lists', got {output!r}")
-        X, model = self._checked(X)
-        if output == "lists":
-            return self._predict_lists(X, model)
+        rows, model = self._rows(X)
         if not model.multilabel:
-            return model.labels.array[model.topk(X, 1, self.n_jobs)[0][:, 0]]
-        matrix = self._predict_rows(X, model)
+            best = model.topk(rows, 1, self.n_jobs)[0][:, 0]
+            if output == "lists":
+                return [[model.labels.values[each]] for each in best.tolist()]
+            return model.classes[best]
+        matrix, lists = self._predict_matrix(rows, model)
+        if output == "lists":
+            return [[model.labels.values[each] for each in row.tolist()] for row in lists]
         return matrix.toarray() if model.target_format == "dense" else matrix
 
-    def _predict_lists(self, X: Any, model: FittedModel) -> list[list[Any]]:
-        """Return the labels of every row, best first."""
-        labels = model.labels.values
-        if not model.multilabel:
-            return [[labels[best]] for best in model.topk(X, 1, self.n_jobs)[0][:, 0].tolist()]
+    def _predict_matrix(self, rows: Rows, model: Model) -> tuple[Any, list[Ints]]:
+        """Return the predictions of a multi-label model: an indicator matrix, and lists of ids."""
         assert model.threshold is not None
-        counts, ids = model.above(X, model.threshold, self.n_jobs)
-        rows = np.split(ids, np.cumsum(counts)[:-1])
-        return [[labels[each] for each in row.tolist()] for row in rows]
-
-    def _predict_rows(self, X: Any, model: FittedModel) -> Any:
-        """Return the predictions of a multi-label model as a CSR indicator matrix."""
-        assert model.threshold is not None
-        counts, ids = model.above(X, model.threshold, self.n_jobs)
+        counts, ids = model.above(rows, model.threshold, self.n_jobs)
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        shape = (X.shape[0], len(model.labels))
+        shape = (len(rows), model.n_labels)
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
+        lists = np.split(ids, indptr[1:-1])
+        matrix = matrix.copy()
         matrix.sort_indices()
-        return matrix
+        return matrix, lists
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`; for several labels per row, the subset accuracy.
@@ -363,35 +316,34 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> model.score(X, ["ant", "bee", "cat", "cow"])
         0.75
         """
-        X, model = self._checked(X)
+        rows, model = self._rows(X)
         targets = as_targets(y)
-        if targets.n_rows != X.shape[0]:
+        if targets.n_rows != len(rows):
             raise ValueError(
-                f"y must have one entry for each of the {X.shape[0]} rows of X, got "
-                f"{targets.n_rows}"
+                f"y must have one entry for each of the {len(rows)} rows of X, got {targets.n_rows}"
             )
         check_same_kind(model, targets)
         ids = model.labels.ids(targets)
-        if targets.n_columns == len(model.labels):  # the columns of `predict`
+        if targets.n_columns == model.n_labels:  # the columns of `predict`
             ids = targets.labels
         if targets.multilabel:
-            predicted = self._predict_rows(X, model)
-            n_given, n_true = np.diff(predicted.indptr), np.diff(targets.indptr)
-            truth = Examples(X, targets.indptr, ids, None, True)
-            rows = np.repeat(np.arange(X.shape[0]), n_given)
-            hits = truth.contains(rows, predicted.indices[:, None].astype(np.int64))[:, 0]
-            found = np.bincount(rows, hits, X.shape[0])
-            right = (found == n_given) & (found == n_true)
+            truth = Examples(rows, targets.indptr, ids, None, True)
+            lists = self._predict_matrix(rows, model)[1]
+            found = np.full((len(rows), max(map(len, lists), default=0)), -1, np.int64)
+            for row, own in zip(found, lists, strict=True):
+                row[: len(own)] = own
+            n_hits, n_given = truth.contains(found).sum(axis=1), (found >= 0).sum(axis=1)
+            right = (n_hits == n_given) & (n_hits == np.diff(targets.indptr))
         else:
-            right = model.topk(X, 1, self.n_jobs)[0][:, 0] == ids
-        weights = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
+            right = model.topk(rows, 1, self.n_jobs)[0][:, 0] == ids
+        weights = None if sample_weight is None else check_sample_weight(sample_weight, len(rows))
         return float(np.average(right, weights=weights))
 
-    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
+    def decision_function(self, X: Any) -> Floats:
         """Return the scores of all labels, shape (n_rows, n_classes); see `predict_topk`.
 
         For two classes and one label per row: the score of the second minus that of the first,
@@ -402,46 +354,43 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> model.decision_function(X).argmax(axis=1)
         array([0, 1, 2, 3])
         """
-        X, model = self._checked(X)
-        _check_dense_result(X, model, "decision_function")
-        scores = model.all_scores(X, self.n_jobs)
+        rows, model = self._rows(X)
+        _check_dense_result(rows, model, "decision_function")
+        scores = model.all_scores(rows, self.n_jobs)
         if not model.multilabel and scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores
 
     @available_if(_has_proba)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+    def predict_proba(self, X: Any) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        They are calibrated on held-out rows, see `calibrate`. Those of one label per row sum to 1
-        over `classes_`, and the most probable label is the one that `predict` returns (if
-        propensity=0). Those of several labels per row are independent of each other.
-
-        Without a calibration, those of a model with loss="softmax" and nothing but trellises are
-        the mean of the trellises' probabilities; `predict` ranks by the sum of their logarithms, so
-        that it may return another label than the most probable one. All others are the exponentials
-        of `decision_function`, where there are no label weights of its mean over trellises and
-        embedding; for one label per row normalized to sum to 1.
+        They are calibrated on held-out rows, see `calibration`. Those of one label per row sum to 1
+        over `classes_`, and the most probable label is the one that `predict` returns (if rare
+        labels are not preferred). Those of several labels per row are independent of each other. Of
+        more than 2,048 labels, those that no part proposes share what held-out rows say is missed.
+        Without a calibration they are a softmax of the scores, of trellises alone of their mean;
+        for several labels per row, the exponential of it.
 
         Examples
         --------
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> model.predict_proba(X).sum(axis=1).round(3)
         array([1., 1., 1., 1.], dtype=float32)
         """
-        X, model = self._checked(X)
-        _check_dense_result(X, model, "predict_proba")
-        return model.proba(X, self.n_jobs)
+        rows, model = self._rows(X)
+        _check_dense_result(rows, model, "predict_proba")
+        return model.proba(rows, self.n_jobs)
 
     @available_if(_has_proba)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
+    def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithm of `predict_proba`.
 
         Examples
@@ -449,22 +398,17 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
         >>> bool(np.allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X)))
         True
         """
         with np.errstate(divide="ignore"):
-            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
+            logarithms: Floats = np.log(self.predict_proba(X))
         return logarithms
 
-    @available_if(_has_log_proba)  # type: ignore[untyped-decorator]
-    def log_proba(self, X: Any, y: Any) -> npt.NDArray[np.float32]:
-        """Return the log-probability of one label per row, in O(log C) each.
-
-        It is the mean of the trellises' probabilities, each normalized over all its paths. Free
-        paths are included: their mass is the probability of a label not seen yet. Embedding and
-        label weights are not, since their normalization would not be O(log C); but if labels share
-        paths, it is the logarithm of `predict_proba`.
+    @available_if(_has_proba)  # type: ignore[untyped-decorator]
+    def log_proba(self, X: Any, y: Any) -> Floats:
+        """Return the logarithm of what `predict_proba` says of one label per row.
 
         Parameters
         ----------
@@ -477,28 +421,64 @@ class PredictMixin:
         >>> import numpy as np
         >>> from ltls import LTLSClassifier
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
-        >>> bool((np.exp(model.log_proba(X, ["ant", "bee", "cat", "dog"])) > 0.5).all())
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> bool((np.exp(model.log_proba(X, ["ant", "bee", "cat", "dog"])) > 0.3).all())
         True
         """
-        X, model = self._checked(X)
-        targets = as_targets(y)
-        if targets.multilabel or targets.n_rows != X.shape[0]:
-            given = "several labels per row" if targets.multilabel else f"{targets.n_rows} labels"
-            raise ValueError(
-                f"y must have one label for each of the {X.shape[0]} rows of X, got {given}"
+        rows, model = self._rows(X)
+        ids = _one_label_per_row(model, y, len(rows))
+        with np.errstate(divide="ignore"):
+            return np.log(model.proba_of(rows, ids[:, None], self.n_jobs)[:, 0])
+
+    def path_log_proba(self, X: Any, y: Any) -> Floats:
+        """Return the log-probability of the paths of one label per row, in O(log C) each.
+
+        It is the mean of the trellises' probabilities, each normalized over all its paths. Free
+        paths are included: their mass, 1 − Σ exp(path_log_proba) over all labels, is the
+        probability of a label not seen yet. Other parts are not, since their normalization would
+        not be O(log C). It needs a path for every label (``views=False``), and loss="softmax".
+
+        Parameters
+        ----------
+        X, y
+            As of `log_proba`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(random_state=0).partial_fit(X, ["ant", "bee", "cat", "dog"])
+        >>> known = [model.path_log_proba(X[:1], [label]) for label in model.classes_]
+        >>> bool(0 < 1 - np.exp(known).sum() < 1)  # four of eight paths are free
+        True
+        """
+        rows, model = self._rows(X)
+        part = model.part("trellises")
+        if part is None or not part.loss.normalized:
+            raise AttributeError(
+                "path_log_proba needs trellises over labels with loss='softmax': use views=False"
             )
-        ids = model.labels.ids(targets)
-        if (ids < 0).any():
-            unknown = model.labels.first_unknown(targets)
-            raise ValueError(f"y must have labels of classes_, got {unknown!r}")
-        return model.log_proba(X, ids, self.n_jobs)
+        ids = _one_label_per_row(model, y, len(rows))
+        return part.path_log_proba(rows, ids[:, None], self.n_jobs)[:, 0]  # type: ignore[no-any-return]
 
 
-def _check_dense_result(X: Any, model: FittedModel, name: str) -> None:
-    n_labels = len(model.labels)
-    if X.shape[0] * n_labels > _MAX_CELLS:
+def _one_label_per_row(model: Model, y: Any, n_rows: int) -> Ints:
+    targets = as_targets(y)
+    if targets.multilabel or targets.n_rows != n_rows:
+        given = "several labels per row" if targets.multilabel else f"{targets.n_rows} labels"
+        raise ValueError(f"y must have one label for each of the {n_rows} rows of X, got {given}")
+    ids = model.labels.ids(targets)
+    if (ids < 0).any():
+        unknown = model.labels.first_unknown(targets)
+        raise ValueError(f"y must have labels of classes_, got {unknown!r}")
+    return ids
+
+
+def _check_dense_result(rows: Rows, model: Model, name: str) -> None:
+    n_labels = model.n_labels
+    if len(rows) * n_labels > _MAX_CELLS:
         raise ValueError(
-            f"{name} would return a dense matrix of {X.shape[0]} rows × {n_labels} classes; "
+            f"{name} would return a dense matrix of {len(rows)} rows × {n_labels} classes; "
             "use predict_topk, or fewer rows"
         )

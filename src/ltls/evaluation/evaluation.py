@@ -11,23 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from ..model.fitted import FittedModel
+from ..model.model import Model
+from ..model.provenance import Provenance
 from . import metrics
-
-# What `Evaluation.at` returns, in the words of a table.
-METRIC_NAMES = {
-    "precision": "P@k",
-    "recall": "R@k",
-    "ndcg": "nDCG@k",
-    "psp": "PSP@k",
-    "macro_f1": "macro-F1@k",
-    "coverage": "coverage@k",
-}
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
-_GROUPS = ("head", "middle", "tail")
+_GROUPS = ("head", "middle", "tail", "unseen")
+_BINS = 10  # of probabilities
 
 
 @dataclass
@@ -46,7 +39,7 @@ class Evaluation:
         The ids of the predicted labels, best first, −1 for none.
     confidence : array of shape (n_rows,), or None
         The predicted probability of the first label.
-    counts : array of int of shape (n_known,), or None
+    frequency : array of int of shape (n_labels,)
         How many training rows had each label.
     n_trained : int
         The number of training rows.
@@ -57,13 +50,14 @@ class Evaluation:
     truth: sp.csr_matrix
     topk: Ints
     confidence: Floats | None
-    counts: Ints | None
+    frequency: Ints
     n_trained: int
 
     @classmethod
     def of(
         cls,
-        model: FittedModel,
+        model: Model,
+        provenance: Provenance,
         true_labels: Sequence[Sequence[Hashable]],
         topk: Sequence[Sequence[Hashable]],
         confidence: Sequence[float] | None = None,
@@ -72,8 +66,10 @@ class Evaluation:
 
         Parameters
         ----------
-        model : FittedModel
+        model : Model
             The model; `model_` of an estimator.
+        provenance : Provenance
+            What it was trained on; `fitted_.provenance` of an estimator.
         true_labels : list of lists
             The true labels of every row.
         topk : list of lists
@@ -87,19 +83,16 @@ class Evaluation:
         >>> from ltls import LTLSClassifier
         >>> from ltls.evaluation.evaluation import Evaluation
         >>> X = np.eye(2, dtype=np.float32)
-        >>> estimator = LTLSClassifier(epochs=20, random_state=0).fit(X, ["a", "b"])
-        >>> labels, _ = estimator.predict_topk(X, 1)
-        >>> evaluation = Evaluation.of(estimator.model_, [["a"], ["c"]], labels.tolist())
-        >>> evaluation.at(1)["precision"]
+        >>> estimator = LTLSClassifier(random_state=0).fit(X, ["a", "b"])
+        >>> trained_on = estimator.fitted_.provenance
+        >>> truth, topk = [["a"], ["c"]], estimator.predict_topk(X, 1)[0].tolist()
+        >>> Evaluation.of(estimator.model_, trained_on, truth, topk).at(1)["precision"]
         0.5
         """
-        labels = list(model.labels.values)
+        labels = list(
+            dict.fromkeys([*model.labels.values, *(x for row in true_labels for x in row)])
+        )
         ids = {label: number for number, label in enumerate(labels)}
-        for row in true_labels:
-            for label in row:
-                if label not in ids:
-                    ids[label] = len(labels)
-                    labels.append(label)
         indptr = np.cumsum([0, *map(len, true_labels)])
         columns = np.array([ids[label] for row in true_labels for label in row], np.int64)
         ones = np.ones(len(columns), np.float32)
@@ -108,14 +101,15 @@ class Evaluation:
         predicted = np.full((len(topk), max(map(len, topk))), -1, np.int64)
         for ids_of_row, row in zip(predicted, topk, strict=True):
             ids_of_row[: len(row)] = [ids[label] for label in row]
+        n_known = len(model.labels)
         return cls(
             labels,
-            len(model.labels),
+            n_known,
             truth,
             predicted,
             None if confidence is None else np.asarray(confidence, np.float64),
-            model.counts,
-            model.n_rows,
+            np.pad(provenance.counts, (0, len(labels) - n_known)),
+            provenance.n_rows,
         )
 
     @property
@@ -123,35 +117,17 @@ class Evaluation:
         """The number of rows."""
         return int(self.truth.shape[0])
 
-    @property
-    def frequency(self) -> Ints:
-        """The training frequency of each label; its frequency in these rows if that is unknown."""
-        counts = self.counts
-        if counts is None:
-            counts = np.bincount(self.truth.indices, minlength=len(self.labels))
-        return np.pad(counts, (0, len(self.labels) - len(counts)))
-
-    def at(self, k: int) -> dict[str, float | None]:
-        """Return precision, recall, nDCG, propensity-scored precision, macro-F1 and coverage at k.
-
-        Propensity-scored precision is None if the training frequencies of labels are unknown.
-        """
-        found = self.topk[:, : min(k, self.topk.shape[1])]
+    def at(self, k: int) -> dict[str, float]:
+        """Return the metrics of `metrics.AT_K` at a cutoff, by name."""
+        found = self.topk[:, :k]
         topk = np.pad(found, ((0, 0), (0, k - found.shape[1])), constant_values=-1)
-        psp = None
-        if self.counts is not None:
-            propensity = metrics.propensities_of(self.frequency, self.n_trained)
-            psp = metrics.psp_at_k(self.truth, topk, propensity, k)
+        propensity = metrics.propensities_of(self.frequency, self.n_trained)
         return {
-            "precision": metrics.precision_at_k(self.truth, topk, k),
-            "recall": metrics.recall_at_k(self.truth, topk, k),
-            "ndcg": metrics.ndcg_at_k(self.truth, topk, k),
-            "psp": psp,
-            "macro_f1": metrics.macro_f1_at_k(self.truth, topk, k),
-            "coverage": metrics.coverage_at_k(self.truth, topk, k),
+            name: metric(self.truth, topk, k, propensity)
+            for name, (_, metric) in metrics.AT_K.items()
         }
 
-    def found(self, k: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def found(self, k: int) -> tuple[Ints, Bools]:
         """Return the true labels of all rows, and whether each is among the first k predictions."""
         rows = np.repeat(np.arange(self.n_rows), np.diff(self.truth.indptr))
         labels = self.truth.indices.astype(np.int64)
@@ -168,62 +144,104 @@ class Evaluation:
         group = np.empty(len(order), np.int64)
         group[order] = np.minimum(3 * before // max(int(self.frequency.sum()), 1), 2)
         group[self.n_known :] = 3
-        hits = {k: self.found(k) for k in cutoffs}
-        report = []
-        for number, name in enumerate([*_GROUPS, "unseen"]):
+        hits = {str(k): self.found(k)[1] for k in cutoffs}
+        groups = []
+        for number, name in enumerate(_GROUPS):
             members = np.flatnonzero(group == number)
             if not len(members):
                 continue
-            inside = {k: group[labels] == number for k, (labels, _) in hits.items()}
-            counts = self.frequency[members]
-            report.append(
+            inside = group[self.truth.indices] == number
+            groups.append(
                 {
                     "group": name,
                     "labels": len(members),
-                    "least_frequency": int(counts.min()),
-                    "most_frequency": int(counts.max()),
-                    "occurrences": int(inside[cutoffs[0]].sum()),
+                    "least_frequency": int(self.frequency[members].min()),
+                    "most_frequency": int(self.frequency[members].max()),
+                    "occurrences": int(inside.sum()),
                     "found": {
-                        str(k): float(found[inside[k]].mean()) if inside[k].any() else None
-                        for k, (_, found) in hits.items()
+                        k: float(found[inside].mean()) if inside.any() else None
+                        for k, found in hits.items()
                     },
                 }
             )
-        return report
+        return groups
+
+    def first_is_right(self) -> Bools:
+        """Return whether the first prediction of every row is one of its labels."""
+        best = np.maximum(self.topk[:, 0], 0)
+        right = np.asarray(self.truth[np.arange(self.n_rows), best]).ravel() > 0
+        return right & (self.topk[:, 0] >= 0)
 
     def confusions(self, n: int) -> list[tuple[Hashable, Hashable, int]]:
         """Return the n most frequent pairs (true label, wrong first prediction), with counts.
 
         A row whose first prediction is wrong counts once for each of its labels.
         """
-        best = self.topk[:, 0]
-        right = np.asarray(self.truth[np.arange(self.n_rows), np.maximum(best, 0)]).ravel() > 0
-        wrong = ~right & (best >= 0)
         pairs: Counter[tuple[int, int]] = Counter()
-        for row in np.flatnonzero(wrong):
+        for row in np.flatnonzero(~self.first_is_right() & (self.topk[:, 0] >= 0)):
             start, end = self.truth.indptr[row : row + 2]
-            pairs.update((int(label), int(best[row])) for label in self.truth.indices[start:end])
+            said = int(self.topk[row, 0])
+            pairs.update((int(label), said) for label in self.truth.indices[start:end])
         return [
             (self.labels[true], self.labels[said], count)
             for (true, said), count in pairs.most_common(n)
         ]
 
-    def calibration(self, n_bins: int = 10) -> list[tuple[float, float, int]]:
+    def calibration(self) -> list[tuple[float, float, int]]:
         """Return mean probability, accuracy and number of rows, by bins of probability."""
         if self.confidence is None:
             return []
-        best = np.maximum(self.topk[:, 0], 0)
-        right = np.asarray(self.truth[np.arange(self.n_rows), best]).ravel() > 0
-        bins = np.minimum((self.confidence * n_bins).astype(int), n_bins - 1)
+        right = self.first_is_right()
+        bins = np.minimum((self.confidence * _BINS).astype(int), _BINS - 1)
         return [
             (float(self.confidence[inside].mean()), float(right[inside].mean()), int(inside.sum()))
-            for inside in (bins == number for number in range(n_bins))
+            for inside in (bins == number for number in range(_BINS))
             if inside.any()
         ]
 
     def calibration_error(self) -> float | None:
-        """Return the expected calibration error: mean distance of probability and accuracy."""
-        bins = self.calibration()
-        if not bins:
+        """Return the expected calibration error of the first predictions, if there is one."""
+        if self.confidence is None:
             return None
-        return sum(abs(said - right) * rows for said, right, rows in bins) / self.n_rows
+        return metrics.calibration_error(self.first_is_right(), self.confidence, _BINS)
+
+
+def tables(
+    measured: list[dict[str, Any]], groups: list[dict[str, Any]], facts: dict[str, Any]
+) -> list[list[list[str]]]:
+    """Return tables of an evaluation, of which the first two have a header.
+
+    Parameters
+    ----------
+    measured : list of dict
+        `Evaluation.at` for several cutoffs, each with its "k".
+    groups : list of dict
+        `Evaluation.by_frequency`.
+    facts : dict
+        Names and values.
+    """
+    cutoffs = list(groups[0]["found"])
+    of_metrics = [["k", *(title for title, _ in metrics.AT_K.values())]]
+    of_metrics += [
+        [str(row["k"]), *(_number(row[name]) for name in metrics.AT_K)] for row in measured
+    ]
+    of_groups = [["labels", "count", "in training", "in file", *(f"R@{k}" for k in cutoffs)]]
+    of_groups += [
+        [
+            group["group"],
+            f"{group['labels']:,}",
+            f"{group['least_frequency']:,}–{group['most_frequency']:,}",
+            f"{group['occurrences']:,}",
+            *(_number(group["found"][k]) for k in cutoffs),
+        ]
+        for group in groups
+    ]
+    of_facts = [
+        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)]
+        for name, value in facts.items()
+    ]
+    return [of_metrics, of_groups, of_facts]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

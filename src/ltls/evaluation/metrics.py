@@ -2,19 +2,21 @@
 
 Every metric takes the true labels and an array with the k best labels of every row, best first,
 as ``predict_topk`` returns them. Nothing of size rows x labels is ever built. `calibration_error`
-is of probabilities instead.
+is of probabilities instead. A metric in `AT_K` is part of evaluations, reports and ``ltls
+evaluate``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from ..model import propensity as propensity_model
 from ..model.indicators import label_matrix
+from ..parts import propensity as propensity_model
 
 __all__ = [
     "calibration_error",
@@ -107,15 +109,7 @@ def recall_at_k(
 ) -> float:
     """Return recall at k: the fraction of true labels among the first k predictions.
 
-    Parameters
-    ----------
-    y_true, topk, k, sample_weight
-        As for :func:`precision_at_k`.
-
-    Returns
-    -------
-    float
-        Between 0 and 1. A row without a true label counts as 0.
+    Parameters are those of :func:`precision_at_k`. A row without a true label counts as 0.
 
     Examples
     --------
@@ -133,16 +127,7 @@ def ndcg_at_k(
     """Return the normalized discounted cumulative gain at k.
 
     A true label at rank r gains 1 / log2(r + 1); the sum is divided by that of a perfect list.
-
-    Parameters
-    ----------
-    y_true, topk, k, sample_weight
-        As for :func:`precision_at_k`.
-
-    Returns
-    -------
-    float
-        Between 0 and 1. A row without a true label counts as 0.
+    Parameters are those of :func:`precision_at_k`. A row without a true label counts as 0.
 
     Examples
     --------
@@ -168,19 +153,9 @@ def psp_at_k(
 
     A true label counts 1 / propensity, so that rare labels count more. As in the Extreme
     Classification Repository, the sum over all rows is divided by the sum that a perfect list of
-    k predictions would have.
-
-    Parameters
-    ----------
-    y_true, topk, k, sample_weight
-        As for :func:`precision_at_k`.
-    propensity : array-like of shape (n_labels,)
-        The propensity of every label, from :func:`propensities` of the training labels.
-
-    Returns
-    -------
-    float
-        Between 0 and 1; 0 where no row has a true label.
+    k predictions would have; it is 0 where no row has a true label. `propensity` is that of every
+    label, from :func:`propensities` of the training labels; other parameters are those of
+    :func:`precision_at_k`.
 
     References
     ----------
@@ -232,18 +207,9 @@ def macro_f1_at_k(
     2 · tp / (n_predicted + n_true), where tp is the number of rows for which it is predicted and
     true. Every label has the same weight, however rare it is. F1 is chosen among the
     macro-averages at k because precision alone rises if a rare label is predicted hardly ever,
-    and recall alone if it is predicted often.
-
-    Parameters
-    ----------
-    y_true, topk, k, sample_weight
-        As for :func:`precision_at_k`.
-
-    Returns
-    -------
-    float
-        Between 0 and 1, averaged over the labels with at least one row in `y_true`; 0 where no row
-        has a true label. Where papers average over all labels, those without a row count as 0.
+    and recall alone if it is predicted often. Labels without a row in `y_true` are left out; where
+    papers average over all labels, these count as 0. Parameters are those of
+    :func:`precision_at_k`.
 
     References
     ----------
@@ -277,16 +243,8 @@ def macro_f1_at_k(
 def coverage_at_k(y_true: Any, topk: ArrayLike, k: int | None = None) -> float:
     """Return coverage at k: the fraction of labels that are predicted correctly at least once.
 
-    Parameters
-    ----------
-    y_true, topk, k
-        As for :func:`precision_at_k`.
-
-    Returns
-    -------
-    float
-        Of the labels with at least one row in `y_true`, the fraction that is among the first k
-        predictions of at least one of its rows; 0 where no row has a true label.
+    It is over the labels with at least one row in `y_true`, 0 where no row has a true label.
+    Parameters are those of :func:`precision_at_k`.
 
     Examples
     --------
@@ -316,7 +274,7 @@ def propensities(
 
     Returns
     -------
-    ndarray of float64, shape (n_labels,)
+    array of shape (n_labels,)
         Above 0 and at most 1; all 1 for fewer than three rows, too few for the estimate.
 
     Examples
@@ -338,19 +296,6 @@ def propensities_of(
 ) -> NDArray[np.float64]:
     """Estimate propensities as :func:`propensities` does, from how many rows have each label.
 
-    Parameters
-    ----------
-    counts : array-like of int of shape (n_labels,)
-        Number of training rows per label.
-    n_rows : int
-        Number of training rows.
-    a, b : float, default=0.55 and 1.5
-        As for :func:`propensities`.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_labels,)
-
     Examples
     --------
     >>> from ltls.metrics import propensities_of
@@ -362,6 +307,19 @@ def propensities_of(
     if not b > 0:
         raise ValueError(f"b must be above 0, got {b!r}")
     return propensity_model.propensities_of(counts, n_rows, a, b)
+
+
+# Metrics of an evaluation: what tables call them, and a function of the true labels, the
+# predictions, k and the propensities of the labels.
+Metric: TypeAlias = Callable[[sp.csr_matrix, NDArray[np.int64], int, NDArray[np.float64]], float]
+AT_K: dict[str, tuple[str, Metric]] = {
+    "precision": ("P@k", lambda truth, topk, k, _: precision_at_k(truth, topk, k)),
+    "recall": ("R@k", lambda truth, topk, k, _: recall_at_k(truth, topk, k)),
+    "ndcg": ("nDCG@k", lambda truth, topk, k, _: ndcg_at_k(truth, topk, k)),
+    "psp": ("PSP@k", lambda truth, topk, k, propensity: psp_at_k(truth, topk, propensity, k)),
+    "macro_f1": ("macro-F1@k", lambda truth, topk, k, _: macro_f1_at_k(truth, topk, k)),
+    "coverage": ("coverage@k", lambda truth, topk, k, _: coverage_at_k(truth, topk, k)),
+}
 
 
 def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, NDArray[np.bool_]]:

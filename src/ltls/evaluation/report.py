@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..core.atomic import replacing
 from ..core.version import __version__
-from .evaluation import METRIC_NAMES, Evaluation
+from .evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,13 +45,7 @@ def check_matplotlib() -> None:
 
 
 def write_report(
-    path: Path,
-    evaluation: Evaluation,
-    facts: dict[str, Any],
-    metrics: list[dict[str, Any]],
-    groups: list[dict[str, Any]],
-    model: str,
-    data: str,
+    path: Path, title: str, evaluation: Evaluation, tables: list[list[list[str]]]
 ) -> None:
     """Write a report, PDF or HTML by the suffix of the file, which is replaced atomically.
 
@@ -58,18 +53,15 @@ def write_report(
     ----------
     path : Path
         The file to write.
+    title : str
     evaluation : Evaluation
         What the plots show.
-    facts, metrics, groups
-        The tables: names and values; `Evaluation.at` for several k; `Evaluation.by_frequency`.
-    model, data : str
-        Names for the title.
+    tables : list of tables
+        Rows of texts; see `ltls.evaluation.evaluation.tables`.
     """
     check_matplotlib()
     import matplotlib
 
-    title = f"{model} on {data}"
-    tables = [_metrics(metrics), _groups(groups), _facts(facts)]
     with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "ltls", "svg.fonttype": "none"}):
         parts = _figures(evaluation)
         with replacing(path) as temporary:
@@ -81,44 +73,45 @@ def write_report(
 
 def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
     """Return the plots with their titles and captions."""
-    parts = [
+    pairs = evaluation.confusions(10 * _MAX_MATRIX_LABELS)
+    names = list(dict.fromkeys(label for true, said, _ in pairs for label in (true, said)))
+    size = 3.5 + 0.25 * min(len(names), _MAX_MATRIX_LABELS)
+    plots: list[tuple[str, str, tuple[float, float], Callable[[Figure, Evaluation], None]]] = [
         (
             "Recall by label frequency",
-            "Recall of the true labels, by how often a label occurred in "
-            f"{'the training set' if evaluation.counts is not None else 'this file'}.",
-            _by_frequency(evaluation),
+            "Recall of the true labels, by how often a label occurred in the training set.",
+            (7, 3.2),
+            _by_frequency,
         )
     ]
     if evaluation.confidence is not None:
-        error = evaluation.calibration_error()
-        parts.append(
-            (
-                "Calibration",
-                "Accuracy of the first prediction, by its predicted probability; a perfectly "
-                f"calibrated model is on the diagonal. Expected calibration error: {error:.3f}.",
-                _calibration(evaluation),
-            )
+        caption = (
+            "Accuracy of the first prediction, by its predicted probability; a perfectly "
+            "calibrated model is on the diagonal. Expected calibration error: "
+            f"{evaluation.calibration_error():.3f}."
         )
-    if evaluation.confusions(1):
-        parts += [
-            (
-                "Most frequent confusions",
-                "Wrong first predictions: the true label → the predicted label.",
-                _confused_pairs(evaluation),
-            ),
-            (
-                "Confusion matrix of the most confused labels",
-                "Rows are true labels, columns first predictions; correct predictions are omitted.",
-                _heat_map(evaluation),
-            ),
-        ]
-    return parts
+        plots.append(("Calibration", caption, (7, 3.6), _calibration))
+    if pairs:
+        caption = "Wrong first predictions: the true label → the predicted label."
+        height = 1.2 + 0.26 * min(len(pairs), _MAX_PAIRS)
+        plots.append(("Most frequent confusions", caption, (7, height), _confused_pairs))
+        title = "Confusion matrix of the most confused labels"
+        caption = "Rows are true labels, columns first predictions; correct ones are omitted."
+        plots.append((title, caption, (size + 0.6, size), _heat_map))
+    return [
+        (title, caption, _drawn(draw, size, evaluation)) for title, caption, size, draw in plots
+    ]
 
 
-def _by_frequency(evaluation: Evaluation) -> Figure:
+def _drawn(draw: Any, size: tuple[float, float], evaluation: Evaluation) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
+    draw(figure, evaluation)
+    return figure
+
+
+def _by_frequency(figure: Figure, evaluation: Evaluation) -> None:
     axes = figure.add_subplot()
     widest = int(evaluation.topk.shape[1])
     for k, colour in {1: _BLUE, widest: _ORANGE}.items():
@@ -132,46 +125,32 @@ def _by_frequency(evaluation: Evaluation) -> Figure:
     axes.set(xlabel="label frequency", ylabel="recall", ylim=(0, 1.02))
     axes.grid(alpha=0.3)
     axes.legend()
-    return figure
 
 
-def _calibration(evaluation: Evaluation) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+def _calibration(figure: Figure, evaluation: Evaluation) -> None:
     left, right = figure.subplots(1, 2)
-    bins = evaluation.calibration()
-    said, share, rows = (list(values) for values in zip(*bins, strict=True))
+    said, share, rows = (list(each) for each in zip(*evaluation.calibration(), strict=True))
     left.plot([0, 1], [0, 1], "--", color=_GREY)
     left.plot(said, share, "o-", color=_BLUE)
     left.set(xlabel="predicted probability", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
     left.grid(alpha=0.3)
     right.bar(said, rows, width=0.08, color=_BLUE)
     right.set(xlabel="predicted probability", ylabel="rows", xlim=(0, 1))
-    return figure
 
 
-def _confused_pairs(evaluation: Evaluation) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
+def _confused_pairs(figure: Figure, evaluation: Evaluation) -> None:
     pairs = evaluation.confusions(_MAX_PAIRS)[::-1]
-    figure = Figure(figsize=(7, 1.2 + 0.26 * len(pairs)), layout="constrained")
     axes = figure.add_subplot()
     names = [f"{_short(true)} → {_short(said)}" for true, said, _ in pairs]
     bars = axes.barh(range(len(pairs)), [count for *_, count in pairs], color=_ORANGE)
     axes.bar_label(bars, padding=2)
     axes.set_yticks(range(len(pairs)), names)
     axes.set(xlabel="rows")
-    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.locator_params("x", integer=True)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
-def _heat_map(evaluation: Evaluation) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
+def _heat_map(figure: Figure, evaluation: Evaluation) -> None:
     pairs = evaluation.confusions(10 * _MAX_MATRIX_LABELS)
     labels = list(dict.fromkeys(label for true, said, _ in pairs for label in (true, said)))
     labels = labels[:_MAX_MATRIX_LABELS]
@@ -180,59 +159,19 @@ def _heat_map(evaluation: Evaluation) -> Figure:
     for true, said, count in pairs:
         if true in place and said in place:
             counts[place[true], place[said]] += count
-    size = 3.5 + 0.25 * len(labels)
-    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(counts, cmap="Oranges")
     names = [_short(label) for label in labels]
     axes.set_xticks(range(len(labels)), names, rotation=90)
     axes.set_yticks(range(len(labels)), names)
     axes.set(xlabel="predicted label", ylabel="true label")
-    figure.colorbar(image, label="rows", shrink=0.7, ticks=MaxNLocator("auto", integer=True))
-    return figure
+    figure.colorbar(image, label="rows", shrink=0.7)
 
 
 def _short(label: Any) -> str:
     # A dollar sign would begin a formula.
     text = " ".join(str(label).split()).replace("$", r"\$")
     return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"
-
-
-# Tables: a header and rows of text
-
-
-def _metrics(metrics: list[dict[str, Any]]) -> list[list[str]]:
-    rows = [[str(row["k"]), *(_number(row[name]) for name in METRIC_NAMES)] for row in metrics]
-    return [["k", *METRIC_NAMES.values()], *rows]
-
-
-def _groups(groups: list[dict[str, Any]]) -> list[list[str]]:
-    cutoffs = list(groups[0]["found"])
-    header = ["labels", "count", "in training", "in file", *(f"R@{k}" for k in cutoffs)]
-    return [
-        header,
-        *(
-            [
-                group["group"],
-                f"{group['labels']:,}",
-                f"{group['least_frequency']:,}–{group['most_frequency']:,}",
-                f"{group['occurrences']:,}",
-                *(_number(group["found"][k]) for k in cutoffs),
-            ]
-            for group in groups
-        ),
-    ]
-
-
-def _facts(facts: dict[str, Any]) -> list[list[str]]:
-    return [
-        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)]
-        for name, value in facts.items()
-    ]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
 
 
 def _html(title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]) -> str:

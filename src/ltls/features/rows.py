@@ -1,40 +1,350 @@
-"""Rows of features as the engine takes them."""
+"""Rows of features: from a matrix of all features to the rows that a model has weights for.
+
+Sparse features that never occur in training need no weights: hashed features are the usual case, of
+2**20 columns a few thousand are ever used. Dense features may be standardized.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.linalg import norm
+from sklearn.utils.validation import validate_data
 
 from ..core import _engine
+from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, smallest
+from ..core.caching import cached_property
+from ..core.declarations import Array, Described
+
+_LARGEST_VALUE = 1e15  # of a feature
+_MAX_TABLE = 1 << 22  # features for which a table of all of them is small
+# Features are unscaled if a mean is far from 0, or a standard deviation far from the usual one.
+_FAR_MEAN, _FAR_SCALE = 4.0, 10.0
 
 
-@dataclass(frozen=True)
-class SparseRows:
-    """The arrays of a CSR matrix without scipy's checks, for single rows at low latency."""
+class Rows:
+    """Rows of features, dense or sparse, and what parts of a model have computed for them.
 
-    data: npt.NDArray[Any]
-    indices: npt.NDArray[Any]
-    indptr: npt.NDArray[Any]
-    shape: tuple[int, int]
+    Parameters
+    ----------
+    X : array or CSR matrix without duplicates
+    intercept : bool
+        Whether there is one more feature, which is always 1.
+    unit_length : bool
+        Whether rows are scaled to unit length.
+    """
 
-    def __getitem__(self, rows: npt.NDArray[np.int64]) -> csr_array:
-        return csr_array((self.data, self.indices, self.indptr), shape=self.shape)[rows]
+    def __init__(self, X: Any, intercept: bool, unit_length: bool) -> None:
+        self.X, self.intercept, self.unit_length = X, intercept, unit_length
+        self.memo: dict[Any, Any] = {}
 
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
 
-def engine_features(X: Any, intercept: bool, unit_length: bool) -> _engine.Features:
-    """Pass a dense matrix, or a CSR matrix without duplicates, to the engine without a copy."""
-    if not hasattr(X, "indptr"):
-        return _engine.Features.dense(
-            np.require(X, requirements=["C", "A"]), intercept, unit_length
+    @property
+    def n_columns(self) -> int:
+        """The number of features, with the intercept."""
+        return int(self.X.shape[1]) + self.intercept
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the rows are sparse."""
+        return hasattr(self.X, "indptr")
+
+    @property
+    def n_values(self) -> int:
+        """The number of values that are stored."""
+        return int(self.X.nnz if self.sparse else self.X.size)
+
+    def __getitem__(self, rows: slice | Ints) -> Rows:
+        """Return some of the rows."""
+        return Rows(self.X[rows], self.intercept, self.unit_length)
+
+    def like(self, X: Any) -> Rows:
+        """Return other rows of the same features."""
+        return Rows(X, self.intercept, self.unit_length)
+
+    @cached_property
+    def engine(self) -> _engine.Features:
+        """The rows as the engine takes them, without a copy."""
+        X = self.X
+        if not self.sparse:
+            values = np.require(X, requirements=["C", "A"])
+            return _engine.Features.dense(values, self.intercept, self.unit_length)
+        index = X.indices.dtype if X.indices.dtype == X.indptr.dtype else np.int64
+        data = np.require(X.data, requirements=["C", "A"])
+        indices, indptr = (np.require(part, index, ["C", "A"]) for part in (X.indices, X.indptr))
+        return _engine.Features.csr(
+            data, indices, indptr, X.shape[1], self.intercept, self.unit_length
         )
-    index = X.indices.dtype if X.indices.dtype == X.indptr.dtype else np.int64
-    data = np.require(X.data, requirements=["C", "A"])
-    indices, indptr = (np.require(part, index, ["C", "A"]) for part in (X.indices, X.indptr))
-    return _engine.Features.csr(data, indices, indptr, X.shape[1], intercept, unit_length)
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """The lengths of the rows as they are scored; 1 for a row without features."""
+        if self.unit_length:
+            return np.ones(len(self), np.float32)
+        lengths = np.linalg.norm(self.X, axis=1) if not self.sparse else norm(self.X, axis=1)
+        return np.where(lengths > 0, lengths, 1).astype(np.float32)
+
+    def usual_length(self) -> float:
+        """Return the root mean square length of the rows as they are scored."""
+        return float(np.sqrt(np.mean(np.square(self.lengths, dtype=np.float64)))) or 1.0
+
+    def entries(self, row: int) -> tuple[Ints, AnyArray]:
+        """Return the features of a row that are not 0, and their values as they are scored."""
+        X = self.X[[row]]
+        features = X.indices if self.sparse else np.flatnonzero(X[0])
+        values = np.asarray(X.data if self.sparse else X[0][features], np.float64)
+        length = np.linalg.norm(values)
+        if self.unit_length and length > 0:
+            values = values / length
+        return np.asarray(features, np.int64), values
+
+
+@dataclass(frozen=True, eq=False)
+class Standardizer:
+    """Subtracts the mean of every feature and divides by its standard deviation."""
+
+    mean: Doubles
+    scale: Doubles
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the features are unscaled."""
+        varying = self.scale != 1  # that of a constant feature is 1
+        if not varying.any():
+            return False
+        mean, scale = np.abs(self.mean[varying]), self.scale[varying]
+        return bool((mean > _FAR_MEAN * scale).any() or scale.max() > _FAR_SCALE * np.median(scale))
+
+    def __call__(self, X: Any) -> AnyArray:
+        """Return rows as float32 or float64, standardized; sparse ones become dense."""
+        rows = X.toarray() if hasattr(X, "toarray") else X
+        with np.errstate(over="ignore"):  # scores that are not finite are an error
+            standardized: AnyArray = ((rows - self.mean) / self.scale).astype(rows.dtype)
+        return standardized
+
+    def fold(self, coef: Any, intercept: Any) -> tuple[Any, Any]:
+        """Return weights of the features as they are, given those of standardized ones."""
+        own = coef / self.scale
+        return own, intercept - own @ self.mean
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Turns a matrix of all features into rows of those that a model has weights for.
+
+    Parameters
+    ----------
+    n_features : int
+        The number of features, used or not.
+    intercept, unit_length : bool
+        See `Rows`.
+    used : int64 array, optional
+        The features that occur in training, in the order of their columns; None is all. One more
+        column is for all others: nothing is dropped, so that rows keep their length.
+    standardizer : Standardizer, optional
+        Of dense features.
+    """
+
+    n_features: int
+    intercept: bool
+    unit_length: bool
+    used: Ints | None = None
+    standardizer: Standardizer | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns, with the intercept."""
+        own = self.n_features if self.used is None else len(self.used) + 1
+        return own + self.intercept
+
+    def rows(self, X: Any) -> Rows:
+        """Return the rows of a matrix of all features."""
+        if self.standardizer is not None:
+            X = self.standardizer(X)
+        elif self.used is not None:
+            X = self._compact(X)
+        return Rows(X, self.intercept, self.unit_length)
+
+    def _compact(self, X: Any) -> Any:
+        assert self.used is not None
+        if not hasattr(X, "indptr"):
+            others = np.ones(self.n_features, bool)
+            others[self.used] = False
+            rest = np.linalg.norm(X[:, others], axis=1).astype(X.dtype)
+            return np.column_stack([X[:, self.used], rest])
+        indptr = X.indptr if X.nnz >= 2**31 else X.indptr.astype(np.int32)
+        places = self._places(_indices(X)).astype(indptr.dtype, copy=False)
+        shape = (X.shape[0], len(self.used) + 1)
+        return csr_array((X.data[: len(places)], places, indptr), shape=shape)
+
+    @cached_property
+    def _table(self) -> AnyArray | None:
+        """The column of every feature, if that is a table of bearable size."""
+        if self.n_features > _MAX_TABLE:
+            return None
+        assert self.used is not None
+        places = np.full(self.n_features, len(self.used), np.int32)
+        places[self.used] = np.arange(len(self.used), dtype=np.int32)
+        return places
+
+    @cached_property
+    def _order(self) -> Ints:
+        assert self.used is not None
+        return np.argsort(self.used)
+
+    def _places(self, features: AnyArray) -> AnyArray:
+        """Return the columns of features."""
+        assert self.used is not None
+        if self._table is not None:
+            return self._table[features]
+        if not len(self.used):
+            return np.zeros(len(features), np.int64)
+        at = np.minimum(
+            np.searchsorted(self.used, features, sorter=self._order), len(self.used) - 1
+        )
+        places = self._order[at]
+        return np.where(self.used[places] == features, places, len(self.used))
+
+    def grow(self, X: Any) -> tuple[Columns, int]:
+        """Return the columns with those of new features in a batch, and how many these are.
+
+        They follow the old ones; the column of unknown features moves behind them.
+        """
+        if self.used is None or not hasattr(X, "indptr"):
+            return self, 0
+        new = np.setdiff1d(used_features(X), self.used)
+        return replace(self, used=np.concatenate([self.used, new])), len(new)
+
+    def features_of(self, columns: Ints) -> Ints:
+        """Return the features of some columns; −1 for that of all features that do not occur."""
+        return columns if self.used is None else np.append(self.used, -1)[columns]
+
+    def of_all_features(self, coef: Any) -> Any:
+        """Return weights of all features, given those of the columns without the intercept."""
+        if self.standardizer is not None:
+            dense = coef.toarray() if hasattr(coef, "toarray") else coef
+            return self.standardizer.fold(dense, 0)[0].astype(np.float32)
+        if self.used is None:
+            return coef
+        found = coo_array(coef[:, :-1])
+        shape = (coef.shape[0], self.n_features)
+        return csr_array((found.data, (found.row, self.used[found.col])), shape=shape)
+
+    def folded_intercept(self, coef: Any, intercept: AnyArray) -> AnyArray:
+        """Return the intercepts for features as they are."""
+        if self.standardizer is None:
+            return intercept
+        dense = coef.toarray() if hasattr(coef, "toarray") else coef
+        return self.standardizer.fold(dense, intercept)[1].astype(np.float32)  # type: ignore[no-any-return]
+
+    # Files
+
+    TENSORS: ClassVar[dict[str, Array]] = {
+        "used": Array("uint", ("n_used",), high="n_features - 1", distinct=True, group="used"),
+        "mean": Array("f8", ("n_features",), group="standardize"),
+        "scale": Array("f8", ("n_features",), low=1e-300, group="standardize"),
+    }
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        described = {
+            "n_features": self.n_features,
+            "intercept": self.intercept,
+            "unit_length": self.unit_length,
+        }
+        tensors: Tensors = {}
+        if self.used is not None:
+            tensors["used"] = smallest(self.used)
+        if self.standardizer is not None:
+            tensors |= {"mean": self.standardizer.mean, "scale": self.standardizer.scale}
+        return described, tensors
+
+    @classmethod
+    def from_state(cls, section: Described) -> Columns:
+        """Restore columns from their `state`."""
+        made = cls(
+            section.integer("n_features", 1, 2**40),
+            section.flag("intercept"),
+            section.flag("unit_length"),
+        )
+        tensors = section.tensors(cls.TENSORS, {"n_features": made.n_features})
+        if "used" in tensors:
+            made = replace(made, used=tensors["used"].astype(np.int64))
+        if "mean" in tensors:
+            standardizer = Standardizer(np.array(tensors["mean"]), np.array(tensors["scale"]))
+            made = replace(made, standardizer=standardizer)
+        if made.used is not None and made.standardizer is not None:
+            raise ValueError("only dense features are standardized")
+        return made
+
+
+def used_features(X: Any) -> Ints:
+    """Return the features of a sparse matrix that occur, sorted."""
+    if X.shape[1] > _MAX_TABLE:
+        return np.unique(_indices(X)).astype(np.int64)
+    occurs = np.zeros(X.shape[1], bool)
+    occurs[_indices(X)] = True
+    return np.flatnonzero(occurs)
+
+
+def _indices(X: Any) -> AnyArray:
+    """Return the features of all rows: a matrix may have room for more, with any numbers in it."""
+    indices: AnyArray = X.indices[: X.indptr[-1]]
+    return indices
+
+
+# Checks
+
+
+def check_features(owner: Any, X: Any, reset: bool) -> Any:
+    """Return X as the engine takes it: C-ordered, or CSR without duplicates.
+
+    `owner` is the estimator; `reset` says whether it learns the number and names of features.
+    """
+    if hasattr(X, "tocsr"):
+        check_sparse(X, "X")
+    known = not reset and "feature_names_in_" not in owner.__dict__
+    if not (known and _is_plain(X, owner.n_features_in_)):  # of what is plain, little can be wrong
+        X = validate_data(
+            owner,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            reset=reset,
+        )
+    return checked_values(X)
+
+
+def checked_values(X: Any) -> Any:
+    """Return an array or a CSR matrix, without duplicates; values that are too large are errors."""
+    sparse = hasattr(X, "tocsr")
+    if sparse and not X.has_canonical_format:  # duplicate entries are summed
+        X = X.copy()
+        X.sum_duplicates()
+    values = X.data if sparse else X
+    if values.size and not max(values.max(), -values.min()) <= _LARGEST_VALUE:
+        raise ValueError(
+            f"X must hold values of at most {_LARGEST_VALUE:g}, since weights are float32; "
+            f"got {values.flat[np.abs(values).argmax()]:g}: scale the features"
+        )
+    return X
+
+
+def _is_plain(X: Any, n_features: int) -> bool:
+    """Return whether rows are what the engine takes, and there are some."""
+    if hasattr(X, "tocsr"):
+        values = X.data if X.format == "csr" else None
+    else:
+        values = X if type(X) is np.ndarray and X.ndim == 2 and X.flags.c_contiguous else None
+    if values is None or values.dtype not in (np.float32, np.float64):
+        return False
+    return X.shape[0] > 0 and X.shape[1] == n_features and bool(np.isfinite(values.sum()))
 
 
 def check_sparse(matrix: Any, name: str) -> None:
@@ -62,7 +372,7 @@ def check_sparse(matrix: Any, name: str) -> None:
             _check_range(name, "COO", "coordinate", coordinates, matrix.shape[axis])
 
 
-def _check_range(name: str, kind: str, what: str, values: npt.NDArray[Any], n: int) -> None:
+def _check_range(name: str, kind: str, what: str, values: AnyArray, n: int) -> None:
     if len(values) and (values.min() < 0 or values.max() >= n):
         bad = values.min() if values.min() < 0 else values.max()
         raise ValueError(

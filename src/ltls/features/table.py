@@ -1,4 +1,4 @@
-"""Features of tables with columns of texts, numbers and categories, by scikit-learn's transformers.
+"""The front end of tables: columns of texts, numbers and categories.
 
 Texts become TF-IDF weighted n-grams, numbers are standardized, and every value of a category is a
 feature of its own. Each kind of column weighs as much as the others, however many columns it has.
@@ -10,18 +10,21 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, time
 from decimal import Decimal
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from .scaling import Standardizer
-from .vectorizer import Vectorizer, VectorizerSettings
+from ..core.arrays import AnyArray, Tensors
+from ..core.declarations import Array, Described
+from ..core.settings import TEXT, Allowed, setting, settings
+from .rows import Standardizer
+from .text import Text, Vectorizer
 
 Record: TypeAlias = "dict[str, Any]"
 
@@ -34,6 +37,64 @@ _MAX_LISTED = 10  # columns in a message
 _INTEGER = re.compile(r"-?\d+\.0+")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)")
 _MIDNIGHT = re.compile(r"00:00:00(\.0+)?")
+_NAMES = Allowed("a list of names", lambda value: isinstance(value, (list, tuple)))
+
+
+@settings
+class Table(Text):
+    """Rows of a table: columns of texts, numbers and categories.
+
+    Texts become TF-IDF weighted n-grams. Numbers are scaled to mean 0 and standard deviation 1.
+    Every value of a category is a feature of its own. Missing numbers are replaced by the mean, and
+    a missing category is a value like others. Texts, numbers and categories have equal weight,
+    however many columns of each there are. With ``normalize="auto"`` rows keep their length: it
+    would make numbers relative to each other.
+    """
+
+    text: str | Sequence[str] = setting(
+        TEXT,
+        _NAMES,
+        default=(),
+        help="The text columns. The texts of a row are joined by line breaks.",
+    )
+    number: str | Sequence[str] = setting(TEXT, _NAMES, default=(), help="The number columns.")
+    category: str | Sequence[str] = setting(TEXT, _NAMES, default=(), help="The category columns.")
+
+    def check(self, owner: str | None = None) -> None:
+        """Raise an error if a setting is invalid."""
+        super().check(owner)
+        self.columns()
+
+    def columns(self) -> TableColumns:
+        """Return the columns by kind."""
+        given = (getattr(self, kind) for kind in KINDS)
+        return TableColumns(*((each,) if isinstance(each, str) else tuple(each) for each in given))
+
+    def fit(self, X: Any, n_jobs: int | None = None) -> tuple[TableVectorizer, csr_array]:  # type: ignore[override]
+        """Return the fitted front end, and the features of the rows of a table."""
+        rows = as_records(X, self.columns())
+        vectorizer = self._vectorizer(rows)
+        return vectorizer, vectorizer.fit_transform(rows, n_jobs)
+
+    def fit_batches(self, batches: Iterable[Any], n_jobs: int | None = None) -> TableVectorizer:  # type: ignore[override]
+        """Return the front end fitted on batches of rows, in one pass."""
+        all_rows = (as_records(batch, self.columns()) for batch in batches)
+        first = next(all_rows, None)
+        if first is None:
+            raise ValueError("there are no batches of rows")
+        vectorizer = self._vectorizer(first)
+        vectorizer.fit(chain([first], all_rows), n_jobs)
+        return vectorizer
+
+    def _vectorizer(self, rows: Sequence[Record]) -> TableVectorizer:
+        """Return the vectorizer of a table, with texts like those of some rows."""
+        columns = self.columns()
+        given = self.filled(normalize=False)
+        if columns.text:
+            texts = [columns.joined_text(row) for row in rows]
+            own = Text(**{name: getattr(given, name) for name, *_ in Text.declared()})
+            return TableVectorizer(given, columns, Vectorizer(own.resolved(texts)))
+        return TableVectorizer(given, columns, None)
 
 
 @dataclass(frozen=True)
@@ -174,18 +235,20 @@ class _Learned:
 
 
 class TableVectorizer:
-    """Converts the rows of tables to features.
+    """The front end of tables, fitted.
 
     Parameters
     ----------
+    given : Table
     columns : TableColumns
-    settings : VectorizerSettings or None
-        Those of the texts; None if there are none.
+    texts : Vectorizer or None
+        None if there are no texts.
     """
 
-    def __init__(self, columns: TableColumns, settings: VectorizerSettings | None) -> None:
-        self.columns = columns
-        self.texts = None if settings is None else Vectorizer(settings)
+    name: ClassVar[str] = "table"
+
+    def __init__(self, given: Table, columns: TableColumns, texts: Vectorizer | None) -> None:
+        self.settings, self.columns, self.texts = given, columns, texts
         self._scaling: Standardizer | None = None
         self._encoder: OneHotEncoder | None = None
 
@@ -214,6 +277,10 @@ class TableVectorizer:
             for _ in texts():
                 pass
         self._set(learned)
+
+    def matrix(self, X: Any, n_jobs: int | None = None) -> csr_array:
+        """Return the features of the rows of a table."""
+        return self.transform(as_records(X, self.columns), n_jobs)
 
     def transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> csr_array:
         """Return the features of rows; unknown n-grams and categories are ignored."""
@@ -261,13 +328,32 @@ class TableVectorizer:
         return n_texts + len(self.columns.number) + sum(map(len, self._categories))
 
     @property
-    def _categories(self) -> list[npt.NDArray[Any]]:
+    def _categories(self) -> list[AnyArray]:
         return [] if self._encoder is None else list(self._encoder.categories_)
 
-    def feature_names(self) -> list[str]:
+    def feature_names(self) -> Mapping[int, tuple[str, Any]]:
+        """Return the name of every feature."""
+        return {number: (name, ()) for number, name in enumerate(self.names())}
+
+    def names(self) -> list[str]:
         """Return the names: n-grams, number columns, and ``column=value`` of categories."""
-        names = [] if self.texts is None else self.texts.feature_names()
-        return names + self._other_names()
+        return ([] if self.texts is None else self.texts.names()) + self._other_names()
+
+    def places(self, X: Any) -> Iterable[Mapping[int, tuple[str, Any]]]:
+        """Yield the names of the features of every row, with their places in its joined text."""
+        return map(self.found_in, as_records(X, self.columns))
+
+    def read(self, items: Sequence[Any], n_features: int) -> list[Record]:
+        """Return rows from JSON: objects with a value for every column, and no others."""
+        for item in items:
+            for name in item if isinstance(item, dict) else ():
+                if name not in self.columns.names:
+                    raise ValueError(f"there is no column {name!r}"[:200])
+        return as_records(list(items), self.columns)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what someone has to know to pass rows."""
+        return {"input": self.name, "columns": asdict(self.columns)}
 
     def _other_names(self) -> list[str]:
         pairs = zip(self.columns.category, self._categories, strict=False)
@@ -285,10 +371,15 @@ class TableVectorizer:
             first = self.texts.n_features
         return found | {first + at: (name, ()) for at, name in enumerate(self._other_names())}
 
-    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Return a JSON description and tensors of all but the texts, for `from_state`."""
-        described = {kind: list(getattr(self.columns, kind)) for kind in KINDS}
-        tensors: dict[str, npt.NDArray[Any]] = {}
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        described: dict[str, Any] = {kind: list(getattr(self.columns, kind)) for kind in KINDS}
+        names = (name for name, *_ in Table.declared())
+        described["settings"] = {n: getattr(self.settings, n) for n in names if n not in KINDS}
+        tensors: Tensors = {}
+        if self.texts is not None:
+            described["texts"], own = self.texts.state()
+            tensors |= {f"texts.{name}": tensor for name, tensor in own.items()}
         if self._scaling is not None:
             tensors |= {"mean": self._scaling.mean, "scale": self._scaling.scale}
         if self.columns.category:
@@ -298,24 +389,24 @@ class TableVectorizer:
         return described, tensors
 
     @classmethod
-    def from_state(
-        cls,
-        description: dict[str, Any],
-        tensors: dict[str, npt.NDArray[Any]],
-        texts: Vectorizer | None,
-    ) -> TableVectorizer:
-        """Restore a vectorizer from its `state` and the vectorizer of its texts."""
-        columns = TableColumns(*(tuple(description[kind]) for kind in KINDS))
-        self = cls(columns, None)
-        self.texts = texts
-        if bool(columns.text) != (texts is not None):
-            raise ValueError("a table has text columns but no vocabulary, or the other way round")
+    def from_state(cls, section: Described) -> TableVectorizer:
+        """Restore a vectorizer from its `state`."""
+        columns = TableColumns(*(tuple(section.texts(kind)) for kind in KINDS))
+        settings_of = section.get("settings", "settings", lambda v: isinstance(v, dict))
+        given = Table.from_dict({**settings_of, **asdict(columns)})
+        texts = Vectorizer.from_state(section.section("texts")) if columns.text else None
+        self = cls(given, columns, texts)
+        declared: dict[str, Array] = {}
         if columns.number:
-            mean, scale = np.array(tensors["mean"]), np.array(tensors["scale"])
-            shape = (len(columns.number),)
-            if mean.shape != shape or scale.shape != shape or (scale <= 0).any():
-                raise ValueError(f"{shape[0]} number columns have means and scales {mean.shape}")
-            self._scaling = Standardizer(mean, scale)
+            declared |= {
+                "mean": Array("f8", ("n_numbers",)),
+                "scale": Array("f8", ("n_numbers",), low=1e-300),
+            }
+        if columns.category:
+            declared["categories"] = Array("u1", ("n_bytes",))
+        tensors = section.tensors(declared, {"n_numbers": len(columns.number)})
+        if columns.number:
+            self._scaling = Standardizer(np.array(tensors["mean"]), np.array(tensors["scale"]))
         if columns.category:
             listed = json.loads(tensors["categories"].tobytes().decode("utf-8", "surrogatepass"))
             if (
@@ -328,3 +419,33 @@ class TableVectorizer:
                 raise ValueError("category columns must have lists of different texts")
             self._set_categories(listed)
         return self
+
+
+def as_records(X: Any, columns: TableColumns) -> list[Record]:
+    """Return the cells of a data frame or of a list of dicts as the vectorizer takes them."""
+    if hasattr(X, "columns") and hasattr(X, "iloc"):  # a data frame
+        for name in columns.names:
+            if name not in X.columns:
+                listed = ", ".join(map(repr, map(str, X.columns)))
+                raise ValueError(f"X must have a column {name!r}, it has {listed}")
+        cells = (X[name].tolist() for name in columns.names)
+        rows: list[Any] = [
+            dict(zip(columns.names, row, strict=True)) for row in zip(*cells, strict=True)
+        ]
+    elif isinstance(X, (list, tuple)):
+        rows = list(X)
+    else:
+        raise ValueError(
+            f"X must be a data frame or a list of dicts, one per row, got {type(X).__name__}"
+        )
+    if not rows:
+        raise ValueError("X must have at least one row, got none")
+    records = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"rows must be dicts, row {number} is {repr(row)[:40]}")
+        try:
+            records.append(columns.read(row))
+        except ValueError as error:
+            raise ValueError(f"row {number}: {error}") from None
+    return records

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
+from ..core.arrays import AnyArray, Floats, Ints, pointers
 from ..model.labels import Targets, as_targets
 from .errors import ColumnError
 from .tables import label_text
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 INDICES, VALUES = "indices", "values"
 
@@ -67,19 +66,16 @@ class InputColumns:
         if self.text:
             return _texts(table, self.text)
         parts = [_array(table, name) for name in self.features]
-        first = parts[0]
-        if len(parts) == 1 and pa.types.is_struct(first.type):
-            fields = [first.type.field(i).name for i in range(first.type.num_fields)]
-            check_columns((INDICES, VALUES), fields)
-            return _sparse(first.field(INDICES), first.field(VALUES), self.names, n_features)
-        if len(parts) == 2 and all(_is_list(part.type) for part in parts):
+        if len(parts) == 1 and pa.types.is_struct(parts[0].type):
+            check_columns((INDICES, VALUES), [field.name for field in parts[0].type])
+            parts = [parts[0].field(INDICES), parts[0].field(VALUES)]
+        lists = [_is_list(part.type) for part in parts]
+        if lists == [True, True]:
             return _sparse(parts[0], parts[1], self.names, n_features)
-        if len(parts) == 1 and _is_list(first.type):
-            return _vectors(first, self.names[0])
-        matrix = np.empty((len(table), len(parts)), np.float32)
-        for column, (name, part) in enumerate(zip(self.names, parts, strict=True)):
-            matrix[:, column] = _numbers(part, name)
-        return matrix
+        if lists == [True]:
+            return _vectors(parts[0], self.names[0])
+        columns = [_numbers(part, name) for name, part in zip(self.names, parts, strict=True)]
+        return np.stack(columns, axis=1, dtype=np.float32, casting="unsafe")
 
 
 def as_table(batch: Any) -> Any:
@@ -107,18 +103,15 @@ def read_targets(table: Any, label: str) -> Targets:
     """Return the labels of a column: one value per row, or lists of them."""
     check_columns((label,), table.column_names)
     column = _array(table, label, "label")
-    if not _is_list(column.type):
-        kind = column.type
-        plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-        return as_targets(
-            column.to_numpy(zero_copy_only=False) if plain else np.array(column.to_pylist(), object)
-        )
-    rows = [list(dict.fromkeys(row)) for row in column.to_pylist()]
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    labels = [each for row in rows for each in row]
-    if None in labels:
-        raise ValueError(f"the labels in the column {label!r} must not be null")
-    return Targets(indptr, labels, True, "lists")
+    if _is_list(column.type):
+        rows = [list(dict.fromkeys(row)) for row in column.to_pylist()]
+        labels = [each for row in rows for each in row]
+        if None in labels:
+            raise ValueError(f"the labels in the column {label!r} must not be null")
+        return Targets(pointers(np.array([len(row) for row in rows])), labels, True, "lists")
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return as_targets(column.to_numpy(zero_copy_only=False))
+    return as_targets(np.array(column.to_pylist(), object))
 
 
 def with_text_labels(table: Any, label: str) -> Any:
@@ -135,32 +128,15 @@ def with_text_labels(table: Any, label: str) -> Any:
     return table.set_column(table.column_names.index(label), label, pa.array(texts, kind))
 
 
-def canonical(X: Any) -> dict[str, Any]:
-    """Return rows as Arrow columns: lists of indices and values, or vectors."""
-    if hasattr(X, "indptr"):
-        offsets = pa.array(X.indptr, pa.int64())
-        return {
-            INDICES: pa.LargeListArray.from_arrays(offsets, pa.array(X.indices.astype(np.int64))),
-            VALUES: pa.LargeListArray.from_arrays(offsets, pa.array(X.data.astype(np.float32))),
-        }
-    return {VALUES: _column(np.ascontiguousarray(X, np.float32))}
-
-
-def canonical_columns(names: Sequence[str]) -> InputColumns:
-    """Return the columns that `canonical` has made."""
-    return InputColumns((INDICES, VALUES) if INDICES in names else (VALUES,))
-
-
-def list_column(values: npt.NDArray[Any], counts: Ints) -> Any:
+def list_column(values: AnyArray, counts: AnyArray) -> Any:
     """Return an Arrow column of lists, which have `counts` of the values each."""
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int64())
-    return pa.LargeListArray.from_arrays(offsets, pa.array(values))
+    return pa.LargeListArray.from_arrays(pa.array(pointers(counts)), pa.array(values))
 
 
-def _column(values: npt.NDArray[Any]) -> Any:
+def _column(values: AnyArray) -> Any:
     if values.ndim == 1:
         # Missing values of pandas are NaN among texts, and null in Arrow.
-        return pa.array(values, from_pandas=True) if values.dtype == object else pa.array(values)
+        return pa.array(values, from_pandas=values.dtype == object)
     flat = values.reshape(len(values), -1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), max(flat.shape[1], 1))
 
@@ -168,9 +144,7 @@ def _column(values: npt.NDArray[Any]) -> Any:
 def _array(table: Any, name: str, kind: str = "feature") -> Any:
     """Return a column as one array without nulls, and without Ray's wrapping of tensors."""
     column = table.column(name)
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # of no chunk, or of several where one is too large
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -182,8 +156,9 @@ def _array(table: Any, name: str, kind: str = "feature") -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     )
 
 
@@ -195,41 +170,39 @@ def _texts(table: Any, name: str) -> list[str]:
     return texts
 
 
-def _numbers(array: Any, name: str) -> npt.NDArray[Any]:
+def _numbers(array: Any, name: str) -> AnyArray:
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"the feature column {name!r} must have numbers, it has {kind}")
     if array.null_count:
         raise ValueError(f"the numbers in the feature column {name!r} must not be null")
-    numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    numbers: AnyArray = array.to_numpy(zero_copy_only=False)
     return numbers
 
 
-def _offsets(lists: Any) -> Ints:
-    if pa.types.is_fixed_size_list(lists.type):
-        return np.arange(len(lists) + 1, dtype=np.int64) * int(lists.type.list_size)
-    offsets: Ints = lists.offsets.to_numpy().astype(np.int64)
-    return offsets - int(offsets[0])
+def _lengths(lists: Any) -> Ints:
+    lengths: Ints = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
 
 
-def _vectors(lists: Any, name: str) -> npt.NDArray[np.float32]:
-    lengths = np.diff(_offsets(lists))
-    if len(lengths) and (lengths != lengths[0]).any():
-        row = int(np.flatnonzero(lengths != lengths[0])[0])
+def _vectors(lists: Any, name: str) -> Floats:
+    lengths = _lengths(lists)
+    n_columns = int(lengths[0]) if len(lengths) else 0
+    if (lengths != n_columns).any():
+        row = int(np.flatnonzero(lengths != n_columns)[0])
         raise ValueError(
             f"the vectors in the column {name!r} must have one length, row {row} has "
-            f"{lengths[row]} numbers and row 0 has {lengths[0]}; sparse rows need two columns, of "
+            f"{lengths[row]} numbers and row 0 has {n_columns}; sparse rows need two columns, of "
             "indices and of values"
         )
-    n_columns = int(lengths[0]) if len(lengths) else 0
     numbers = _numbers(lists.flatten(), name).astype(np.float32, copy=False)
     return numbers.reshape(len(lists), n_columns)
 
 
 def _sparse(indices: Any, values: Any, names: Sequence[str], n_features: int | None) -> csr_array:
     where = " and ".join(map(repr, names))
-    indptr = _offsets(indices)
-    if not np.array_equal(indptr, _offsets(values)):
+    lengths = _lengths(indices)
+    if not np.array_equal(lengths, _lengths(values)):
         raise ValueError(f"indices and values in {where} must be lists of the same lengths")
     columns = _numbers(indices.flatten(), names[0])
     if columns.dtype.kind not in "iu" and len(columns):
@@ -240,7 +213,7 @@ def _sparse(indices: Any, values: Any, names: Sequence[str], n_features: int | N
     if lowest < 0 or highest >= n_features:
         bad = lowest if lowest < 0 else highest
         raise ValueError(f"the indices in {where} must be from 0 to {n_features - 1}, got {bad}")
-    index = np.int32 if len(columns) < 2**31 and n_features < 2**31 else np.int64
+    index = np.int32 if max(len(columns), n_features) < 2**31 else np.int64
     numbers = _numbers(values.flatten(), names[-1]).astype(np.float32, copy=False)
-    arrays = numbers, columns.astype(index, copy=False), indptr.astype(index)
-    return csr_array(arrays, shape=(len(indptr) - 1, n_features))
+    arrays = numbers, columns.astype(index, copy=False), pointers(lengths).astype(index)
+    return csr_array(arrays, shape=(len(lengths), n_features))

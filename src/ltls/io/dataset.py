@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from ..core.arrays import Ints
 from ..model.labels import Targets
 
 
@@ -38,25 +37,8 @@ class Dataset:
 
     X: sp.csr_matrix
     Y: sp.csr_matrix
-    classes: NDArray[np.int64] | None
+    classes: Ints | None
     zero_based: bool
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Dataset]) -> Dataset:
-        """Return the rows of several files, whose features start at the same index."""
-        if len(parts) == 1:
-            return parts[0]
-        X = sp.vstack([part.X for part in parts], "csr")
-        labels = np.concatenate([part._flat_labels for part in parts])
-        per_row = np.concatenate([part.labels_per_row for part in parts])
-        indptr = np.concatenate([[0], np.cumsum(per_row)])
-        classes, n_labels = None, max(part.n_labels for part in parts)
-        if any(part.classes is not None for part in parts):
-            classes, labels = np.unique(labels, return_inverse=True)
-            n_labels = len(classes)
-        ones = np.ones(len(labels), np.float32)
-        Y = sp.csr_matrix((ones, labels, indptr), shape=(X.shape[0], n_labels))
-        return cls(X, Y, classes, parts[0].zero_based)
 
     @property
     def n_rows(self) -> int:
@@ -69,9 +51,9 @@ class Dataset:
         return int(self.Y.shape[1])
 
     @property
-    def labels_per_row(self) -> NDArray[np.int64]:
+    def labels_per_row(self) -> Ints:
         """The number of labels of each row."""
-        counts: NDArray[np.int64] = np.diff(self.Y.indptr).astype(np.int64)
+        counts: Ints = np.diff(self.Y.indptr).astype(np.int64)
         return counts
 
     @property
@@ -80,7 +62,7 @@ class Dataset:
         return bool((self.labels_per_row == 1).all())
 
     @property
-    def y(self) -> NDArray[np.int64]:
+    def y(self) -> Ints:
         """The label of each row; a ValueError if a row has none or several."""
         if not self.single_label:
             row = int(np.argmax(self.labels_per_row != 1))
@@ -95,7 +77,7 @@ class Dataset:
         form = "single" if single else "lists"
         return Targets(self.Y.indptr.astype(np.int64), self._flat_labels, not single, form)
 
-    def labels(self) -> list[NDArray[np.int64]]:
+    def labels(self) -> list[Ints]:
         """Return the labels of every row."""
         return np.split(self._flat_labels, self.Y.indptr[1:-1])
 
@@ -113,6 +95,6 @@ class Dataset:
         return sp.csr_matrix(parts, shape=shape)
 
     @property
-    def _flat_labels(self) -> NDArray[np.int64]:
-        columns: NDArray[np.int64] = self.Y.indices.astype(np.int64)
+    def _flat_labels(self) -> Ints:
+        columns: Ints = self.Y.indices.astype(np.int64)
         return columns if self.classes is None else self.classes[columns]

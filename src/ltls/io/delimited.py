@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from ..core.streams import peek_first_line
-from .errors import EmptyFileError, FormatError, PathLike, RowError
+from .errors import EmptyFileError, FormatError, RowError
+from .files import OpenFile, check_decoded
 from .formats import Sample, register
-from .tables import Columns, LabelledText, Record, TableFormat, TableReader
-from .text_lines import TextLines
+from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
 
 _MAX_FIELD = 2**31 - 1  # bytes
 
@@ -22,23 +20,19 @@ class Delimited(TableFormat):
 
     delimiters: str
 
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
-    ) -> TableReader:
+    def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Read the header."""
         csv.field_size_limit(_MAX_FIELD)
-        header_line = peek_first_line(stream)
+        first_line = Sample(file.path, file.start).first_line
         # In some countries a CSV file has semicolons.
-        delimiter = max(self.delimiters, key=lambda each: header_line.count(each.encode()))
-        lines = TextLines(stream)
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        try:
-            header = next(reader, None)
-        except csv.Error as error:
-            raise FormatError(f"the header cannot be read: {error}", path=path) from None
+        delimiter = max(self.delimiters, key=lambda each: first_line.count(each.encode()))
+        rows = _rows(csv.reader(file.lines(), delimiter=delimiter, strict=True))
+        _, header = next(rows, (0, None))
         if header is None:
-            raise EmptyFileError(path=path)
-        return TableReader(header, _records(reader, lines, header))
+            raise EmptyFileError(path=file.path)
+        if isinstance(header, RowError):
+            raise FormatError(f"the header cannot be read: {header.reason}", path=file.path)
+        return header, ((line, _record(cells, header)) for line, cells in rows)
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write texts and labels; several labels have the separator between them."""
@@ -60,26 +54,31 @@ class Delimited(TableFormat):
             writer.writerow([text, (separator or "").join(labels)])
 
 
-def _records(reader: Any, lines: TextLines, header: list[str]) -> Iterator[tuple[int, Record]]:
+def _rows(reader: Any) -> Iterator[tuple[int, list[str] | RowError]]:
+    """Yield the cells of every row, with the number of its first line."""
     while True:
         line = reader.line_num + 1
         try:
-            cells = next(reader)
-        except StopIteration:
-            return
+            cells = next(reader, None)
+            if cells is None:
+                return
+            check_decoded(" ".join(cells))
         except csv.Error as error:
-            # Strict parsers raise an error if the file ends within quotes.
-            reason = "a quote is never closed" if lines.exhausted else str(error)
-            yield line, RowError("syntax", reason)
-            continue
-        if not cells:
-            continue
-        if error_of_line := lines.take_error():
-            yield line, error_of_line
-        elif len(cells) != len(header):
-            yield line, RowError("fields", f"{len(cells)} fields, the header has {len(header)}")
+            at_end = str(error) == "unexpected end of data"  # within quotes
+            yield line, RowError("syntax", "a quote is never closed" if at_end else str(error))
+        except RowError as error:
+            yield line, error
         else:
-            yield line, dict(zip(header, cells, strict=True))
+            if cells:
+                yield line, cells
+
+
+def _record(cells: list[str] | RowError, header: list[str]) -> Record:
+    if isinstance(cells, RowError):
+        return cells
+    if len(cells) != len(header):
+        return RowError("fields", f"{len(cells)} fields, the header has {len(header)}")
+    return dict(zip(header, cells, strict=True))
 
 
 class Csv(Delimited):

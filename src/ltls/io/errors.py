@@ -1,17 +1,21 @@
 """Errors of readers and writers: what is wrong, and in which file, line or row.
 
-Callers decide by the class and the attributes of an error, never by its text.
+Callers decide by the class and the attributes of an error, never by its text. No class calls the
+constructor of `ValueError`: `args` stay the positional arguments, with which pickle makes a copy
+for another process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from ..core.streams import display_name
 
 PathLike: TypeAlias = str | os.PathLike[str]
+# Is called with every row that cannot be read, which is then skipped.
+OnBadRow: TypeAlias = "Callable[[RowError], None]"
 
 _MAX_LISTED = 20  # columns in a message
 
@@ -28,15 +32,13 @@ class DataError(ValueError):
     """
 
     def __init__(self, reason: str, *, path: PathLike | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path = path
+        self.reason, self.path = reason, path
 
     def __str__(self) -> str:
-        return self.reason if self.path is None else f"{display_name(self.path)}: {self.reason}"
-
-    def __reduce__(self) -> tuple[Any, ...]:  # errors cross processes, with their attributes
-        return _restored, (type(self), self.__dict__)
+        place = [] if self.path is None else [display_name(self.path)]
+        numbers = [(name, getattr(self, name, None)) for name in ("line", "row")]
+        place += [f"{name} {number}" for name, number in numbers if number is not None]
+        return f"{', '.join(place)}: {self.reason}" if place else self.reason
 
 
 class FormatError(DataError):
@@ -50,26 +52,6 @@ class EmptyFileError(FormatError):
         super().__init__("the file has no rows", path=path)
 
 
-class NoGoodRowsError(FormatError):
-    """All rows of a file are bad, and were skipped.
-
-    Attributes
-    ----------
-    n_bad_rows : int
-        How many rows there are.
-    first : RowError
-        What is wrong with the first of them.
-    """
-
-    def __init__(self, n_bad_rows: int, first: RowError, *, path: PathLike | None = None) -> None:
-        place = "" if first.line is None else f"line {first.line}: "
-        super().__init__(
-            f"none of its {n_bad_rows} rows can be read; the first is bad: {place}{first.reason}",
-            path=path,
-        )
-        self.n_bad_rows, self.first = n_bad_rows, first
-
-
 class TooManyFeaturesError(FormatError):
     """A file declares more features than `n_features`.
 
@@ -80,9 +62,8 @@ class TooManyFeaturesError(FormatError):
     """
 
     def __init__(self, n_features: int, given: int, *, path: PathLike | None = None) -> None:
-        super().__init__(
-            f"n_features must be at least the {n_features} of the file, got {given}", path=path
-        )
+        reason = f"n_features must be at least the {n_features} of the file, got {given}"
+        super().__init__(reason, path=path)
         self.n_features = n_features
 
 
@@ -140,23 +121,8 @@ class RowError(DataError):
         self.kind, self.line, self.row = kind, line, row
         self.n_before: int | None = None
 
-    def __str__(self) -> str:
-        place = [] if self.path is None else [display_name(self.path)]
-        if self.line is not None:
-            place.append(f"line {self.line}")
-        if self.row is not None:
-            place.append(f"row {self.row}")
-        return f"{', '.join(place)}: {self.reason}" if place else self.reason
-
 
 def listed(names: Sequence[str]) -> str:
     """Return the names of columns for a message, not too many of them."""
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(map(repr, names[:_MAX_LISTED])) + more
-
-
-def _restored(cls: type[DataError], attributes: dict[str, Any]) -> DataError:
-    error = cls.__new__(cls)
-    error.args = (attributes["reason"],)
-    error.__dict__.update(attributes)
-    return error

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
+import io
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import open_input
-from .errors import PathLike
+from ..core.streams import display_name, is_pipe, open_input, peek_start
+from .errors import FormatError, OnBadRow, PathLike, RowError
 
 Paths: TypeAlias = PathLike | Iterable[PathLike]
+
+_BYTE_ORDER_MARK = "\ufeff"  # that Windows puts before a text
 
 
 def expand(paths: Paths) -> list[PathLike]:
@@ -48,8 +53,8 @@ def expand(paths: Paths) -> list[PathLike]:
     return files
 
 
-class ReadableAgain:
-    """A file that can be read any number of times: the content of a pipe is copied to a file.
+class DataFile:
+    """A file with rows, and what becomes of those that cannot be read.
 
     Parameters
     ----------
@@ -57,31 +62,128 @@ class ReadableAgain:
         A file, a pipe, or ``-`` for standard input.
     limits : SizeLimits
         How much a compressed file may hold.
-    copy : bool, default=False
-        Copy the decompressed content of a regular file as well.
-
-    Attributes
-    ----------
-    path : path-like
-        As given, for messages.
-    file : path-like
-        What to open.
+    on_bad_row : callable, optional
+        Called once with every bad row, however often the file is read; by default it is an error.
+    encoding : str, optional
+        That of a text file; UTF-8 by default.
+    again : bool, default=False
+        Whether the file is read several times: the content of a pipe is copied to a file.
     """
 
     def __init__(
-        self, path: PathLike, limits: SizeLimits = DEFAULT_LIMITS, copy: bool = False
+        self,
+        path: PathLike,
+        limits: SizeLimits = DEFAULT_LIMITS,
+        on_bad_row: OnBadRow | None = None,
+        encoding: str | None = None,
+        again: bool = False,
     ) -> None:
-        self.path: PathLike = path
-        self.file: PathLike = path
-        if copy or os.fspath(path) == "-" or not os.path.isfile(path):
-            self._copy = _copied(path, limits)
-            self.file = self._copy.name
+        self.path, self.limits, self.encoding = path, limits, encoding
+        self.on_bad_row = on_bad_row
+        self._last_reported = 0
+        self._copy: Any = None
+        if again and is_pipe(path):
+            with open_input(path, limits) as source:
+                self._copy = copied(source)
+
+    @contextmanager
+    def open(self, quiet: bool = False) -> Iterator[OpenFile]:
+        """Open the file for a pass over its rows; with `quiet`, bad rows are not reported."""
+        with open_input(self._copy.name if self._copy else self.path, self.limits) as stream:
+            yield OpenFile(stream, self, quiet)
+
+    def report(self, error: RowError) -> None:
+        """Pass on a bad row that was not reported before."""
+        row = error.line or error.row or 0
+        if row > self._last_reported and self.on_bad_row is not None:
+            self._last_reported = row
+            self.on_bad_row(error)
 
 
-def _copied(path: PathLike, limits: SizeLimits) -> Any:
-    """Return a temporary file with the decompressed content of another file."""
+def copied(stream: io.BufferedReader) -> Any:
+    """Return a temporary file with the rest of a stream."""
     copy = tempfile.NamedTemporaryFile(prefix="ltls-")  # noqa: SIM115
-    with open_input(path, limits) as source:
-        shutil.copyfileobj(source, copy)
+    shutil.copyfileobj(stream, copy)
     copy.flush()
     return copy
+
+
+class OpenFile:
+    """A pass over the rows of a file, as a format reads them.
+
+    Attributes
+    ----------
+    stream : io.BufferedReader
+        The decompressed content.
+    path : path-like
+        The file, for messages.
+    n_good, n_bad : int
+        How many rows were read so far; the reader counts the good ones.
+    """
+
+    def __init__(self, stream: io.BufferedReader, data: DataFile, quiet: bool) -> None:
+        self.stream, self.path = stream, data.path
+        self.n_good = self.n_bad = 0
+        self._data, self._quiet = data, quiet
+        self._first_bad: RowError | None = None
+
+    @property
+    def start(self) -> bytes:
+        """The first bytes, those of a text as UTF-8; they are not read by this."""
+        return peek_start(self.stream, self._data.encoding)
+
+    @property
+    def skips_bad_rows(self) -> bool:
+        """Whether bad rows are skipped."""
+        return self._data.on_bad_row is not None
+
+    def skip(self, error: RowError) -> None:
+        """Report a bad row, which is skipped; or raise the error."""
+        error.path = self.path
+        if not self.skips_bad_rows:
+            raise error
+        error.n_before = self.n_good + self.n_bad
+        self.n_bad += 1
+        self._first_bad = self._first_bad or error
+        if not self._quiet:
+            self._data.report(error)
+
+    def check_rows(self) -> None:
+        """Raise an error if all rows are bad; call it after the last one."""
+        if self._first_bad is not None and not self.n_good:
+            first = self._first_bad
+            place = "" if first.line is None else f"line {first.line}: "
+            raise FormatError(
+                f"none of its {self.n_bad} rows can be read; the first is bad: "
+                f"{place}{first.reason}",
+                path=self.path,
+            )
+
+    def check_size(self, n_bytes: int, n_stored: int) -> None:
+        """Raise an error if `n_bytes` are too many for a file of `n_stored` bytes."""
+        self._data.limits.check(display_name(self.path), n_bytes, n_stored)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a text file; `check_decoded` finds what is not UTF-8 in them."""
+        encoding = codecs.lookup(self._data.encoding or "utf-8").name
+        errors = "surrogateescape" if encoding == "utf-8" else "strict"
+        text = io.TextIOWrapper(self.stream, encoding, errors, newline="\n")
+        try:
+            if first := text.readline():
+                yield first.removeprefix(_BYTE_ORDER_MARK)
+                yield from text
+        except UnicodeDecodeError as error:
+            reason = f"not {self._data.encoding}: {error.reason}; give another encoding"
+            raise FormatError(reason, path=self.path) from None
+        finally:
+            if not self.stream.closed:
+                text.detach()  # or it would close a pipe
+
+
+def check_decoded(text: str) -> None:
+    """Raise an error if a text has bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        place = len(text[: error.start].encode()) + 1
+        raise RowError("encoding", f"not UTF-8 at byte {place}") from None

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..core.streams import without_compression_suffix
+from ..core.compression import without_compression_suffix
 from .errors import FormatError, PathLike
 
 Kind: TypeAlias = Literal["sparse", "table", "text"]
@@ -96,16 +96,12 @@ def register(file_format: Format) -> Format:
     return file_format
 
 
-def unregister(name: str) -> None:
-    """Remove a format from the registry."""
-    del FORMATS[name]
-
-
-def get(name: str) -> Format:
-    """Return a format by its name."""
-    if name not in FORMATS:
-        raise ValueError(f"format must be one of {names()}, got {name!r}")
-    return FORMATS[name]
+def get(name: str, *kinds: Kind) -> Format:
+    """Return a format by its name; it must be of one of the kinds, if any are given."""
+    file_format = FORMATS.get(name)
+    if file_format is None or (kinds and file_format.kind not in kinds):
+        raise ValueError(f"format must be one of {names(*kinds)}, got {name!r}")
+    return file_format
 
 
 def names(*kinds: Kind) -> str:
@@ -115,21 +111,21 @@ def names(*kinds: Kind) -> str:
 
 def detect(sample: Sample) -> Format:
     """Return the format of a file: by its content, else by its suffix, else svmlight."""
-    newest_first = list(reversed(FORMATS.values()))
-    for file_format in newest_first:
-        if file_format.detect(sample):
-            return file_format
-    return next((f for f in newest_first if sample.suffix in f.suffixes), FORMATS[DEFAULT])
+    found = (each for each in reversed(FORMATS.values()) if each.detect(sample))
+    return next(found, None) or _with_suffix(sample.suffix) or FORMATS[DEFAULT]
 
 
 def by_suffix(path: PathLike) -> Format:
     """Return the format that matches the suffix of a file."""
     suffix = suffix_of(path)
-    for file_format in reversed(FORMATS.values()):
-        if suffix in file_format.suffixes:
-            return file_format
+    if file_format := _with_suffix(suffix):
+        return file_format
     known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
     raise FormatError(f"its suffix must be one of {known}, got {suffix!r}", path=path)
+
+
+def _with_suffix(suffix: str) -> Format | None:
+    return next((each for each in reversed(FORMATS.values()) if suffix in each.suffixes), None)
 
 
 def suffix_of(path: PathLike) -> str:

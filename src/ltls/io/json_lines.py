@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
-from typing import IO
+from typing import IO, Any
 
-from .errors import PathLike, RowError
+from .errors import RowError
+from .files import OpenFile
 from .formats import Sample, register
-from .tables import Columns, LabelledText, Record, TableFormat, TableReader
+from .tables import Columns, LabelledText, LineFormat, OpenTable
 
 
-class JsonLines(TableFormat):
+class JsonLines(LineFormat):
     """One JSON object per line; its keys are the columns."""
 
     name = "jsonl"
@@ -23,19 +23,31 @@ class JsonLines(TableFormat):
         """Return whether the first line begins an object."""
         return sample.first_line.startswith(b"{")
 
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
-    ) -> TableReader:
+    def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Read up to the first object, whose keys are the names of the columns."""
-        records = _records(stream)
-        before: list[tuple[int, Record]] = []
-        names = None
+        _, records = super().open(file, columns, labelled)
+        before = []
         for number, record in records:
             before.append((number, record))
             if isinstance(record, dict):
-                names = list(record)
-                break
-        return TableReader(names, chain(before, records))
+                return list(record), chain(before, records)
+        return None, iter(before)
+
+    def parse(self, line: str, columns: Columns, labelled: bool) -> dict[str, Any] | None:
+        """Return the object of a line."""
+        if not line.strip():
+            return None
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise RowError(
+                "syntax", f"not JSON: {error.msg} at character {error.pos + 1}"
+            ) from None
+        except (ValueError, RecursionError) as error:  # too many digits, or nested too deeply
+            raise RowError("syntax", f"not JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise RowError("type", f"a JSON object is needed, got {str(record)[:40]}")
+        return record
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write one object per row; several labels are a list."""
@@ -45,24 +57,6 @@ class JsonLines(TableFormat):
                 single = len(labels) == 1 and not columns.separator
                 record[columns.label or "label"] = labels[0] if single else labels
             stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-
-
-def _records(stream: Iterable[bytes]) -> Iterator[tuple[int, Record]]:
-    for number, line in enumerate(stream, 1):
-        if line.strip():
-            yield number, _record(line)
-
-
-def _record(line: bytes) -> Record:
-    try:
-        record = json.loads(line.strip())
-    except json.JSONDecodeError as error:
-        return RowError("syntax", f"not JSON: {error.msg} at character {error.pos + 1}")
-    except (ValueError, RecursionError) as error:  # not UTF-8, or nested too deeply
-        return RowError("syntax", f"not JSON: {error}")
-    if not isinstance(record, dict):
-        return RowError("type", f"a JSON object is needed, got {str(record)[:40]}")
-    return record
 
 
 register(JsonLines())

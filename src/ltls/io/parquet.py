@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import IO, Any
 
 from .errors import FormatError, PathLike
+from .files import OpenFile, copied
 from .formats import Sample, register
-from .tables import Columns, LabelledText, Record, TableFormat, TableReader
+from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
 
 _BATCH_SIZE = 1 << 12  # rows of a row group that become Python objects at a time
+_SMALL_BATCH_SIZE = 16  # the same, if texts are decoded before their size is known
+_VALUE_SIZE = 8  # bytes that a row takes at least, and an item of a list
+_TEXTS = ("string", "large_string", "binary", "large_binary")  # types of Arrow
 
 
 class Parquet(TableFormat):
@@ -20,68 +24,131 @@ class Parquet(TableFormat):
 
     name = "parquet"
     suffixes = (".parquet",)
+    numbered_by = "row"
 
     def detect(self, sample: Sample) -> bool:
         """Return whether the file has the magic number of Parquet."""
         return sample.start.startswith(b"PAR1")
 
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
-    ) -> TableReader:
+    def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Read the schema."""
-        parquet = _pyarrow("parquet")
-        # The schema is at the end of the file: a stream that cannot seek is read as a whole.
-        seekable = type(stream.raw) is io.FileIO and stream.seekable()
-        source = stream if seekable else io.BytesIO(stream.read())
-        with _damage_reported(path):
-            file = parquet.ParquetFile(source)
-            names = list(file.schema_arrow.names)
+        # The schema is at the end of the file: of a stream that cannot seek, a copy is read.
+        seekable = type(file.stream.raw) is io.FileIO and file.stream.seekable()
+        source = file.stream if seekable else copied(file.stream)
+        with _damage_reported(file.path):
+            table = _pyarrow().parquet.ParquetFile(source)
+            names = list(table.schema_arrow.names)
         wanted = [name for name in columns.names if name in names]
-        return TableReader(names, _records(file, wanted, path), numbered_by="row")
+        return names, _records(file, source, table, wanted)
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write two columns; labels are lists unless every row has exactly one."""
-        parquet, arrow = _pyarrow("parquet"), _pyarrow("lib")
+        arrow = _pyarrow()
         pairs = list(rows)
         table: dict[str, Any] = {columns.text or "text": [text for text, _ in pairs]}
         if columns.label:
             labels = [row or [] for _, row in pairs]
             single = all(len(row) == 1 for row in labels)
             table[columns.label] = [row[0] for row in labels] if single else labels
-        parquet.write_table(arrow.table(table), stream)
+        arrow.parquet.write_table(arrow.table(table), stream)
 
 
-def _records(file: Any, wanted: list[str], path: PathLike) -> Iterator[tuple[int, Record]]:
-    number = 0
-    # Row groups are decoded one after the other: only one of them is in memory. Threads of pyarrow
-    # that run out of memory while a damaged file is read crash the process.
-    batches = file.iter_batches(batch_size=_BATCH_SIZE, columns=wanted, use_threads=False)
-    while True:
-        with _damage_reported(path):
-            batch = next(batches, None)
-            if batch is None:
-                return
-            records = batch.to_pylist()
-        for record in records:
-            number += 1
-            yield number, record
+def _records(
+    file: OpenFile, source: Any, table: Any, wanted: list[str]
+) -> Iterator[tuple[int, Record]]:
+    """Yield the rows; sizes are checked before they are decoded, and before they are used."""
+    arrow = _pyarrow()
+    n_stored = source.seek(0, io.SEEK_END)
+    number = n_bytes = 0
+    for batch in _batches(file, source, table, wanted, n_stored):
+        with _damage_reported(file.path):
+            n_bytes += _VALUE_SIZE * len(batch)
+            n_bytes += sum(_decoded_size(arrow, column) for column in batch.columns)
+        file.check_size(n_bytes, n_stored)
+        with _damage_reported(file.path):
+            plain = [_plain(arrow, column) for column in batch.columns]
+            records = arrow.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist()
+        yield from enumerate(records, number + 1)
+        number += len(records)
+
+
+def _batches(
+    file: OpenFile, source: Any, table: Any, wanted: list[str], n_stored: int
+) -> Iterator[Any]:
+    """Yield record batches of one row group after the other: only one of them is in memory."""
+    metadata = table.metadata
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    n_bytes = sum(_VALUE_SIZE * group.num_rows + group.total_byte_size for group in groups)
+    file.check_size(n_bytes, n_stored)
+    with _damage_reported(file.path):
+        # Nothing is held in memory. Where columns are damaged, this is an error, and what follows
+        # would end the process.
+        table.scan_contents(wanted, _SMALL_BATCH_SIZE)
+    texts: set[str] = set()
+    differences: set[str] = set()
+    for leaf in range(metadata.num_columns):
+        column = metadata.schema.column(leaf)
+        if set(wanted).isdisjoint(accumulate(column.path.split("."), "{}.{}".format)):
+            continue
+        chunks = [group.column(leaf) for group in groups]
+        # A row may have any number of list items, and any length is permitted as a fixed one.
+        width = max(column.length, _VALUE_SIZE if column.max_repetition_level else 0)
+        n_bytes += sum(chunk.num_values * width for chunk in chunks)
+        if column.physical_type == "BYTE_ARRAY":
+            encodings = {each for chunk in chunks for each in chunk.encodings}
+            stored_as_differences = any(each.startswith("DELTA") for each in encodings)
+            (differences if stored_as_differences else texts).add(column.path)
+    file.check_size(n_bytes, n_stored)
+    with _damage_reported(file.path):
+        # A text that occurs often is read once, into a dictionary: a copy for every row may be too
+        # large. pyarrow cannot do so with texts that are stored as differences. Its threads, if
+        # they run out of memory while a damaged file is read, would end the process.
+        table = _pyarrow().parquet.ParquetFile(
+            source, metadata=metadata, read_dictionary=list(texts)
+        )
+        size = _SMALL_BATCH_SIZE if differences else _BATCH_SIZE
+        for group in range(len(groups)):  # each has dictionaries of its own
+            yield from table.iter_batches(size, [group], wanted, use_threads=False)
+
+
+def _decoded_size(arrow: Any, array: Any) -> int:
+    """Return how many bytes an array takes if texts that occur often are stored as often.
+
+    Numbers do not count: there may be thousands of columns in which hardly any differs from 0.
+    """
+    kind, types = array.type, arrow.types
+    if types.is_nested(kind):
+        inner = array.flatten()
+        parts = inner if types.is_struct(kind) else [inner]
+        return sum(_VALUE_SIZE * len(part) + _decoded_size(arrow, part) for part in parts)
+    if types.is_dictionary(kind) and str(kind.value_type) in _TEXTS:
+        lengths = arrow.compute.binary_length(array.dictionary)
+        return int(arrow.compute.sum(lengths.take(array.indices)).as_py() or 0)
+    return 0 if types.is_dictionary(kind) or types.is_primitive(kind) else int(array.nbytes)
+
+
+def _plain(arrow: Any, array: Any) -> Any:
+    return array.dictionary_decode() if arrow.types.is_dictionary(array.type) else array
 
 
 @contextmanager
 def _damage_reported(path: PathLike) -> Iterator[None]:
     """Turn the errors of pyarrow, and of the values that it reads, into a `FormatError`."""
+    errors = (_pyarrow().ArrowException, ValueError, OSError, OverflowError)
     try:
         yield
-    except (_pyarrow("lib").ArrowException, ValueError, OSError, OverflowError) as error:
+    except errors as error:
         raise FormatError(f"not a Parquet file: {error}", path=path) from None
 
 
-def _pyarrow(module: str) -> Any:
-    """Import a part of pyarrow, which only Parquet needs."""
+def _pyarrow() -> Any:
+    """Import pyarrow, which only Parquet needs."""
     try:
-        return importlib.import_module(f"pyarrow.{module}")
+        import pyarrow.compute
+        import pyarrow.parquet
     except ImportError:
         raise FormatError("Parquet files need pyarrow: pip install 'ltls[parquet]'") from None
+    return pyarrow
 
 
 register(Parquet())

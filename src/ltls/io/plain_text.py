@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator
-from typing import IO
+from collections.abc import Iterable
+from typing import IO, Any
 
-from .errors import FormatError, PathLike
+from .errors import FormatError
 from .formats import Sample, register
-from .tables import Columns, LabelledText, Record, TableFormat, TableReader
-from .text_lines import TextLines
+from .tables import Columns, LabelledText, LineFormat
 
 
-class PlainText(TableFormat):
+class PlainText(LineFormat):
     """One text per line. It is never detected: any file could be one."""
 
     name = "text"
@@ -23,15 +21,9 @@ class PlainText(TableFormat):
         """Return False: only used with --format text."""
         return False
 
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
-    ) -> TableReader:
-        """Open the file for reading."""
-        return TableReader(None, self._records(TextLines(stream), columns.text or "text"))
-
-    def _records(self, lines: TextLines, text: str) -> Iterator[tuple[int, Record]]:
-        for number, line in enumerate(lines, 1):
-            yield number, lines.take_error() or {text: line.rstrip("\r\n")}
+    def parse(self, line: str, columns: Columns, labelled: bool) -> dict[str, Any]:
+        """Return a line."""
+        return {columns.text or "text": line.rstrip("\r\n")}
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Raise an error: the labels would be lost."""

@@ -6,11 +6,9 @@ are those of the registry (`ltls.io.formats`) whose kind is sparse.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -20,23 +18,22 @@ from ..core import _engine
 from ..core.arrays import as_integer, threads
 from ..core.prefetch import prefetch
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import open_input, open_output
+from ..core.streams import open_output
 from ..features.rows import check_sparse
 from ..model.indicators import label_matrix
 from . import formats
 from .dataset import Dataset
-from .errors import PathLike, RowError
-from .files import Paths, ReadableAgain, expand
-from .sparse import Base, OnBadRow, SparseFormat, SparseOptions, SparseReader
+from .errors import OnBadRow, PathLike
+from .files import DataFile, OpenFile, Paths, expand
+from .sparse import Base, SparseFormat, SparseOptions, SparseReader, as_dataset
 
 __all__ = ["Dataset", "Stream", "read", "write"]
 
 _BLOCK = 1 << 24  # bytes of text that are parsed at a time when the whole file is read
-_PEEK = 1 << 16
 
 
 def read(
-    path: PathLike,
+    path: Paths,
     format: str | None = None,  # noqa: A002
     n_features: int | None = None,
     zero_based: Base = "auto",
@@ -44,13 +41,13 @@ def read(
     on_bad_row: OnBadRow | None = None,
     limits: SizeLimits = DEFAULT_LIMITS,
 ) -> Dataset:
-    r"""Read a file of sparse rows with labels, plain or compressed with gzip, xz, bzip2 or zstd.
+    r"""Read files of sparse rows with labels, plain or compressed with gzip, xz, bzip2 or zstd.
 
     Parameters
     ----------
-    path : str or path-like
-        The file; ``-`` is standard input. Compression is detected by the first bytes, not by the
-        name.
+    path : str or path-like, or a sequence of them
+        The file, or several; a name with ``*``, ``?`` or ``[`` stands for all files that match, and
+        ``-`` for standard input. Compression is detected by the first bytes, not by the name.
     format : {"svmlight", "xmc"} or another registered sparse format, optional
         ``svmlight`` lines are ``label,label,... index:value ...`` with integer labels and comments
         after ``#``; ``xmc`` has a first line ``rows features labels`` and counts from 0. By
@@ -96,16 +93,14 @@ def read(
     >>> rows.y, rows.n_labels
     (array([ 7, -1]), 2)
     """
-    options = _options(format, n_features, zero_based, n_jobs, on_bad_row)
-    if on_bad_row is not None and n_features is not None and zero_based == "auto":
-        # zero_based must be known before out-of-range indices can be detected.
-        options_of_stream = (format, n_features, zero_based, _BLOCK, n_jobs, on_bad_row, limits)
-        return Stream(path, *options_of_stream).read()
-    with open_input(path, limits) as stream:
-        reader = _reader(stream, path, format, options)
-        blocks = list(chain.from_iterable(reader.blocks(_BLOCK)))
-    reader.finish()
-    return reader.dataset(blocks)
+    options = _options(format, n_features, zero_based, n_jobs)
+    files = expand(path)
+    # Which indices are out of range depends on zero_based: skipping such rows takes two passes.
+    skips_wide_rows = on_bad_row is not None and n_features is not None and zero_based == "auto"
+    if len(files) > 1 or skips_wide_rows:
+        given = (format, n_features, zero_based, _BLOCK, n_jobs, on_bad_row, limits)
+        return Stream(files, *given).read()
+    return _read([DataFile(files[0], limits, on_bad_row)], options)
 
 
 class Stream:
@@ -162,92 +157,80 @@ class Stream:
         on_bad_row: OnBadRow | None = None,
         limits: SizeLimits = DEFAULT_LIMITS,
     ) -> None:
-        self._options = _options(format, n_features, zero_based, n_jobs, on_bad_row)
+        self._options = _options(format, n_features, zero_based, n_jobs)
         self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
         self.n_rows: int | None = None
-        self._format, self._limits = format, limits
-        self._files = [ReadableAgain(each, limits) for each in expand(path)]
-        self._reported = [0] * len(self._files)  # the last bad row of each
-        self.n_features, self.zero_based = self._counted()
+        self._files = [DataFile(each, limits, on_bad_row, again=True) for each in expand(path)]
+        self.n_features, self.zero_based = self._counted(skips_wide_rows=on_bad_row is not None)
+        self._options = replace(
+            self._options, n_features=self.n_features, zero_based=self.zero_based
+        )
 
-    def _counted(self) -> tuple[int, bool]:
+    def _counted(self, skips_wide_rows: bool) -> tuple[int, bool]:
         """Return the number of features and whether they start at 0; read the files if needed."""
-        options = self._options
-        if options.on_bad_row is not None:
-            # Rows that are too wide do not fail this pass; the next ones skip them.
-            options = replace(options, n_features=None, on_bad_row=_ignore)
-        readers, counted = [], 0
-        for file in self._files:
-            with open_input(file.file, self._limits) as stream:
-                reader = _reader(stream, file.path, self._format, options)
-                if reader.n_features is None or reader.zero_based == "auto":
-                    for _ in reader.blocks(self.chunk_size):
-                        pass
-                    reader.finish()
-                    counted += 1
-                readers.append(reader)
-        if counted == len(readers):
-            self.n_rows = sum(reader.n_rows for reader in readers)
-        zero_based = any(map(_starts_at_0, readers))
-        if self._options.n_features:
-            return self._options.n_features, zero_based
-        return _most_features(readers, zero_based), zero_based
+        options = replace(self._options, n_features=None) if skips_wide_rows else self._options
+        readers = []
+        for data in self._files:
+            with data.open(quiet=True) as file:
+                reader = _reader(file, options)
+            if reader.n_features is None or reader.zero_based == "auto":
+                reader = [each for each, _ in _blocks([data], options, self.chunk_size, True)][-1]
+            readers.append(reader)
+        if all(reader.file.n_good for reader in readers):
+            self.n_rows = sum(reader.file.n_good for reader in readers)
+        n_features, zero_based = _features(readers)
+        return self._options.n_features or n_features, zero_based
 
     def __iter__(self) -> Iterator[Dataset]:
         # The limits of OpenMP are those of this thread, not of the background thread.
         return prefetch(self._chunks(_engine.threads_for(self._options.n_jobs)))
 
+    def _chunks(self, n_jobs: int) -> Iterator[Dataset]:
+        n_rows = 0
+        options = replace(self._options, n_jobs=n_jobs)
+        for reader, blocks in _blocks(self._files, options, self.chunk_size):
+            chunk = as_dataset(blocks, self.n_features, self.zero_based, reader.n_labels)
+            n_rows += chunk.n_rows
+            if chunk.n_rows:
+                yield chunk
+        self.n_rows = n_rows
+
     def read(self) -> Dataset:
         """Return all rows at once."""
-        parts = []
-        for number, file in enumerate(self._files):
-            with open_input(file.file, self._limits) as stream:
-                reader = self._reader(stream, number, self._options.n_jobs)
-                blocks = list(chain.from_iterable(reader.blocks(self.chunk_size)))
-            reader.finish()
-            parts.append(reader.dataset(blocks))
-        data = Dataset.concatenate(parts)
+        data = _read(self._files, self._options)
         self.n_rows = data.n_rows
         return data
 
-    def _chunks(self, n_jobs: int) -> Iterator[Dataset]:
-        n_rows = 0
-        for number, file in enumerate(self._files):
-            with open_input(file.file, self._limits) as stream:
-                reader = self._reader(stream, number, n_jobs)
-                for blocks in reader.blocks(self.chunk_size):
-                    if any(len(block.feature_ends) for block in blocks):
-                        yield reader.dataset(blocks)
+
+def _blocks(
+    files: Sequence[DataFile], options: SparseOptions, size: int, quiet: bool = False
+) -> Iterator[tuple[SparseReader, Sequence[Any]]]:
+    """Yield the rows of files in blocks, and the reader of their file."""
+    for data in files:
+        with data.open(quiet) as file:
+            reader = _reader(file, options)
+            for blocks in reader.blocks(size):
+                yield reader, blocks
             reader.finish()
-            n_rows += reader.n_rows
-        self.n_rows = n_rows
-
-    def _reader(self, stream: io.BufferedReader, number: int, n_jobs: int) -> SparseReader:
-        on_bad_row = None if self._options.on_bad_row is None else partial(self._report, number)
-        options = SparseOptions(self.n_features, self.zero_based, n_jobs, on_bad_row)
-        return _reader(stream, self._files[number].path, self._format, options)
-
-    def _report(self, number: int, error: RowError) -> None:
-        """Report a bad row of a file once."""
-        row = error.line or error.row or 0
-        if row > self._reported[number]:
-            self._reported[number] = row
-            assert self._options.on_bad_row is not None
-            self._options.on_bad_row(error)
 
 
-def _starts_at_0(reader: SparseReader) -> bool:
-    return bool(reader.zero_based)
+def _read(files: Sequence[DataFile], options: SparseOptions) -> Dataset:
+    """Return all rows of files, which are parsed once."""
+    found = list(_blocks(files, options, _BLOCK))
+    readers = list(dict.fromkeys(reader for reader, _ in found))
+    declared = [reader.n_labels for reader in readers if reader.n_labels is not None]
+    n_labels = max(declared) if len(declared) == len(readers) else None
+    blocks = [block for _, some in found for block in some]
+    return as_dataset(blocks, *_features(readers), n_labels)
 
 
-def _most_features(readers: list[SparseReader], zero_based: bool) -> int:
-    """Return the number of features of several files, whose indices start at 0 or at 1."""
-    most = 0
-    for reader in readers:
-        assert reader.n_features is not None
-        # The last index is that of one feature more if another file has index 0.
-        most = max(most, reader.n_features + (zero_based and not reader.zero_based))
-    return most
+def _features(readers: Sequence[SparseReader]) -> tuple[int, bool]:
+    """Return the number of features of several files, and whether they start at 0."""
+    zero_based = any(reader.zero_based for reader in readers)
+    # The last index is that of one feature more if another file has index 0.
+    shifts = (zero_based and not reader.zero_based for reader in readers)
+    counts = (reader.n_features or 0 for reader in readers)
+    return max(map(add, counts, shifts)), zero_based
 
 
 def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
@@ -293,11 +276,7 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
 
 
 def _options(
-    name: str | None,
-    n_features: int | None,
-    zero_based: Base,
-    n_jobs: int | None,
-    on_bad_row: OnBadRow | None,
+    name: str | None, n_features: int | None, zero_based: Base, n_jobs: int | None
 ) -> SparseOptions:
     if name is not None:
         _sparse_format(name)
@@ -305,28 +284,20 @@ def _options(
         raise ValueError(f"n_features must be at least 1, got {n_features}")
     if zero_based not in (True, False, "auto"):
         raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}")
-    return SparseOptions(n_features, zero_based, threads(n_jobs), on_bad_row)
+    return SparseOptions(name, n_features, zero_based, threads(n_jobs))
 
 
 def _sparse_format(name: str) -> SparseFormat:
-    file_format = formats.FORMATS.get(name)
-    if not isinstance(file_format, SparseFormat):
-        raise ValueError(f"format must be one of {formats.names('sparse')}, got {name!r}")
+    file_format = formats.get(name, "sparse")
+    assert isinstance(file_format, SparseFormat)
     return file_format
 
 
-def _reader(
-    stream: io.BufferedReader, path: PathLike, name: str | None, options: SparseOptions
-) -> SparseReader:
-    """Open a file for reading; its format is detected if it is not given."""
-    if name is not None:
-        return _sparse_format(name).open(stream, path, options)
-    file_format = formats.detect(formats.Sample(path, stream.peek(_PEEK)))
-    if not isinstance(file_format, SparseFormat):
+def _reader(file: OpenFile, options: SparseOptions) -> SparseReader:
+    """Begin to read a file; its format is detected if it is not given."""
+    name = options.format
+    if name is None:
+        found = formats.detect(formats.Sample(file.path, file.start))
         # A bad line of an svmlight file may look like a table: the parser says what is wrong.
-        file_format = _sparse_format(formats.DEFAULT)
-    return file_format.open(stream, path, options)
-
-
-def _ignore(error: RowError) -> None:
-    pass
+        name = found.name if found.kind == "sparse" else formats.DEFAULT
+    return _sparse_format(name).open(file, options)

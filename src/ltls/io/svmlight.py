@@ -17,16 +17,10 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 from ..core import _engine
-from .errors import (
-    EmptyFileError,
-    FormatError,
-    NoGoodRowsError,
-    PathLike,
-    RowError,
-    TooManyFeaturesError,
-)
+from .errors import EmptyFileError, FormatError, RowError, TooManyFeaturesError
+from .files import OpenFile
 from .formats import Sample, register
-from .sparse import OnBadRow, SparseFormat, SparseOptions, SparseReader
+from .sparse import SparseFormat, SparseOptions, SparseReader
 
 _MAX_INDEX = 2**31 - 2  # largest feature index: indices are int32
 _LINES_AT_A_TIME = 256  # of a block that has bad lines
@@ -39,59 +33,53 @@ _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*(#.*)?")
 class LineReader(SparseReader):
     """One pass over the lines of an svmlight or, if it has a header, an xmc file."""
 
-    def __init__(
-        self,
-        stream: io.BufferedReader,
-        path: PathLike,
-        options: SparseOptions,
-        has_header: bool = False,
-    ) -> None:
-        self.path = path
-        self._stream, self._options = stream, options
-        self._lines = 0  # before the block that is parsed
-        self._header_lines = self._n_bad = 0
-        self._first_bad: RowError | None = None
-        self._header: tuple[int, int, int] | None = None
+    def __init__(self, file: OpenFile, options: SparseOptions, has_header: bool) -> None:
+        self.file = file
         self.n_features, self.zero_based = options.n_features, options.zero_based
+        self._n_jobs = options.n_jobs
         self._limit = options.n_features  # of the features that a row may have
+        self._lines = 0  # before the block that is parsed
+        self._declared_rows: int | None = None
+        self._last_row_line = 0  # up to which a blank line is a row
         if has_header:
             self._read_header()
         self._lowest, self._highest, self._highest_line = _MAX_INDEX, -1, 0
 
     def _read_header(self) -> None:
-        for line in self._stream:
+        found = None
+        for line in self.file.stream:
             self._lines += 1
-            if found := _HEADER.fullmatch(line.rstrip()):
-                self._header = int(found[1]), int(found[2]), int(found[3])
+            found = _HEADER.fullmatch(line.rstrip())
+            if found or line.partition(b"#")[0].strip():
                 break
-            if line.partition(b"#")[0].strip():
-                break
-        if self._header is None:
+        if found is None:
             reason = "an xmc file starts with three counts, 'rows features labels'"
-            raise FormatError(reason, path=self.path)
-        self._header_lines = self._lines
-        _, self._limit, self.n_labels = self._header
-        given = self._options.n_features
-        if given is not None and given < self._limit:
-            raise TooManyFeaturesError(self._limit, given, path=self.path)
-        self.n_features = given or self._limit
+            raise FormatError(reason, path=self.file.path)
+        self._declared_rows, self._limit, self.n_labels = map(int, found.group(1, 2, 3))
+        # A blank line is a row without labels and features, until there are enough rows.
+        self._last_row_line = self._lines + self._declared_rows
+        if self.n_features is not None and self.n_features < self._limit:
+            raise TooManyFeaturesError(self._limit, self.n_features, path=self.file.path)
+        self.n_features = self.n_features or self._limit
         self.zero_based = True
 
     def blocks(self, size: int) -> Iterator[list[_engine.TextRows]]:
         """Yield the rows, from about `size` bytes of text at a time."""
         for text in self._texts(size):
-            rows = self._parse(text, self._options.n_jobs)
-            if rows.error is None:
+            rows = self._parse(text, self._n_jobs)
+            if rows.error is None or not self.file.skips_bad_rows:
                 yield [self._counted(rows)]
-            elif self._options.on_bad_row is None:
-                raise self._error(rows.error)
-            else:
-                yield list(self._good_rows(text, self._options.on_bad_row))
+                continue
+            good: list[_engine.TextRows] = []
+            lines = io.BytesIO(text).readlines()
+            for start in range(0, len(lines), _LINES_AT_A_TIME):
+                good += self._good_rows(lines[start : start + _LINES_AT_A_TIME])
+            yield good
 
     def _texts(self, size: int) -> Iterator[bytes]:
         """Yield the text after the header in blocks of whole lines."""
         rest: list[bytes] = []
-        while part := self._stream.read(size):
+        while part := self.file.stream.read(size):
             end = part.rfind(b"\n") + 1
             if end:
                 yield b"".join([*rest, memoryview(part)[:end]])
@@ -100,67 +88,53 @@ class LineReader(SparseReader):
         if last := b"".join(rest):
             yield last
 
-    def _good_rows(self, text: bytes, on_bad_row: OnBadRow) -> Iterator[_engine.TextRows]:
-        """Yield the rows of a block without its bad lines, at which the parser stops."""
-        lines = io.BytesIO(text).readlines()
-        for start in range(0, len(lines), _LINES_AT_A_TIME):
-            some = lines[start : start + _LINES_AT_A_TIME]
-            while (rows := self._parse(b"".join(some), 1)).error is not None:
-                error = self._error(rows.error)
-                self._first_bad = self._first_bad or error
-                bad = rows.error[0]
-                good = self._counted(self._parse(b"".join(some[:bad]), 1))
-                error.n_before = self.n_rows + self._n_bad
-                on_bad_row(error)
-                yield good
-                self._lines += 1
-                self._n_bad += 1
-                some = some[bad + 1 :]
-            yield self._counted(rows)
+    def _good_rows(self, lines: list[bytes]) -> Iterator[_engine.TextRows]:
+        """Yield the rows of some lines without the bad ones, at which the parser stops."""
+        while (rows := self._parse(b"".join(lines), 1)).error is not None:
+            bad = rows.error[0]
+            error = self._error(rows.error)
+            yield self._counted(self._parse(b"".join(lines[:bad]), 1))
+            self.file.skip(error)
+            self._lines += 1
+            lines = lines[bad + 1 :]
+        yield self._counted(rows)
 
     def _parse(self, text: bytes, n_jobs: int) -> _engine.TextRows:
-        # If features may start at 0 or 1, one more index is allowed than there are features.
         last = _MAX_INDEX
         if self._limit is not None:
-            last = min(last, self._limit if self.zero_based == "auto" else self._last_index)
+            # If features may start at 0 or 1, one more index is allowed than there are features.
+            last = min(last, self.first + self._limit - (self.zero_based != "auto"))
         labels = (-_MAX_LABEL, _MAX_LABEL) if self.n_labels is None else (0, self.n_labels - 1)
-        # A blank line of an xmc file is a row without labels and features, until the header's row
-        # count is reached.
-        due = self._header_lines + self._header[0] if self._header else 0
-        blank_rows = max(due - self._lines, 0)
+        blank_rows = max(self._last_row_line - self._lines, 0)
         return _engine.TextRows.parse(text, self.first, last, *labels, blank_rows, n_jobs)
 
     def _counted(self, rows: _engine.TextRows) -> _engine.TextRows:
+        if rows.error is not None:
+            raise self._error(rows.error)
         if rows.highest_feature > self._highest:
             self._highest = rows.highest_feature
             self._highest_line = self._lines + rows.highest_line
         self._lowest = min(self._lowest, rows.lowest_feature)
         self._lines += rows.n_lines
-        self.n_rows += len(rows.feature_ends)
+        self.file.n_good += len(rows.feature_ends)
         return rows
 
     def finish(self) -> None:
         """Check the number of rows and the largest index; set `zero_based` and `n_features`."""
-        if not self.n_rows and self._first_bad is not None:
-            raise NoGoodRowsError(self._n_bad, self._first_bad, path=self.path)
-        if not self.n_rows:
-            raise EmptyFileError(path=self.path)
-        n_rows = self.n_rows + self._n_bad
-        if self._header and self._header[0] != n_rows:
-            reason = f"the header says {self._header[0]} rows, there are {n_rows}"
-            raise FormatError(reason, path=self.path)
+        self.file.check_rows()
+        if not self.file.n_good:
+            raise EmptyFileError(path=self.file.path)
+        n_rows = self.file.n_good + self.file.n_bad
+        if self._declared_rows not in (None, n_rows):
+            reason = f"the header says {self._declared_rows} rows, there are {n_rows}"
+            raise FormatError(reason, path=self.file.path)
         if self.zero_based == "auto":
             self.zero_based = self._lowest == 0
-            if self._limit is not None and self._highest > self._last_index:
+            if self._limit is not None and self._highest >= self.first + self._limit:
                 self._lines = 0
                 raise self._error((self._highest_line, "feature", b"%d" % self._highest))
         if self.n_features is None:
             self.n_features = max(self._highest, self.first) + 1 - self.first
-
-    @property
-    def _last_index(self) -> int:
-        assert self._limit is not None
-        return self.first + self._limit - 1
 
     def _error(self, fault: tuple[int, str, bytes]) -> RowError:
         line, kind, word = fault
@@ -179,7 +153,7 @@ class LineReader(SparseReader):
             "twice": f"feature index {index} occurs twice",
         }[kind]
         kind = "duplicate" if kind == "twice" else kind
-        return RowError(kind, reason, path=self.path, line=self._lines + line + 1)
+        return RowError(kind, reason, path=self.file.path, line=self._lines + line + 1)
 
 
 class Svmlight(SparseFormat):
@@ -193,11 +167,9 @@ class Svmlight(SparseFormat):
         line = sample.first_line.strip()
         return not sample.columns_named and bool(line and _LINE.fullmatch(line))
 
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
-    ) -> SparseReader:
-        """Open the file for reading."""
-        return LineReader(stream, path, options)
+    def open(self, file: OpenFile, options: SparseOptions) -> SparseReader:
+        """Begin to read a file."""
+        return LineReader(file, options, has_header=False)
 
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
         """Write rows; features start at 1."""
@@ -207,7 +179,7 @@ class Svmlight(SparseFormat):
                 "svmlight rows must have a feature or a label, got no features and no labels in "
                 f"row {empty[0]}; use format='xmc'"
             )
-        _write_lines(stream, X, Y, zero_based=False)
+        dump_svmlight_file(X, Y, stream, zero_based=False, multilabel=True)
 
 
 class Xmc(SparseFormat):
@@ -221,20 +193,14 @@ class Xmc(SparseFormat):
         lines = (line for line in sample.start.split(b"\n") if line.partition(b"#")[0].strip())
         return not sample.columns_named and bool(_HEADER.fullmatch(next(lines, b"").rstrip()))
 
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, options: SparseOptions
-    ) -> SparseReader:
-        """Open the file for reading."""
-        return LineReader(stream, path, options, has_header=True)
+    def open(self, file: OpenFile, options: SparseOptions) -> SparseReader:
+        """Read the header."""
+        return LineReader(file, options, has_header=True)
 
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
         """Write the header and the rows; features start at 0."""
         stream.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
-        _write_lines(stream, X, Y, zero_based=True)
-
-
-def _write_lines(stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix, zero_based: bool) -> None:
-    dump_svmlight_file(X, Y, stream, zero_based=zero_based, multilabel=True)
+        dump_svmlight_file(X, Y, stream, zero_based=True, multilabel=True)
 
 
 register(Svmlight())

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..core.arrays import as_integer
-from ..core.compression import is_compressed
+from ..core.arrays import as_integer, pointers
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import is_pipe, open_input, peek_start
 from ..features.table import TableColumns
 from ..model.labels import Targets
 from . import formats
-from .errors import EmptyFileError, PathLike, RowError
-from .files import Paths, ReadableAgain, expand
-from .sparse import OnBadRow
+from .errors import EmptyFileError, OnBadRow
+from .files import DataFile, Paths, expand
 from .tables import Columns, Rows, Table, table_format
 
 _MAX_ROWS = 1 << 16  # of a batch
@@ -58,7 +54,7 @@ class TableStream:
     encoding : str, optional
         That of text files; UTF-8 by default.
     limits : SizeLimits, optional
-        How much a compressed file may hold.
+        How much a compressed file or a Parquet file may hold.
 
     Attributes
     ----------
@@ -101,10 +97,9 @@ class TableStream:
         paths = expand(path)
         self.chunk_size = as_integer("chunk_size", chunk_size, at_least=1)
         self.n_rows: int | None = None
-        self._limits, self._on_bad_row, self._encoding = limits, on_bad_row, encoding
         if format is None:
-            with open_input(paths[0], limits) as stream:
-                sample = formats.Sample(paths[0], peek_start(stream, encoding), bool(text or label))
+            with DataFile(paths[0], limits, encoding=encoding).open() as file:
+                sample = formats.Sample(paths[0], file.start, bool(text or label))
             format = formats.detect(sample).name  # noqa: A001
         self.format = table_format(format)
         text, mixed = split_columns(text, number, category)
@@ -118,40 +113,21 @@ class TableStream:
         if features and (text or mixed):
             raise ValueError("text and features must not both be given: use number for features")
         self.columns = Columns(text, label, tuple(features), separator, mixed)
-        # Parquet files are read from their end: a compressed one would be held in memory.
-        seeks = self.format.name == "parquet"
-        self._files = [
-            ReadableAgain(each, limits, copy=seeks and _is_compressed(each)) for each in paths
+        self._paths = paths
+        self._tables = [
+            Table(each, format, self.columns, True, on_bad_row, limits, encoding, again=True)
+            for each in paths
         ]
-        self._reported = [0] * len(self._files)  # the last bad row of each
 
     def __iter__(self) -> Iterator[tuple[Any, Targets]]:
         n_rows = 0
-        for number, file in enumerate(self._files):
-            on_bad_row = None if self._on_bad_row is None else partial(self._report, number)
-            table = Table(
-                file.file,
-                self.format.name,
-                self.columns,
-                True,
-                on_bad_row,
-                self._limits,
-                file.path,
-                self._encoding,
-            )
+        for table in self._tables:
             for rows in table.batches(_MAX_ROWS, self.chunk_size):
                 n_rows += len(rows)
                 yield rows.X, targets_of(rows)
         if not n_rows:
-            raise EmptyFileError(path=self._files[0].path)
+            raise EmptyFileError(path=self._paths[0])
         self.n_rows = n_rows
-
-    def _report(self, number: int, error: RowError) -> None:
-        """Report a bad row of a file once."""
-        row = error.line or error.row or 0
-        if row > self._reported[number] and self._on_bad_row is not None:
-            self._reported[number] = row
-            self._on_bad_row(error)
 
 
 def split_columns(
@@ -167,14 +143,9 @@ def split_columns(
     return (texts[0] if texts else None), None
 
 
-def _is_compressed(path: PathLike) -> bool:
-    return not is_pipe(path) and is_compressed(path)
-
-
 def targets_of(rows: Rows) -> Targets:
     """Return the labels of rows; they are multi-label unless every row has exactly one label."""
     counts = [len(labels) for labels in rows.labels]
     single = all(count == 1 for count in counts)
-    indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     labels = [label for row in rows.labels for label in row]
-    return Targets(indptr, labels, not single, "single" if single else "lists")
+    return Targets(pointers(np.array(counts)), labels, not single, "single" if single else "lists")

@@ -7,7 +7,6 @@ so that a model means the same in all of them.
 from __future__ import annotations
 
 import difflib
-import io
 import json
 import math
 from abc import ABC, abstractmethod
@@ -19,20 +18,22 @@ from itertools import pairwise
 from typing import IO, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Floats
 from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import open_input
 from ..features.table import TableColumns
 from . import formats
-from .errors import ColumnError, FormatError, NoGoodRowsError, PathLike, RowError
+from .errors import ColumnError, FormatError, OnBadRow, PathLike, RowError
+from .files import DataFile, OpenFile, check_decoded
 from .formats import Format, Kind
-from .sparse import OnBadRow
 
 _MAX_NUMBER = float(np.finfo(np.float32).max)
 
 # A row as a dict of its columns, or what is wrong with it.
 Record: TypeAlias = "dict[str, Any] | RowError"
+# The names of the columns of an open table, None if its format has none; and every row with its
+# number, which is its line in a text file. The place of an error is filled in later.
+OpenTable: TypeAlias = "tuple[list[str] | None, Iterator[tuple[int, Record]]]"
 # What is written: a text and its labels; None where there are no labels at all.
 LabelledText: TypeAlias = "tuple[str, list[str] | None]"
 
@@ -72,6 +73,28 @@ class Columns:
         mixed = () if self.mixed is None else self.mixed.names
         return [*filter(None, (self.text, self.label)), *self.features, *mixed]
 
+    @property
+    def kind(self) -> str:
+        """What the input is: the name of an attribute of `Rows`."""
+        return "cells" if self.mixed is not None else "texts" if self.text else "features"
+
+    def read(self, record: dict[str, Any]) -> Any:
+        """Return the input of a row: a text, the cells of mixed columns, or numbers."""
+        if self.mixed is not None:
+            mixed = {name: record[name] for name in self.mixed.names}
+            try:
+                return self.mixed.read(mixed)
+            except ValueError as error:
+                raise RowError("value", str(error)) from None
+        if self.text:
+            text = record[self.text]
+            if not isinstance(text, str):
+                raise RowError("type", f"{self.text!r} is {text!r}, not a text")
+            return text
+        cells = {name: record[name] for name in self.features}
+        _check_dense(cells)
+        return [number for name, cell in cells.items() for number in _numbers(name, cell)]
+
 
 @dataclass
 class Rows:
@@ -90,38 +113,14 @@ class Rows:
         """Return the rows of several batches as one."""
         rows = cls()
         for part in parts:
-            rows.texts += part.texts
-            rows.features += part.features
-            rows.labels += part.labels
-            rows.cells += part.cells
+            for name, values in vars(part).items():
+                getattr(rows, name).extend(values)
         return rows
 
     @property
-    def X(self) -> list[str] | list[dict[str, Any]] | npt.NDArray[np.float32]:  # noqa: N802
+    def X(self) -> list[str] | list[dict[str, Any]] | Floats:  # noqa: N802
         """The input of a classifier."""
-        if self.cells:
-            return self.cells
-        return self.texts if self.texts else np.array(self.features, np.float32)
-
-
-@dataclass
-class TableReader:
-    """An open table.
-
-    Parameters
-    ----------
-    names : list of str, or None
-        The names of its columns; None if the format has no names.
-    records : iterator of (int, dict or RowError)
-        Every row with its number: its line in a text file. A row that cannot be read is a
-        `RowError`, whose place is filled in later.
-    numbered_by : {"line", "row"}, default="line"
-        What the numbers count.
-    """
-
-    names: list[str] | None
-    records: Iterator[tuple[int, Record]]
-    numbered_by: str = "line"
+        return self.cells or self.texts or np.array(self.features, np.float32)
 
 
 class TableFormat(Format, ABC):
@@ -131,37 +130,50 @@ class TableFormat(Format, ABC):
     ----------
     has_labels : bool
         Whether files of this format can hold labels.
+    numbered_by : {"line", "row"}
+        What the numbers of rows count.
     """
 
     kind: Kind = "table"
     has_labels: bool = True
+    numbered_by: str = "line"
 
     @abstractmethod
-    def open(
-        self, stream: io.BufferedReader, path: PathLike, columns: Columns, labelled: bool
-    ) -> TableReader:
-        """Open the file for reading.
-
-        Parameters
-        ----------
-        stream : io.BufferedReader
-            The decompressed content.
-        path : path
-            The file, for messages and for readers that need to seek.
-        columns : Columns
-            The columns that will be used.
-        labelled : bool
-            Whether every row must have labels.
-        """
+    def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
+        """Begin to read some columns of a file; `labelled` says whether every row needs labels."""
 
     @abstractmethod
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write texts with their labels."""
 
 
-@dataclass
+class LineFormat(TableFormat):
+    """A format with a row in every line."""
+
+    @abstractmethod
+    def parse(self, line: str, columns: Columns, labelled: bool) -> dict[str, Any] | None:
+        """Return the row of a line, None if it has none, or raise a `RowError`."""
+
+    def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
+        """Begin to read a file."""
+        return None, self._records(file.lines(), columns, labelled)
+
+    def _records(
+        self, lines: Iterator[str], columns: Columns, labelled: bool
+    ) -> Iterator[tuple[int, Record]]:
+        for number, line in enumerate(lines, 1):
+            try:
+                check_decoded(line)
+                record = self.parse(line, columns, labelled)
+            except RowError as error:  # noqa: PERF203
+                yield number, error
+            else:
+                if record is not None:
+                    yield number, record
+
+
 class Table:
-    r"""A table file, read once.
+    r"""A table file.
 
     Parameters
     ----------
@@ -173,15 +185,8 @@ class Table:
         The columns to read.
     labelled : bool, default=True
         Whether every row must have a label, unless its cell holds a list, which may be empty.
-    on_bad_row : callable, optional
-        Called with the `RowError` of every row that cannot be read, which is then skipped. By
-        default the error is raised.
-    limits : SizeLimits, optional
-        How much a compressed file may hold.
-    name : path, optional
-        What errors call the file, if `path` is a copy of it.
-    encoding : str, optional
-        That of a text file; UTF-8 by default.
+    on_bad_row, limits, encoding, again
+        As of `DataFile`.
 
     Examples
     --------
@@ -195,134 +200,115 @@ class Table:
     (['card, lost', 'what fee'], [['card'], ['fee']])
     """
 
-    path: PathLike
-    format: str
-    columns: Columns
-    labelled: bool = True
-    on_bad_row: OnBadRow | None = None
-    limits: SizeLimits = DEFAULT_LIMITS
-    name: PathLike | None = None
-    encoding: str | None = None
+    def __init__(
+        self,
+        path: PathLike,
+        format: str,  # noqa: A002
+        columns: Columns,
+        labelled: bool = True,
+        on_bad_row: OnBadRow | None = None,
+        limits: SizeLimits = DEFAULT_LIMITS,
+        encoding: str | None = None,
+        again: bool = False,
+    ) -> None:
+        self.format = table_format(format)
+        self.columns, self.labelled = columns, labelled
+        self._file = DataFile(path, limits, on_bad_row, encoding, again)
 
     def batches(self, size: int, n_values: float = math.inf) -> Iterator[Rows]:
-        """Yield the rows in batches of `size`, or of fewer with about `n_values` values.
-
-        A value is a character of a text, a number, or another cell.
-        """
-        rows, n_features, n_good, held = Rows(), 0, 0, 0
-        n_bad, first_bad = 0, None
-        with open_input(self.path, self.limits, self.encoding) as stream:
-            name = self.path if self.name is None else self.name
-            reader = table_format(self.format).open(stream, name, self.columns, self.labelled)
-            self._check_columns(reader.names)
-            for number, record in reader.records:
+        """Yield the rows in batches of `size`, or of fewer with about `n_values` values."""
+        inputs: list[Any] = []
+        labels: list[list[str]] = []
+        n_held = n_features = 0
+        with self._file.open() as file:
+            names, records = self.format.open(file, self.columns, self.labelled)
+            if names is not None:
+                self._check_columns(names)
+            for number, record in records:
                 try:
-                    text, features, labels, cells = self._row(record)
-                    n_features = n_features or len(features)
-                    if len(features) != n_features:
-                        reason = f"{len(features)} features, the rows before have {n_features}"
+                    x, own = self._row(record)
+                    n_features = n_features or len(x)
+                    if self.columns.kind == "features" and len(x) != n_features:
+                        reason = f"{len(x)} features, the rows before have {n_features}"
                         raise RowError("fields", reason)
                 except RowError as error:
-                    error.path = name
-                    setattr(error, reader.numbered_by, number)
-                    if self.on_bad_row is None:
-                        raise
-                    error.n_before = n_good + n_bad
-                    self.on_bad_row(error)
-                    n_bad, first_bad = n_bad + 1, first_bad or error
+                    setattr(error, self.format.numbered_by, number)
+                    file.skip(error)
                     if size == 1:  # whoever waits for single rows also waits for this one
                         yield Rows()
                     continue
-                n_good += 1
-                if text is not None:
-                    rows.texts.append(text)
-                if self.columns.features:
-                    rows.features.append(features)
-                if labels is not None:
-                    rows.labels.append(labels)
-                if cells:
-                    rows.cells.append(cells)
-                held += len(text or "") + len(features) + sum(map(_size, cells.values()))
-                if len(rows) >= size or held >= n_values:
-                    yield rows
-                    rows, held = Rows(), 0
-        if first_bad is not None and not n_good:
-            raise NoGoodRowsError(n_bad, first_bad, path=name)
-        if len(rows):
-            yield rows
+                file.n_good += 1
+                inputs.append(x)
+                labels += [] if own is None else [own]
+                n_held += len(x) if self.columns.mixed is None else sum(map(_size, x.values()))
+                if len(inputs) >= size or n_held >= n_values:
+                    yield Rows(**{self.columns.kind: inputs}, labels=labels)
+                    inputs, labels, n_held = [], [], 0
+            file.check_rows()
+        if inputs:
+            yield Rows(**{self.columns.kind: inputs}, labels=labels)
 
-    def _check_columns(self, names: Sequence[str] | None) -> None:
+    def _check_columns(self, names: Sequence[str]) -> None:
         """Raise an error if a column is missing."""
-        for name in self.columns.names if names is not None else ():
-            assert names is not None
-            if list(names).count(name) > 1:
+        for name in self.columns.names:
+            if names.count(name) > 1:
                 reason = f"the column {name!r} must have a name of its own, the table has two"
-                raise FormatError(reason, path=self.name or self.path)
+                raise FormatError(reason, path=self._file.path)
             if name in names or (name == self.columns.label and not self.labelled):
                 continue
             others = [each for each in names if each not in self.columns.names]
             close = difflib.get_close_matches(name, others, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ColumnError(name, names, hint, path=self.name or self.path)
+            raise ColumnError(name, names, hint, path=self._file.path)
 
-    def _row(
-        self, record: Record
-    ) -> tuple[str | None, list[float], list[str] | None, dict[str, Any]]:
-        """Return text, features, labels and mixed cells of a record, which may lack columns."""
+    def _row(self, record: Record) -> tuple[Any, list[str] | None]:
+        """Return input and labels of a record, which may lack columns."""
         if isinstance(record, RowError):
             raise record
-        columns = self.columns
-        for name in columns.names:
-            if name not in record and (self.labelled or name != columns.label):
-                raise RowError("missing", f"it has no {name!r}")
-        text = record.get(columns.text) if columns.text else None
-        if columns.text and not isinstance(text, str):
-            raise RowError("type", f"{columns.text!r} is {text!r}, not a text")
-        _check_dense([record[name] for name in columns.features], columns.features)
-        features = [n for name in columns.features for n in _numbers(name, record[name])]
         try:
-            cells = {} if columns.mixed is None else columns.mixed.read(record)
-        except ValueError as error:
-            raise RowError("value", str(error)) from None
-        labels = None
-        if columns.label is not None and columns.label in record:
-            cell = record[columns.label]
-            labels = self._labels(cell)
-            several = columns.separator is not None or isinstance(cell, (list, tuple))
-            if not labels and self.labelled and not several:
-                raise RowError("missing", f"its label {columns.label!r} is empty")
-        return text, features, labels, cells
+            return self.columns.read(record), self._labels(record)
+        except KeyError as error:
+            raise RowError("missing", f"it has no {error.args[0]!r}") from None
 
-    def _labels(self, cell: Any) -> list[str]:
-        if self.columns.separator is not None and isinstance(cell, str):
-            cell = [part.strip() for part in cell.split(self.columns.separator)]
-        values = cell if isinstance(cell, (list, tuple)) else [cell]
-        if any(isinstance(value, (dict, list)) for value in values):
-            raise RowError("type", f"label {cell!r} is neither a text nor a number")
-        texts = map(label_text, values)
-        return list(dict.fromkeys(text for text in texts if text not in ("", "null")))
+    def _labels(self, record: dict[str, Any]) -> list[str] | None:
+        label, separator = self.columns.label, self.columns.separator
+        if label is None or (label not in record and not self.labelled):
+            return None
+        cell = record[label]
+        labels = labels_of(cell, separator)
+        several = separator is not None or isinstance(cell, (list, tuple))
+        if self.labelled and not (labels or several):
+            raise RowError("missing", f"its label {label!r} is empty")
+        return labels
 
 
 def table_format(name: str) -> TableFormat:
     """Return a registered format of tables or texts."""
-    file_format = formats.FORMATS.get(name)
-    if not isinstance(file_format, TableFormat):
-        known = formats.names("table", "text")
-        raise ValueError(f"format must be one of {known}, got {name!r}")
+    file_format = formats.get(name, "table", "text")
+    assert isinstance(file_format, TableFormat)
     return file_format
 
 
 def column_names(path: PathLike, name: str) -> list[str] | None:
     """Return the names of the columns of a table, None if its format has none."""
-    with open_input(path) as stream:
-        return table_format(name).open(stream, path, Columns(), labelled=False).names
+    with DataFile(path).open() as file:
+        return table_format(name).open(file, Columns(), labelled=False)[0]
+
+
+def labels_of(cell: Any, separator: str | None = None) -> list[str]:
+    """Return the labels in a cell: a label, a list of them, or several in a text."""
+    if separator is not None and isinstance(cell, str):
+        cell = [part.strip() for part in cell.split(separator)]
+    values = cell if isinstance(cell, (list, tuple)) else [cell]
+    if any(isinstance(value, (dict, list)) for value in values):
+        raise RowError("type", f"label {cell!r} is neither a text nor a number")
+    texts = map(label_text, values)
+    return list(dict.fromkeys(text for text in texts if text not in ("", "null")))
 
 
 def label_text(value: Any) -> str:
     """Return a label as text: numbers and null as in JSON, dates as in ISO 8601."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Decimal):
+    if isinstance(value, (str, Decimal)):
         return str(value)
     if isinstance(value, (date, time)):  # a datetime is a date
         return value.isoformat()
@@ -333,16 +319,19 @@ def label_text(value: Any) -> str:
         raise RowError("type", reason) from None
 
 
-def _check_dense(cells: list[Any], names: Sequence[str]) -> None:
+def _check_dense(cells: dict[str, Any]) -> None:
     """Raise an error for a sparse row: a list of increasing indices, and one of as many values."""
-    if len(cells) != 2 or not all(isinstance(cell, (list, tuple)) for cell in cells):
+    if len(cells) != 2 or not all(isinstance(cell, (list, tuple)) for cell in cells.values()):
         return
-    indices, values = cells
-    increasing = all(isinstance(a, int) and a < b for a, b in pairwise(indices))
-    if 1 < len(indices) == len(values) and increasing and indices[0] >= 0:
+    indices, values = cells.values()
+    if (
+        1 < len(indices) == len(values)
+        and all(isinstance(index, int) for index in indices)
+        and all(a < b for a, b in pairwise([-1, *indices]))
+    ):
         raise RowError(
             "value",
-            f"{names[0]!r} and {names[1]!r} are the indices and values of a sparse row, which "
+            f"{' and '.join(map(repr, cells))} are the indices and values of a sparse row, which "
             "only --ray reads from tables: write such rows as svmlight",
         )
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.version import __version__
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load as load_file
-from ..estimators.table import input_columns, record_columns
+from ..estimators.table_predictor import fitted_columns
 from .pyfunc import DEFAULTS, PyfuncModel
 
 _FLAVOUR, _MODULE, _FILE = "ltls", "ltls.mlflow", "model.ltls"
@@ -38,13 +38,13 @@ def save_model(
 
     Parameters
     ----------
-    estimator : LTLSClassifier or TextClassifier
+    estimator : LTLSClassifier
     path : path-like
         The folder to write.
     features : str or sequence of str, optional
         The columns of the features, see `ltls.ray.BatchPredictor`. By default all columns.
     text : str, optional
-        The column of texts. By default the only column.
+        The column of texts. By default the only column. A model of tables knows its columns.
     input_example : DataFrame, optional
         Some rows. The signature is inferred from them.
     signature : mlflow.models.ModelSignature, optional
@@ -56,9 +56,11 @@ def save_model(
     """
     check_is_fitted(estimator)
     estimator = copy(estimator)
-    estimator.model_ = copy(estimator.model_)
     if features or text:
-        record_columns(estimator, input_columns(estimator, features, text))
+        columns = fitted_columns(estimator, features, text)
+        before = estimator.fitted_.provenance.columns or {}
+        named = {"text": columns.text, "features": list(columns.features)}
+        estimator.record_source(columns={**before, **named})
     if signature is None and input_example is not None:
         output = PyfuncModel(estimator).predict(input_example)
         signature = infer_signature(input_example, output, params=DEFAULTS)

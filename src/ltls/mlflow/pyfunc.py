@@ -8,8 +8,8 @@ import pandas as pd
 
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
-from ..estimators.table import TablePredictor, input_columns
-from ..estimators.table_classifier import TableClassifier
+from ..estimators.table_predictor import TablePredictor, fitted_columns
+from ..features.front_ends import Numbers, Table
 from ..io.arrow import InputColumns, as_table
 
 DEFAULTS: dict[str, Any] = {"k": 5, "proba": False}
@@ -51,15 +51,16 @@ class PyfuncModel:
             given = pd.DataFrame({_COLUMN: [given] if isinstance(given, str) else list(given)})
         names = list(given) if isinstance(given, dict) else list(map(str, given.columns))
         table = as_table(given)
-        if self.estimator.model_.columns or isinstance(self.estimator, TableClassifier):
-            return input_columns(self.estimator, None, None), table
-        if hasattr(self.estimator, "vectorizer_"):
-            if len(names) != 1:
-                raise ValueError(
-                    f"the model takes texts: give one column, or save it with text=, got {names}"
-                )
-            return InputColumns(text=names[0]), table
-        return InputColumns(tuple(names)), table
+        front_end = self.estimator.model_.front_end.settings
+        if self.estimator.fitted_.provenance.columns or isinstance(front_end, Table):
+            return fitted_columns(self.estimator, None, None), table
+        if isinstance(front_end, Numbers):
+            return InputColumns(tuple(names)), table
+        if len(names) != 1:
+            raise ValueError(
+                f"the model takes texts: give one column, or save it with text=, got {names}"
+            )
+        return InputColumns(text=names[0]), table
 
 
 def _is_frame(given: Any) -> bool:

@@ -6,17 +6,15 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
+from ..core.arrays import AnyArray, Bools, Ints
 from ..core.memory import available_memory
 from ..features.rows import check_sparse
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 _BYTES_PER_LABEL = 150  # as a Python object with an id
 _LONG, _TIMES_USUAL = 64, 4  # characters, and times the median length, of a very long label
@@ -116,7 +114,7 @@ def _check_present(labels: list[Any]) -> None:
             raise ValueError(f"y must not hold missing labels, entry {number} is {label!r}")
 
 
-def _plain_array(y: Any) -> npt.NDArray[Any]:
+def _plain_array(y: Any) -> AnyArray:
     """Return y as an array, of dtype object if a conversion would change the labels."""
     array = np.asarray(y)
     if array.dtype.kind == "c":
@@ -179,7 +177,7 @@ def _in_order(row: Iterable[Any]) -> Iterable[Any]:
         return sorted(row, key=lambda label: (type(label).__name__, repr(label)))
 
 
-def _check_indicator_values(values: npt.NDArray[Any]) -> None:
+def _check_indicator_values(values: AnyArray) -> None:
     others = values[~np.isin(values, (0, 1))]
     if others.size:
         raise ValueError(
@@ -213,9 +211,9 @@ class Labels:
         self._values = list(values)
         self._ids = {label: number for number, label in enumerate(self._values)}
         self._n = len(self._values)
-        self._array: npt.NDArray[Any] | None = None
+        self._array: AnyArray | None = None
 
-    _integers: _Integers | None = None  # of the class: older pickles have none
+    _integers: _Integers | None = None
 
     def __len__(self) -> int:
         return self._n
@@ -233,7 +231,7 @@ class Labels:
         return self._values if len(self._values) == self._n else self._values[: self._n]
 
     @property
-    def array(self) -> npt.NDArray[Any]:
+    def array(self) -> AnyArray:
         """The labels as an array.
 
         Of dtype object unless all are numbers, dates or strings, of which none is very long.
@@ -273,7 +271,7 @@ class Labels:
         """Return distinct labels of targets; integers that are known are left out."""
         return _distinct(targets, self._unknown_integers)
 
-    def _unknown_integers(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+    def _unknown_integers(self, labels: AnyArray) -> Bools | None:
         """Return which labels of a sorted array are new, None if that takes a lookup of each."""
         index = self._index_of_integers(labels)
         return None if index is None else index.ids(labels) < 0
@@ -288,7 +286,7 @@ class Labels:
             return ids[inverse] if len(ids) else np.empty(0, np.int64)
         return self._ids_of(labels)
 
-    def _index_of_integers(self, labels: npt.NDArray[Any]) -> _Integers | None:
+    def _index_of_integers(self, labels: AnyArray) -> _Integers | None:
         """Return an index for an array of many integers, None if lookups are better."""
         if labels.dtype.kind != "i":
             return None
@@ -341,7 +339,7 @@ class _Integers:
         order = np.argsort(values)
         return cls(values[order], order)
 
-    def ids(self, labels: npt.NDArray[Any]) -> Ints:
+    def ids(self, labels: AnyArray) -> Ints:
         """Return the ids of some labels, −1 for an unknown one."""
         at = np.minimum(np.searchsorted(self.values, labels), len(self.values) - 1)
         ids: Ints = np.where(self.values[at] == labels, self.order[at], -1)
@@ -360,7 +358,7 @@ def _check_memory(n_labels: int) -> None:
 
 def _distinct(
     targets: Targets,
-    is_wanted: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_] | None] = lambda _: None,
+    is_wanted: Callable[[AnyArray], Bools | None] = lambda _: None,
 ) -> Iterable[Hashable]:
     """Return the distinct labels of targets in order of appearance.
 
@@ -384,7 +382,7 @@ def _distinct(
         raise TypeError(f"labels must be hashable: {error}") from None
 
 
-def _factorize(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
+def _factorize(values: AnyArray) -> tuple[AnyArray, Ints]:
     """Return the distinct values, sorted, and the index of each value among them.
 
     Like `np.unique`, but without sorting all values if they are integers of a limited range.
@@ -401,7 +399,7 @@ def _factorize(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
     return distinct, inverse.reshape(-1)
 
 
-def _as_array(values: list[Any]) -> npt.NDArray[Any]:
+def _as_array(values: list[Any]) -> AnyArray:
     kinds = {type(value) for value in values}
     plain = len(kinds) == 1 and kinds <= {int, float, bool, str, np.datetime64, np.timedelta64}
     if kinds == {str}:  # in an array of strings, every label takes the space of the longest

@@ -4,6 +4,11 @@
 with it. All of them need matplotlib: ``pip install 'ltls[plot]'``.
 """
 
+try:
+    import matplotlib as matplotlib
+except ImportError as error:
+    raise ImportError("ltls.plot needs matplotlib: pip install 'ltls[plot]'") from error
+
 from .curves import plot_codebook, plot_learning_curves, plot_prediction
 from .trellis import figure1, figure2, paper_edge_order, plot_trellis
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from ..core.arrays import as_integer
 from ..structure.codebook import Codebook
 from ..structure.trellis import Trellis
-from .trellis import path_texts, plot_trellis, require_matplotlib
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from .trellis import path_texts, plot_trellis
 
 MAX_LABELS = 2000  # of a codebook map: more rows than a screen has pixels tell nothing
 
@@ -29,16 +29,19 @@ def plot_prediction(
 ) -> Axes:
     """Draw the paths of a row's best labels, with the scores of their edges.
 
+    If the model has views, the paths are those of the labels' clusters.
+
     Parameters
     ----------
     classifier : LTLSClassifier
         Fitted; its trellis may have at most 2000 edges.
     x : array or CSR matrix of shape (1, n_features)
-        The row.
+        The row; for a `TextClassifier` or `TableClassifier`, a list of it.
     k : int, default=1
         Number of labels to draw: the best ones of the whole model.
     trellis : int, default=0
-        Which of several trellises to draw: each gives a label another path.
+        Which of several trellises to draw: each gives a label another path. Those of the second
+        view follow those of the first.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, sized to fit the trellis.
     title : str, optional
@@ -51,33 +54,31 @@ def plot_prediction(
 
     Examples
     --------
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from sklearn.datasets import load_digits
     >>> from ltls import LTLSClassifier
     >>> from ltls.plot import plot_prediction
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(width=2, embedding_dim=0, random_state=0).fit(X / 16, y)
+    >>> classifier = LTLSClassifier(random_state=0).set_params(trellises__width=2)
+    >>> classifier = classifier.fit(X / 16, y)
     >>> plot_prediction(classifier, X[:1] / 16, title="digit {label}").get_title()
     'digit 0'
     """
     k = as_integer("k", k, at_least=1)
-    n_trellises = len(classifier.codebooks_)
-    trellis = as_integer("trellis", trellis, at_least=0, at_most=n_trellises - 1)
+    codebooks, graph = classifier.codebooks_, classifier.trellis_
+    trellis = as_integer("trellis", trellis, at_least=0, at_most=len(codebooks) - 1)
     scores = classifier.edge_scores(x)
     if len(scores) != 1:
         raise ValueError(f"x must be one row, got {len(scores)}")
     best, totals = classifier.predict_topk(x, k)
     labels = best[0].tolist()
-    graph = classifier.trellis_
     ids = [classifier.model_.labels.id(label) for label in labels]
     # Labels may share a path.
-    paths = list(dict.fromkeys(classifier.codebooks_[trellis].path_of(ids).tolist()))
-    h = scores[0].reshape(n_trellises, graph.n_edges)[trellis]
-    texts = path_texts(graph, paths, h)
+    paths = list(dict.fromkeys(codebooks[trellis].path_of(ids).tolist()))
+    h = scores[0].reshape(len(codebooks), graph.n_edges)[trellis]
     if title is None:
         title = ", ".join(f"{a} ({s:.3g})" for a, s in zip(labels, totals[0], strict=True))
     title = title.replace("{label}", ", ".join(map(str, labels)))
+    texts = path_texts(graph, paths, h)
     ax = plot_trellis(graph, paths, edge_labels=texts, vertex_labels=False, ax=ax, title=title)
     size = np.clip(ax.get_window_extent().width / ax.figure.dpi, 10, 20)
     ax.title.set_fontsize(size)
@@ -103,7 +104,7 @@ def plot_codebook(
     ----------
     trellis : Trellis
         The graph.
-    codebook : TableCodebook or RandomCodebook
+    codebook : TableCodebook, RandomCodebook or BucketCodebook
         Which label has which path.
     labels : sequence of int, optional
         The labels to show, in this order, such as the most frequent first; by default all of them,
@@ -120,15 +121,12 @@ def plot_codebook(
 
     Examples
     --------
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from ltls import RandomCodebook, Trellis
     >>> from ltls.plot import plot_codebook
     >>> ax = plot_codebook(Trellis(100, width=4), RandomCodebook(100, seed=1))
     >>> ax.images[0].get_array().shape  # slices and the auxiliary vertices
     (100, 4)
     """
-    require_matplotlib()
     if codebook.n_paths > trellis.n_classes:
         raise ValueError(
             f"codebook must fit into the trellis' {trellis.n_classes} paths, got "
@@ -138,28 +136,17 @@ def plot_codebook(
         n = codebook.n_labels
         labels = np.linspace(0, n - 1, min(n, MAX_LABELS)).round().astype(int).tolist()
     paths = codebook.path_of(np.asarray(labels, np.int64))
-    states = np.full((len(labels), trellis.n_slices + 1), -1)
-    for row, path in enumerate(paths):
-        if path < 0:
-            continue  # a label without a path yet
-        for edge in trellis.path_edges(path):
-            head = int(trellis.edges[edge, 1]) - 1
-            column, state = divmod(head, trellis.width)
-            if head < int(trellis.edges.max()) - 1:  # the sink is no state
-                states[row, column] = state
-    return _draw_map(np.ma.masked_less(states, 0), trellis.width, ax, title)
-
-
-def _draw_map(states: Any, width: int, ax: Axes | None, title: str | None) -> Axes:
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-
+    edges = trellis.path_edges_batch(np.maximum(paths, 0))
+    edges[paths < 0] = -1  # labels without a path yet
+    # The edge at place i of a path leads to a state of slice i, the last one to the sink.
+    heads = trellis.edges[edges, 1]
+    ended = (edges < 0) | (heads == trellis.edges.max(initial=0))
+    states = np.ma.masked_where(ended, (heads - 1) % trellis.width)[:, :-1]
     if ax is None:
-        ax = plt.figure(figsize=(5, 5), layout="constrained").subplots()
-    colors = plt.get_cmap("viridis", width)
-    image = ax.imshow(
-        states, aspect="auto", interpolation="nearest", cmap=colors, vmin=-0.5, vmax=width - 0.5
-    )
+        ax = _new_axes(5, 5)
+    colors = colormaps["viridis"].resampled(trellis.width)
+    image = ax.imshow(states, colors, aspect="auto", interpolation="nearest")
+    image.set_clim(-0.5, trellis.width - 0.5)
     bar = ax.figure.colorbar(image, ax=ax, label="state")
     for axis in (bar.ax.yaxis, ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
@@ -190,21 +177,15 @@ def plot_learning_curves(
 
     Examples
     --------
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from ltls.plot import plot_learning_curves
     >>> ax = plot_learning_curves({"width 2": [2.3, 1.1, 0.8], "width 8": [1.9, 0.7, 0.4]})
     >>> [line.get_label() for line in ax.lines]
     ['width 2', 'width 8']
     """
-    require_matplotlib()
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-
     if not curves:
         raise ValueError("curves must hold at least one curve, got none")
     if ax is None:
-        ax = plt.figure(figsize=(6, 4), layout="constrained").subplots()
+        ax = _new_axes(6, 4)
     for name, curve in curves.items():
         losses = getattr(curve, "loss_curve_", curve)
         ax.plot(range(1, len(losses) + 1), losses, marker="o", label=name)
@@ -215,3 +196,9 @@ def plot_learning_curves(
     if title:
         ax.set_title(title)
     return ax
+
+
+def _new_axes(width: float, height: float) -> Axes:
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=(width, height), layout="constrained").subplots()

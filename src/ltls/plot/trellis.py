@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import cycle, islice
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch
+from matplotlib.path import Path
 
 from ..structure.trellis import Trellis
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.path import Path
-
-
-__all__ = ["figure1", "figure2", "paper_edge_order", "plot_trellis"]
 
 Points: TypeAlias = npt.NDArray[np.float64]
 
@@ -109,31 +108,33 @@ def plot_trellis(
     ValueError
         If the trellis has too many edges, if a path is not in it, or if `colors` or `edge_labels`
         have the wrong length.
-    ImportError
-        If matplotlib is not installed.
 
     Examples
     --------
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from ltls import Trellis
     >>> from ltls.plot import plot_trellis
     >>> plot_trellis(Trellis(105), [7], title="105 classes").get_title()
     '105 classes'
     """
-    require_matplotlib()
     if trellis.n_edges > MAX_EDGES:
         raise ValueError(f"plots take at most {MAX_EDGES} edges, got n_edges={trellis.n_edges}")
     users = _users_of_edges(trellis, [index(path) for path in paths], colors)
     texts = _edge_texts(trellis, edge_labels)
     layout = _Layout.of(trellis)
-    ax = _prepare_axes(layout.vertices, ax, title)
+    ax = _new_axes(layout, title) if ax is None else ax
+    low, high = layout.limits
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    ax.set_axis_off()
+    if title:
+        ax.set_title(title)
     scale = _points_per_cm(ax)
     color = "#b8b8b8" if any(users) and trellis.width > CROWD else "black"
     for edge, route in enumerate(layout.routes):
         _draw_edge(ax, edge, route, users[edge], scale, color)
     for vertex, centre in enumerate(layout.vertices):
-        _draw_vertex(ax, vertex, centre, scale)
+        circle = Circle((centre[0], centre[1]), RADIUS, facecolor="white", edgecolor="black")
+        circle.set(linewidth=max(0.025 * scale, 0.2), zorder=3, gid=f"vertex-{vertex}")
+        ax.add_patch(circle)
         if vertex_labels:
             _draw_text(ax, centre, f"$v_{{{vertex}}}$", VERTEX_FONT * scale)
     for place, text in zip(layout.labels, texts, strict=False):  # either may be empty
@@ -144,22 +145,10 @@ def plot_trellis(
 
 def path_picture(trellis: Trellis, paths: Sequence[int], h: npt.NDArray[Any]) -> str:
     """Return an SVG of the trellis with paths, best first, and the scores of their edges."""
-    require_matplotlib()
-    from io import StringIO
-
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    extent = np.ptp(_Layout.of(trellis).vertices, axis=0) + 2 * (RADIUS + MARGIN)
-    figure = Figure(figsize=tuple(extent * min(INCHES_PER_CM, MAX_INCHES / extent.max())))
+    figure = Figure(figsize=_Layout.of(trellis).inches)
     FigureCanvasSVG(figure)
-    plot_trellis(
-        trellis,
-        paths,
-        edge_labels=path_texts(trellis, paths, h),
-        vertex_labels=False,
-        ax=figure.add_axes((0, 0, 1, 1)),
-    )
+    ax, texts = figure.add_axes((0, 0, 1, 1)), path_texts(trellis, paths, h)
+    plot_trellis(trellis, paths, edge_labels=texts, vertex_labels=False, ax=ax)
     output = StringIO()
     figure.savefig(output, format="svg", metadata={"Date": None})
     return "<svg" + output.getvalue().partition("<svg")[2]
@@ -176,8 +165,6 @@ def figure1() -> Axes:
 
     Examples
     --------
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from ltls.plot import figure1
     >>> len(figure1().patches)  # 11 vertices and 19 edges
     30
@@ -190,8 +177,6 @@ def figure2() -> Axes:
 
     Examples
     --------
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from ltls.plot import figure2
     >>> len(figure2().patches)  # four edges are drawn twice
     34
@@ -202,38 +187,6 @@ def figure2() -> Axes:
     return plot_trellis(trellis, [trellis.path_of(engine_edge[p]) for p in (positive, negative)])
 
 
-def require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("ltls.plot needs matplotlib: pip install 'ltls[plot]'") from error
-
-
-@dataclass(frozen=True)
-class _Spacing:
-    """The distances of the drawing, wide enough for the edge labels not to meet.
-
-    The label of an edge stands 1/slots along it. With one slot more than a state has edges, all
-    labels between two slices stand there in one column, evenly spaced. Exits from below the top
-    state take one more: they aim `overhead` above the next slice, like an edge to a state there.
-    """
-
-    slots: int
-    overhead: float
-    row: float
-    column: float
-    labelled: bool
-
-    @classmethod
-    def of(cls, width: int, degree: int, most_exits: int) -> _Spacing:
-        labelled = degree <= MAX_LABELLED_DEGREE
-        slots = degree + 1 + (most_exits > 1) if labelled else 4
-        overhead = SLOT * slots + (0 if labelled else LANE * most_exits / 2)
-        row = max(SLOT * slots, MIN_ROW, MIN_HEIGHT / (width - 1))
-        column = max(LABEL_DISTANCE * slots, MIN_COLUMN, 0.4 * (width - 1) * row)
-        return cls(slots, overhead, row, column, labelled)
-
-
 @dataclass(frozen=True)
 class _Layout:
     """Where everything stands: y points upwards, the top states are at y = 0."""
@@ -242,50 +195,64 @@ class _Layout:
     routes: list[Points]  # of every edge: tail, head and the corner between them, if any
     labels: list[Points]  # of every edge, or empty if labels do not fit
 
+    @property
+    def limits(self) -> tuple[Points, Points]:
+        """The lower left and the upper right corner of the drawing."""
+        margin = RADIUS + MARGIN
+        return self.vertices.min(axis=0) - margin, self.vertices.max(axis=0) + margin
+
+    @property
+    def inches(self) -> tuple[float, float]:
+        """The size of a new figure."""
+        extent = np.subtract(*self.limits[::-1])
+        width, height = extent * min(INCHES_PER_CM, MAX_INCHES / extent.max())
+        return float(width), float(height)
+
     @classmethod
     def of(cls, trellis: Trellis) -> _Layout:
+        """Place everything far enough apart for the edge labels not to meet.
+
+        The label of an edge stands 1/slots along it. With one slot more than a state has edges, all
+        labels between two slices stand there in one column, evenly spaced. Exits from below the top
+        state take one more: they aim `overhead` above the next slice, as an edge to a state would.
+        """
         if trellis.n_edges == 0:
             return cls(np.zeros((1, 2)), [], [])
         b, n = trellis.width, trellis.n_slices
-        tail, head = trellis.edges.T
-        sink = int(head.max())
-        n_auxiliary = sink - 1 - n * b
-        exits = np.flatnonzero((head == sink) & (tail <= n * b))
-        n_exits = np.bincount((tail[exits] - 1) // b, minlength=n)
-        degree = b if n > 1 or exits.size else n_auxiliary
-        most_exits = int(n_exits.max())
-        spacing = _Spacing.of(b, degree, most_exits)
+        *n_exits, n_auxiliary = trellis.digits
+        most_exits = max(n_exits)
+        degree = b if n > 1 or most_exits else n_auxiliary
+        labelled = degree <= MAX_LABELLED_DEGREE
+        slots = degree + 1 + (most_exits > 1) if labelled else 4
+        overhead = SLOT * slots + (0 if labelled else LANE * most_exits / 2)
+        row = max(SLOT * slots, MIN_ROW, MIN_HEIGHT / (b - 1))
+        column = max(LABEL_DISTANCE * slots, MIN_COLUMN, 0.4 * (b - 1) * row)
 
-        vertices = _place_vertices(b, n, n_auxiliary, most_exits, spacing)
+        middle = -row * (b - 1) / 2
+        slices = [(column * (i + 1), -row * s) for i in range(n) for s in range(b)]
+        below = np.arange(n_auxiliary) - (n_auxiliary - 1) / 2
+        auxiliary = [(column * (n + 1), middle - row * a) for a in below]
+        # At width 2 the sink is straight above the auxiliary vertex, as in the paper; elsewhere
+        # edges must reach it past the lanes of the last exits and the other auxiliary vertices.
+        sink_x = column * (n + 1 + 0.5 * (b > 2) + 0.5 * (n_auxiliary > 1))
+        # The exits of a slice climb by more than their own lanes before they meet the next ones.
+        sink_y = overhead + 2 * RADIUS + 1.25 * LANE * most_exits * (n + 1)
+        vertices = np.array([(0.0, middle), *slices, *auxiliary, (sink_x, sink_y)])
+
         routes = list(vertices[trellis.edges])
-        label_at = np.full(trellis.n_edges, 1 / spacing.slots)
+        tail, head = trellis.edges.T
+        label_at = np.full(trellis.n_edges, 1 / slots)
         label_at[tail == 0] = 0.5
         label_at[tail > n * b] = 0.4
-        for edge in exits:
+        for edge in np.flatnonzero((head == len(vertices) - 1) & (tail <= n * b)):
             i, s = divmod(int(tail[edge]) - 1, b)
             if most_exits == 1 and _is_clear(routes[edge], vertices):
                 label_at[edge] = 0.5
             else:
-                lane = spacing.overhead + LANE * ((n_exits[i] - 1) / 2 - s)
-                corner = (spacing.column * (i + 2), lane)
+                corner = (column * (i + 2), overhead + LANE * ((n_exits[i] - 1) / 2 - s))
                 routes[edge] = np.insert(routes[edge], 1, corner, axis=0)
         labels = [r[0] + at * (r[1] - r[0]) for r, at in zip(routes, label_at, strict=True)]
-        return cls(vertices, routes, labels if spacing.labelled else [])
-
-
-def _place_vertices(b: int, n: int, n_auxiliary: int, most_exits: int, spacing: _Spacing) -> Points:
-    """Place the vertices in the order of their numbers."""
-    row, column = spacing.row, spacing.column
-    middle = -row * (b - 1) / 2
-    slices = [(column * (i + 1), -row * s) for i in range(n) for s in range(b)]
-    below = np.arange(n_auxiliary) - (n_auxiliary - 1) / 2
-    auxiliary = [(column * (n + 1), middle - row * a) for a in below]
-    # At width 2 the sink is straight above the auxiliary vertex, as in the paper; elsewhere edges
-    # must reach it past the lanes of the last exits and past the other auxiliary vertices.
-    sink_x = column * (n + 1 + 0.5 * (b > 2) + 0.5 * (n_auxiliary > 1))
-    # The exits of every slice climb by more than their own lanes before they meet the next ones.
-    sink_y = spacing.overhead + 2 * RADIUS + 1.25 * LANE * most_exits * (n + 1)
-    return np.array([(0.0, middle), *slices, *auxiliary, (sink_x, sink_y)])
+        return cls(vertices, routes, labels if labelled else [])
 
 
 def _is_clear(route: Points, vertices: Points) -> bool:
@@ -328,20 +295,13 @@ def _edge_texts(trellis: Trellis, edge_labels: str | Iterable[Any] | None) -> li
     return texts
 
 
-def _prepare_axes(vertices: Points, ax: Axes | None, title: str | None) -> Axes:
-    low, high = vertices.min(axis=0) - RADIUS - MARGIN, vertices.max(axis=0) + RADIUS + MARGIN
-    if ax is None:
-        import matplotlib.pyplot as plt
+def _new_axes(layout: _Layout, title: str | None) -> Axes:
+    """Return axes that fill a new figure, below the title."""
+    import matplotlib.pyplot as plt
 
-        extent = high - low
-        width, height = extent * min(INCHES_PER_CM, MAX_INCHES / extent.max())
-        full_height = height + (0.4 if title else 0)
-        ax = plt.figure(figsize=(width, full_height)).add_axes((0, 0, 1, height / full_height))
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
-    ax.set_axis_off()
-    if title:
-        ax.set_title(title)
-    return ax
+    width, height = layout.inches
+    full_height = height + (0.4 if title else 0)
+    return plt.figure(figsize=(width, full_height)).add_axes((0, 0, 1, height / full_height))
 
 
 def _points_per_cm(ax: Axes) -> float:
@@ -355,8 +315,6 @@ def _draw_edge(
     ax: Axes, edge: int, route: Points, users: list[tuple[int, Any]], scale: float, color: str
 ) -> None:
     """Draw an edge as one thin arrow of a colour, or as one thick arrow per path that uses it."""
-    from matplotlib.patches import FancyArrowPatch
-
     arrows = [(f"edge-{edge}-path-{path}", own, 0.055, 2) for path, own in users]
     arrows = arrows or [(f"edge-{edge}", color, 0.025, 1)]
     gap = min(PATH_GAP, 1.5 * RADIUS / len(arrows))
@@ -369,8 +327,6 @@ def _draw_edge(
 
 def _arrow_path(route: Points, aside: float) -> Path:
     """Lead from circle to circle, `aside` to the left of the route, its corner made round."""
-    from matplotlib.path import Path
-
     steps = np.diff(route, axis=0)
     steps /= np.linalg.norm(steps, axis=1, keepdims=True)
     ahead = np.array([steps[0], *(steps[1:] + steps[:-1]), steps[-1]])
@@ -385,14 +341,6 @@ def _arrow_path(route: Points, aside: float) -> Path:
     before, after = corner - 1.5 * RADIUS * steps[0], corner + 1.5 * RADIUS * steps[1]
     codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
     return Path(np.array([tail, before, corner, after, head]), codes)
-
-
-def _draw_vertex(ax: Axes, vertex: int, centre: Points, scale: float) -> None:
-    from matplotlib.patches import Circle
-
-    circle = Circle((centre[0], centre[1]), RADIUS, facecolor="white", edgecolor="black")
-    circle.set(linewidth=max(0.025 * scale, 0.2), zorder=3, gid=f"vertex-{vertex}")
-    ax.add_patch(circle)
 
 
 def _draw_text(ax: Axes, place: Points, text: str, size: float, background: str = "none") -> None:

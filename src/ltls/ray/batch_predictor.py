@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from ..estimators.load import load
-from ..estimators.table import TablePredictor, input_columns
+from ..estimators.table_predictor import TablePredictor, fitted_columns
 from ..io.arrow import as_table, check_columns
+from ..parts.base import register_part
 from .cluster import check_version
 
 RESULTS = ("labels", "scores", "probabilities")
@@ -31,7 +32,7 @@ class BatchPredictor:
         and ``values``; or two columns of lists, the indices and the values of sparse rows; or
         numeric columns, one per feature. By default the columns that ``ltls train`` has recorded.
     text : str, optional
-        The column of texts, for a `TextClassifier`.
+        The column of texts. A model of tables knows its columns.
     k : int, default=5
         Labels per row.
     proba : bool, default=False
@@ -44,6 +45,9 @@ class BatchPredictor:
         The columns of the input to keep; by default all but features and texts.
     n_jobs : int, optional
         Threads of an actor.
+    parts : sequence of classes, optional
+        Parts of the model that are not of ltls, to register them in every actor. Their modules must
+        be importable on every node.
     version : str, optional
         Raise an error in an actor whose ltls has another version: pass ``ltls.__version__``.
 
@@ -55,7 +59,7 @@ class BatchPredictor:
     >>> from ltls import LTLSClassifier
     >>> from ltls.ray import BatchPredictor
     >>> X = np.eye(4, dtype=np.float32)
-    >>> model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+    >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.ltls")
     ...     model.save(path)
@@ -79,14 +83,17 @@ class BatchPredictor:
         among: Any = None,
         keep: Sequence[str] | None = None,
         n_jobs: int | None = None,
+        parts: Sequence[type] = (),
         version: str | None = None,
     ) -> None:
         if version is not None:
             check_version(version)
+        for part in parts:
+            register_part(part)
         self._keep = None if keep is None else list(keep)
         estimator = load(path)
         estimator.n_jobs = n_jobs
-        self.columns = input_columns(estimator, features, text)
+        self.columns = fitted_columns(estimator, features, text)
         self._predict = TablePredictor(estimator, self.columns, k, proba, threshold, among)
 
     def __call__(self, batch: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core.version import __version__
 from ..io.arrow import check_columns
+from ..parts.base import PARTS
 from .batch_predictor import BatchPredictor
 from .cluster import causes_raised, check_nodes, import_ray, set_options
 
@@ -71,12 +72,17 @@ def score_parquet(
             batch_format="pyarrow",
             zero_copy_batch=True,
             fn_constructor_args=[os.fspath(path)],
-            fn_constructor_kwargs={**options, "version": __version__},
+            fn_constructor_kwargs={"parts": _other_parts(), **options, "version": __version__},
             compute=ray.data.ActorPoolStrategy(**size),
             num_cpus=1 if n_cpus > 1 else 0,
         )
         scored.write_parquet(os.fspath(output))
         return _count(output)
+
+
+def _other_parts() -> list[type]:
+    """Return the parts that were registered besides those of ltls."""
+    return [part for part in PARTS.values() if not part.__module__.startswith("ltls.")]
 
 
 def _names(dataset: Any) -> list[str]:

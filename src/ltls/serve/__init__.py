@@ -1,7 +1,7 @@
 """An HTTP server of models: the Open Inference Protocol, plain JSON, and a page to try models.
 
 ``ltls serve model.ltls`` runs it. `create_app` returns the application for another ASGI server. It
-needs FastAPI, uvicorn and prometheus_client: ``pip install 'ltls[serve]'``.
+needs Starlette, uvicorn, msgspec and prometheus_client: ``pip install 'ltls[serve]'``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Settings", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "create_app":  # settings alone need no FastAPI
+    if name == "create_app":  # settings alone need no Starlette
         from .app import create_app
 
         return create_app

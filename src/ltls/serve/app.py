@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+import msgspec
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from ..core.version import __version__
-from .answers import Receive, Scope, Send
-from .direct import Direct
-from .errors import RequestError, error_answer
 from .gate import Gate
+from .messages import Answer, RequestError, encoded
 from .metrics import CONTENT_TYPE, Metrics
-from .models import ModelStore
-from .plain import Plain, PredictRequest
-from .protocol import Protocol
+from .models import ModelStore, ServedModel
+from .plain import PredictRequest, predict
+from .protocol import HEADER_LENGTH, InferRequest, infer, metadata
 from .settings import Settings
 from .work import Work
 
-_PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
-_MEDIA = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -38,20 +42,7 @@ _PAGE_HEADERS = {
 }
 
 
-class Application(FastAPI):
-    """FastAPI; requests pass the gate first, and those for predictions do not reach it."""
-
-    entrance: Any = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, or the start and the end of the server."""
-        if self.entrance is not None and scope["type"] == "http":
-            await self.entrance(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings) -> Starlette:
     """Return an ASGI application that serves models.
 
     Parameters
@@ -60,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     Returns
     -------
-    fastapi.FastAPI
+    starlette.applications.Starlette
         Models are loaded when it starts. A file that cannot be loaded stops it then.
 
     Examples
@@ -74,105 +65,115 @@ def create_app(settings: Settings) -> FastAPI:
     models = ModelStore(settings.models, settings.verify, metrics)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         models.load()
-        watch = asyncio.create_task(_watch(models, settings.reload)) if settings.reload else None
+        if settings.reload:
+            models.watch(settings.reload)
         yield
-        if watch is not None:
-            watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await watch
+        models.close()
         work.close()
-        gate.close()
 
-    # The pages of FastAPI that show its schema load scripts from elsewhere.
-    app = Application(
-        title="ltls", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan
-    )
-    plain, protocol = Plain(settings, models, work), Protocol(settings, models, work)
-    app.add_api_route(
-        "/predict",
-        plain.predict,
-        methods=["POST"],
-        response_model=None,
-        openapi_extra={"requestBody": {"content": {"application/json": {"schema": _schema()}}}},
-    )
-
-    _add_protocol(app, protocol)
-
-    @app.get("/models")
-    async def list_models() -> list[dict[str, Any]]:
-        """List the models and what they take."""
-        return [model.description() for model in models.all()]
-
-    @app.get("/metrics", response_model=None)
-    async def show_metrics() -> Response:
-        """Return metrics for Prometheus."""
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
-
-    for path, name in _PAGE.items():
-        app.add_api_route(path, _page(name), include_in_schema=False, response_model=None)
-    app.add_exception_handler(RequestError, _request_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    inner = Direct(functools.partial(FastAPI.__call__, app), plain, protocol)
-    gate = Gate(inner, settings, metrics)
-    app.entrance = gate
+    middleware = [Middleware(Gate, settings=settings, metrics=metrics)]
     if settings.cors_origins:
-        app.entrance = CORSMiddleware(
-            app.entrance,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
-        )
+        cors: dict[str, Any] = {
+            "allow_origins": list(settings.cors_origins),
+            "allow_methods": ["GET", "POST"],
+            "allow_headers": ["Authorization", "Content-Type"],
+        }
+        middleware.insert(0, Middleware(CORSMiddleware, **cors))
+    app = Starlette(
+        routes=_routes(models, metrics, work),
+        middleware=middleware,
+        exception_handlers={HTTPException: _error, RequestError: _error},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False  # the address would be made of the client's Host
     return app
 
 
-def _add_protocol(app: FastAPI, protocol: Protocol) -> None:
-    def add(path: str, endpoint: Callable[..., Any], method: str = "GET") -> None:
-        app.add_api_route(path, endpoint, methods=[method], response_model=None)
+def _routes(models: ModelStore, metrics: Metrics, work: Work) -> list[Route]:
+    def named(request: Request) -> ServedModel:
+        return models.get(request.path_params["name"], request.path_params.get("version"))
 
+    async def post_predict(request: Request) -> Response:
+        return await work.answer(request, partial(predict, models))
+
+    async def post_infer(request: Request) -> Response:
+        size = request.headers.get(HEADER_LENGTH)
+        return await work.answer(request, partial(infer, named(request), size))
+
+    async def list_models(_: Request) -> Response:
+        return Answer(b"[%s]" % b",".join(model.json for model in models.all()))
+
+    async def show_metrics(_: Request) -> Response:
+        return Answer(metrics.text(), media_type=CONTENT_TYPE)
+
+    async def ready(_: Request) -> Response:
+        is_ready = bool(models.all())
+        return Answer(encoded({"ready": is_ready}), 200 if is_ready else 503)
+
+    async def describe(request: Request) -> Response:
+        return Answer(encoded(metadata(named(request))))
+
+    async def model_ready(request: Request) -> Response:
+        return Answer(encoded({"name": named(request).name, "ready": True}))
+
+    server = {"name": "ltls", "version": __version__, "extensions": ["binary_tensor_data"]}
+    routes = [
+        *(Route(path, _page(*file)) for path, file in _PAGE.items()),
+        Route("/predict", post_predict, methods=["POST"]),
+        Route("/models", list_models),
+        Route("/metrics", show_metrics),
+        Route("/v2", _constant(encoded(server))),
+        Route("/v2/health/live", _constant(b'{"live":true}')),
+        Route("/v2/health/ready", ready),
+    ]
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-        add(f"{model}/infer", protocol.infer, "POST")
-        add(model, protocol.model)
-        add(f"{model}/ready", protocol.model_ready)
-    add("/v2", protocol.server)
-    add("/v2/health/live", protocol.live)
-    add("/v2/health/ready", protocol.ready)
+        routes += [
+            Route(f"{model}/infer", post_infer, methods=["POST"]),
+            Route(model, describe),
+            Route(f"{model}/ready", model_ready),
+        ]
+    return [*routes, Route("/openapi.json", _constant(encoded(_schema(routes))))]
 
 
-async def _watch(models: ModelStore, seconds: float) -> None:
-    """Reload models whose files were replaced, for as long as the server runs."""
-    while True:
-        await asyncio.sleep(seconds)
-        await asyncio.to_thread(models.reload)
+def _constant(content: bytes, **others: Any) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint whose answer is always the same."""
+
+    async def constant(_: Request) -> Response:
+        return Answer(content, **others)
+
+    return constant
 
 
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = PredictRequest.model_json_schema()
-    definitions = schema.pop("$defs", {})
-    text = json.dumps(schema)
-    for name, definition in definitions.items():  # an endpoint has no place for definitions
-        text = text.replace(json.dumps({"$ref": f"#/$defs/{name}"}), json.dumps(definition))
-    inlined: dict[str, Any] = json.loads(text)
-    return inlined
-
-
-def _page(name: str) -> Callable[[], Any]:
+def _page(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
     content = files(__package__).joinpath("page", name).read_bytes()
-    media_type = _MEDIA[name.rpartition(".")[2]]
-
-    async def page() -> Response:
-        return Response(content, headers=_PAGE_HEADERS, media_type=media_type)
-
-    return page
+    return _constant(content, headers=_PAGE_HEADERS, media_type=media_type)
 
 
-async def _request_error(request: Request, error: Exception) -> Response:
+def _schema(routes: list[Route]) -> dict[str, Any]:
+    """Return the routes and the types of requests in the form of OpenAPI."""
+    schemas, components = msgspec.json.schema_components(
+        (PredictRequest, InferRequest), ref_template="#/components/schemas/{name}"
+    )
+    bodies = dict(zip(("predict", "infer"), schemas, strict=True))
+    paths = {}
+    for route in routes:
+        answer: dict[str, Any] = {"responses": {"200": {"description": "The answer."}}}
+        paths[route.path] = {"get": answer}
+        if schema := bodies.get(route.path.rpartition("/")[2]):
+            body = {"content": {"application/json": {"schema": schema}}}
+            paths[route.path] = {"post": {"requestBody": body, **answer}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ltls", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+async def _error(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        error = RequestError(error.status_code, error.detail, dict(error.headers or {}))
     assert isinstance(error, RequestError)
-    return error_answer(error).response()
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    headers = dict(error.headers or {})
-    return error_answer(RequestError(error.status_code, str(error.detail), headers)).response()
+    return error.answer()

@@ -1,48 +1,50 @@
-"""What every request passes: the token, the limit of concurrency, metrics and the log."""
+"""What every request passes: host, token, the limit of concurrency, metrics and the log."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import ipaddress
 import logging
 import random
 import re
+import socket
 import time
-from collections.abc import MutableMapping
-from typing import Any
+from contextlib import suppress
+from contextvars import ContextVar
 
-from .answers import Receive, Scope, Send
-from .errors import RequestError, error_answer
-from .logs import AccessLog, log
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .logs import log
+from .messages import RequestError, quoted
 from .metrics import Metrics
 from .settings import Settings
+from .work import busy
 
 OPEN_ROUTES = frozenset(
     {"/", "/page.css", "/page.js", "/v2/health/live", "/v2/health/ready"}
-)  # without a token: they tell nothing about the models
+)  # without a token or a limit: they tell nothing about the models, and cost nothing
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
+# uvicorn begins a request that was sent before the last one was answered while it sends that
+# answer, in the context of that answer's task. So this counts such requests. It would keep all
+# that a client sends, whatever it reads: after so many the connection is closed.
+_MAX_PIPELINED = 32
+_PIPELINED = ContextVar("pipelined", default=0)
 
 
 class Gate:
-    """ASGI middleware around the application.
+    """ASGI middleware around the application."""
 
-    Parameters
-    ----------
-    app : ASGI application
-    settings : Settings
-    metrics : Metrics
-    """
-
-    def __init__(self, app: Any, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         token = settings.token
         self._expected = None if token is None else f"Bearer {token}".encode()
+        self._any_host = token is not None or "*" in settings.allowed_hosts
+        names = (*settings.allowed_hosts, "localhost", socket.gethostname())
+        self._hosts = frozenset(name.lower() for name in names)
         self._n_running = 0
-        self._access_log = AccessLog() if settings.access_log else None
-
-    def close(self) -> None:
-        """Log the last requests."""
-        if self._access_log is not None:
-            self._access_log.flush()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -50,69 +52,94 @@ class Gate:
             await self._app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
-        headers = dict(scope["headers"])
+        headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = _request_id(headers.get(b"x-request-id"))
-        state = scope.setdefault("state", {})
+        scope.setdefault("state", {})
+        n_pipelined = _PIPELINED.get()
+        _PIPELINED.set(n_pipelined + 1)
 
-        async def send_and_note(message: MutableMapping[str, Any]) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id.encode()))
+                if n_pipelined >= _MAX_PIPELINED:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         self._n_running += 1
         self._metrics.in_progress.inc()
+        error: RequestError | None = None
         try:
-            refusal = self._refusal(scope, headers)
-            if refusal is None:
+            # The times to receive, to work and to send. uvicorn closes what is not finished then.
+            with anyio.move_on_after(3 * self._settings.timeout):
+                self._check(scope, headers)
                 await self._app(scope, receive, send_and_note)
-            else:
-                await error_answer(refusal).send(send_and_note)
+        except RequestError as refused:
+            error = refused
+        except asyncio.CancelledError:  # the server ends
+            error = busy("the server ends")
         except Exception:
             log(logging.ERROR, "error", exc_info=True, request=request_id)
-            if not status:
-                error = RequestError(500, "internal error; see the log of the server")
-                await error_answer(error).send(send_and_note)
+            error = RequestError(500, "internal error; see the log of the server")
         finally:
+            if error is not None and not status:
+                await error.answer()(scope, receive, send_and_note)
             self._n_running -= 1
             self._metrics.in_progress.dec()
-            seconds = time.perf_counter() - started
-            self._metrics.observe(_route(scope), status, seconds)
-            if "n_rows" in state and status == 200:
-                self._metrics.count_rows(state["model"], state["n_rows"])
-            if self._access_log is not None:
-                self._log(scope, status, seconds, request_id)
+            self._note(scope, status, time.perf_counter() - started, request_id)
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestError | None:
-        """Return an error if a request is not let in."""
-        if self._expected is not None and scope["path"] not in OPEN_ROUTES:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._expected):
-                return RequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
-        if self._n_running > self._settings.max_concurrency and scope["method"] == "POST":
-            limit = self._settings.max_concurrency
-            return RequestError(
-                503, f"{limit} requests are being handled: try again", {"Retry-After": "1"}
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Raise an error if a request is not let in."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if not self._any_host and host and not self._is_known(host):
+            raise RequestError(
+                400,
+                f"host {quoted(host)} is not known: start the server with its name as "
+                "--allowed-host, or with a token",
             )
-        return None
+        if scope["path"] in OPEN_ROUTES:
+            return
+        given = headers.get(b"authorization", b"")
+        if self._expected is not None and not hmac.compare_digest(given, self._expected):
+            raise RequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        if self._n_running > self._settings.max_concurrency:
+            raise busy(f"{self._settings.max_concurrency} requests are being handled")
 
-    def _log(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        assert self._access_log is not None
-        state = scope["state"]
-        client = scope.get("client")
-        self._access_log.add(
-            {
-                "method": scope["method"],
-                "path": scope["path"][:200],
-                "status": status,
-                "milliseconds": round(1000 * seconds, 3),
-                "model": state.get("model"),
-                "rows": state.get("n_rows"),
-                "client": client[0] if client else None,
-                "request": request_id,
-            }
-        )
+    def _is_known(self, host: str) -> bool:
+        """Return whether a host is a name of the server, or an address.
+
+        A page of elsewhere can have its own name resolved to our address, and then ask us as if it
+        were ours. It cannot take an address as its name.
+        """
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        with suppress(ValueError):
+            return bool(ipaddress.ip_address(found[1].strip("[]")))
+        return found[1] in self._hosts
+
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = str(getattr(scope.get("route"), "path", "other"))
+        job = scope["state"].get("job")
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        if job is not None and status == 200:
+            self._metrics.rows.labels(job.model).inc(job.n_rows)
+        if self._settings.access_log:
+            client = scope.get("client")
+            log(
+                logging.INFO,
+                "request",
+                method=scope["method"],
+                path=scope["path"][:200],
+                status=status,
+                milliseconds=round(1000 * seconds, 3),
+                model=job and job.model,
+                rows=job and job.n_rows,
+                client=client and client[0],
+                request=request_id,
+            )
 
 
 def _request_id(given: bytes | None) -> str:
@@ -120,12 +147,3 @@ def _request_id(given: bytes | None) -> str:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode()
     return f"{random.getrandbits(64):016x}"
-
-
-def _route(scope: Scope) -> str:
-    """Return the pattern of a request's path; paths themselves would be endless."""
-    if "route" in scope:  # found by FastAPI
-        return str(getattr(scope["route"], "path", "other"))
-    if scope["path"] == "/predict":
-        return "/predict"
-    return "/v2/models/{name}/infer" if "model" in scope["state"] else "other"

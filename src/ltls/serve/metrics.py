@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the variable that names the folder which workers share
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -39,30 +40,11 @@ class Metrics:
             multiprocess_mode="livemin",
             **own,
         )
-        # Finding a counter by its labels takes longer than counting.
-        self._of_route: dict[tuple[str, int], Any] = {}
-        self._rows_of: dict[str, Any] = {}
-
-    def observe(self, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        children = self._of_route.get((route, status))
-        if children is None:
-            children = self.requests.labels(route, str(status)), self.seconds.labels(route)
-            self._of_route[route, status] = children
-        children[0].inc()
-        children[1].observe(seconds)
-
-    def count_rows(self, model: str, n_rows: int) -> None:
-        """Count the rows of an answered request."""
-        rows = self._rows_of.get(model)
-        if rows is None:
-            rows = self._rows_of[model] = self.rows.labels(model)
-        rows.inc(n_rows)
 
     def text(self) -> bytes:
         """Return all metrics."""
         registry = self.registry
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        if FOLDER in os.environ:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)
         return bytes(generate_latest(registry))

@@ -5,258 +5,190 @@ https://github.com/kserve/open-inference-protocol
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
-from fastapi import Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
-from ..core.version import __version__
-from .answers import Answer, Receive, Scope, encoded
-from .errors import RequestError, quoted
-from .models import ModelStore, ServedModel
-from .predicting import Best, best_by_probability, best_by_score, is_quick
-from .rows import Rows, dense_rows, sparse_rows, table_rows, text_rows
-from .settings import Settings
-from .tensors import Tensor, output
-from .work import Work, parsed
+from .messages import Answer, RequestError, decoded, encoded, quoted
+from .models import ServedModel
+from .tensors import Parameters, Tensor, TensorHead, output
+from .work import Job
 
 HEADER_LENGTH = "inference-header-content-length"
-_HEADER_LENGTH = HEADER_LENGTH.encode()
-OUTPUTS = ("labels", "scores", "probabilities")
+_OUTPUTS = ("labels", "scores", "probabilities")
+_INPUTS = {
+    "text": {"text": "BYTES"},
+    "features": {"indptr": "INT64", "indices": "INT64", "values": "FP32"},
+}
 
 
-class RequestedOutput(BaseModel):
+class RequestedOutput(msgspec.Struct):
     """An output that a request asks for."""
 
-    model_config = ConfigDict(strict=True)
     name: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
 
 
-class InferRequest(BaseModel):
+class InferRequest(msgspec.Struct):
     """The JSON part of an inference request."""
 
-    model_config = ConfigDict(strict=True)
+    inputs: Annotated[list[TensorHead], msgspec.Meta(min_length=1, max_length=256)]
     id: str | None = None
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    inputs: list[Tensor] = Field(min_length=1, max_length=256)
-    outputs: list[RequestedOutput] | None = Field(None, max_length=8)
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
+    outputs: Annotated[list[RequestedOutput], msgspec.Meta(max_length=8)] | None = None
 
 
-class Protocol:
-    """The endpoints below ``/v2``.
-
-    Parameters
-    ----------
-    settings : Settings
-    models : ModelStore
-    work : Work
-    """
-
-    def __init__(self, settings: Settings, models: ModelStore, work: Work) -> None:
-        self._settings, self._models, self._work = settings, models, work
-
-    async def server(self) -> dict[str, Any]:
-        """Describe the server."""
-        return {"name": "ltls", "version": __version__, "extensions": ["binary_tensor_data"]}
-
-    async def live(self) -> dict[str, Any]:
-        """Say that the server runs."""
-        return {"live": True}
-
-    async def ready(self) -> Response:
-        """Say whether all models are loaded."""
-        is_ready = bool(self._models.all())
-        return Response(
-            json.dumps({"ready": is_ready}), 200 if is_ready else 503, media_type="application/json"
-        )
-
-    async def model(self, name: str, version: str | None = None) -> dict[str, Any]:
-        """Describe a model and its tensors."""
-        model = self._model(name, version)
-        if model.columns is not None:
-            numbers = model.columns.number
-            inputs = [
-                {"name": each, "datatype": "FP64" if each in numbers else "BYTES", "shape": [-1]}
-                for each in model.columns.names
-            ]
-        elif model.takes_text:
-            inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
-        else:
-            inputs = [
-                {"name": "indptr", "datatype": "INT64", "shape": [-1]},
-                {"name": "indices", "datatype": "INT64", "shape": [-1]},
-                {"name": "values", "datatype": "FP32", "shape": [-1]},
-            ]
-        labels = "INT64" if model.integer_labels else "BYTES"
-        outputs = [
-            {"name": "labels", "datatype": labels, "shape": [-1, -1]},
-            {"name": "scores", "datatype": "FP32", "shape": [-1, -1]},
-        ]
-        if model.has_probabilities:
-            outputs.append({"name": "probabilities", "datatype": "FP32", "shape": [-1, -1]})
-        return {
-            "name": model.name,
-            "versions": [model.version],
-            "platform": "ltls",
-            "inputs": inputs,
-            "outputs": outputs,
-        }
-
-    async def model_ready(self, name: str, version: str | None = None) -> dict[str, Any]:
-        """Say that a model is loaded."""
-        return {"name": self._model(name, version).name, "ready": True}
-
-    async def infer(self, request: Request, name: str, version: str | None = None) -> Response:
-        """Return the best labels of the rows of a request."""
-        return (await self.answer(request.scope, request.receive, name, version)).response()
-
-    async def answer(
-        self, scope: Scope, receive: Receive, name: str, version: str | None
-    ) -> Answer:
-        """Answer an inference request."""
-        content = await self._work.body(scope, receive)
-        size = _json_size(dict(scope["headers"]).get(_HEADER_LENGTH), len(content))
-        asked = parsed(InferRequest, content[:size] if size < len(content) else content, 400)
-        model = self._model(name, version)
-        scope["state"]["model"] = model.name
-        k = self._k(asked)
-        wanted = _outputs(asked)
-        quick = is_quick(len(content), k) and "probabilities" not in wanted
-
-        def found() -> tuple[dict[str, Any], list[bytes]]:
-            rows = self._rows(asked, model, content[size:])
-            scope["state"]["n_rows"] = rows.n_rows
-            return _tensors(model, rows, k, wanted)
-
-        tensors, binaries = await self._work.run(found, quick)
-        if asked.id is not None:
-            tensors["id"] = asked.id
-        head = encoded(tensors)
-        if not any(binaries):
-            return Answer(head)
-        headers = {HEADER_LENGTH: str(len(head))}
-        return Answer(b"".join([head, *binaries]), 200, headers, "application/octet-stream")
-
-    def _model(self, name: str, version: str | None) -> ServedModel:
-        model = self._models.get(name)
-        if version not in (None, model.version):
-            raise RequestError(
-                404, f"model {quoted(name)} has version {model.version}, not {quoted(version)}"
-            )
-        return model
-
-    def _k(self, asked: InferRequest) -> int:
-        k = asked.parameters.get("k", 5)
-        if type(k) is not int or not 1 <= k <= self._settings.max_k:
-            raise RequestError(
-                400,
-                f"parameter k must be a number from 1 to {self._settings.max_k}, got {quoted(k)}",
-            )
-        return k
-
-    def _rows(self, asked: InferRequest, model: ServedModel, binary: bytes) -> Rows:
-        most, tensors, at = self._settings.max_rows, {}, 0
-        for tensor in asked.inputs:
-            own = binary[at : at + tensor.n_binary]
-            at += tensor.n_binary
-            tensors[tensor.name] = (tensor, own)
-        if at != len(binary):
-            raise RequestError(
-                400, f"{len(binary)} bytes follow the JSON part, but tensors take {at}"
-            )
-        names = sorted(tensors)
-        if model.columns is not None:
-            return table_rows(model, _records(model, tensors), most)
-        if names == ["text"]:
-            tensor, own = tensors["text"]
-            return text_rows(model, tensor.texts(own), most)
-        if names == ["features"]:
-            tensor, own = tensors["features"]
-            values = tensor.numbers(own)
-            return dense_rows(model, _floats(values), most)
-        if names in (["indices", "values"], ["indices", "indptr", "values"]):
-            indices = tensors["indices"][0].integers(tensors["indices"][1])
-            values = _floats(tensors["values"][0].numbers(tensors["values"][1]).reshape(-1))
-            indptr = np.array([0, len(indices)])
-            if "indptr" in tensors:
-                indptr = tensors["indptr"][0].integers(tensors["indptr"][1])
-            if not len(indptr):
-                raise RequestError(400, "tensor 'indptr' must have at least one value")
-            return sparse_rows(model, indptr, indices, values, most)
-        wanted = "text" if model.takes_text else "indices and values (and indptr), or features"
-        raise RequestError(
-            400, f"the inputs of model {quoted(model.name)} are {wanted}, got {quoted(names)}"
-        )
+_DECODER = msgspec.json.Decoder(InferRequest)
 
 
-def _records(model: ServedModel, tensors: dict[str, tuple[Tensor, bytes]]) -> list[dict[str, Any]]:
-    """Return the rows of a table from one tensor per column."""
-    assert model.columns is not None
-    wanted = model.columns.names
-    if sorted(tensors) != sorted(wanted):
-        raise RequestError(
-            400,
-            f"the inputs of model {quoted(model.name)} are {', '.join(wanted)}, "
-            f"got {quoted(sorted(tensors))}"[:300],
-        )
-    cells = {}
-    for name, (tensor, own) in tensors.items():
-        is_number = name in model.columns.number
-        cells[name] = tensor.numbers(own).reshape(-1).tolist() if is_number else tensor.texts(own)
-    if len({len(column) for column in cells.values()}) > 1:
-        raise RequestError(400, "all columns must have the same number of rows")
-    return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+def metadata(model: ServedModel) -> dict[str, Any]:
+    """Describe a model and its tensors."""
+    is_integer = model.estimator.classes_.dtype.kind in "iu"
+    outputs = {"labels": "INT64" if is_integer else "BYTES", "scores": "FP32"}
+    if model.description["probabilities"]:
+        outputs["probabilities"] = "FP32"
+
+    def listed(tensors: dict[str, str], shape: list[int]) -> list[dict[str, Any]]:
+        return [{"name": n, "datatype": kind, "shape": shape} for n, kind in tensors.items()]
+
+    return {
+        "name": model.name,
+        "versions": [model.version],
+        "platform": "ltls",
+        "inputs": listed(_inputs(model), [-1]),
+        "outputs": listed(outputs, [-1, -1]),
+    }
 
 
-def _json_size(given: bytes | None, n_bytes: int) -> int:
+def _inputs(model: ServedModel) -> dict[str, str]:
+    """Return the names and data types of input tensors, as the front end describes its inputs."""
+    columns = model.description["columns"]
+    if columns is None:
+        return _INPUTS[model.description["input"]]
+    kinds = ((kind, name) for kind, names in columns.items() for name in names)
+    return {name: "FP64" if kind == "number" else "BYTES" for kind, name in kinds}
+
+
+def infer(model: ServedModel, json_size: str | None, content: bytearray, job: Job) -> Answer:
+    """Answer an inference request, of which so many bytes are JSON; None if all are."""
+    size = _json_size(json_size, len(content))
+    asked = decoded(_DECODER, content[:size] if size < len(content) else content, 400)
+    wanted, k = _outputs(asked), asked.parameters.k
+    proba = "probabilities" in wanted
+    if proba:
+        model.check_proba()
+    begin = partial(job.begin, model.name, k=k, slow=proba)
+    rows = _rows(model, _tensors(asked, content, size), begin)
+    found = [model.best(rows[piece], k, proba, piece.start) for piece in job.pieces()]
+    labels, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    values = {"labels": labels, "scores": scores, "probabilities": scores}
+    outputs = [output(name, values[name], binary) for name, binary in wanted.items()]
+    response = {
+        "model_name": model.name,
+        "model_version": model.version,
+        "outputs": [tensor for tensor, _ in outputs],
+        **({} if asked.id is None else {"id": asked.id}),
+    }
+    head = encoded(response)
+    whole = job.add(b"".join([head, *(binary for _, binary in outputs)]))
+    if len(whole) == len(head):
+        return Answer(head)
+    return Answer(whole, 200, {HEADER_LENGTH: str(len(head))}, "application/octet-stream")
+
+
+def _json_size(given: str | None, n_bytes: int) -> int:
     if given is None:
         return n_bytes
-    if not (given.isdigit() and len(given) < 20 and int(given) <= n_bytes):
-        text = given.decode("latin-1")
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= n_bytes):
         raise RequestError(
-            400, f"{HEADER_LENGTH} must be a number up to {n_bytes}, got {quoted(text)}"
+            400, f"{HEADER_LENGTH} must be a number up to {n_bytes}, got {quoted(given)}"
         )
     return int(given)
 
 
-def _floats(values: Any) -> Any:
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
-
-
 def _outputs(asked: InferRequest) -> dict[str, bool]:
-    """Return the outputs that a request asks for, and whether each shall be binary."""
-    usual = asked.parameters.get("binary_data_output") is True
-    if not asked.outputs:
-        return {"labels": usual, "scores": usual}
-    wanted = {}
-    for each in asked.outputs:
-        if each.name not in OUTPUTS:
-            raise RequestError(
-                400, f"outputs are {', '.join(OUTPUTS)}, there is no {quoted(each.name)}"
-            )
-        wanted[each.name] = each.parameters.get("binary_data", usual) is True
-    return wanted
-
-
-def _tensors(
-    model: ServedModel, rows: Rows, k: int, wanted: dict[str, bool]
-) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the response and the bytes of its binary tensors.
+    """Return the outputs that a request asks for, and whether each shall be binary.
 
     With probabilities, labels are in their order; scores are then left to a request of their own.
     """
-    by_probability = "probabilities" in wanted
-    if by_probability and "scores" in wanted:
+    usual = asked.parameters.binary_data_output
+    wanted = {} if asked.outputs else dict.fromkeys(("labels", "scores"), usual)
+    for each in asked.outputs or ():
+        if each.name not in _OUTPUTS:
+            raise RequestError(
+                400, f"outputs are {', '.join(_OUTPUTS)}, there is no {quoted(each.name)}"
+            )
+        binary = each.parameters.binary_data
+        wanted[each.name] = usual if binary is None else binary
+    if {"scores", "probabilities"} <= wanted.keys():
         raise RequestError(400, "outputs may have scores or probabilities, got both")
-    best: Best = (best_by_probability if by_probability else best_by_score)(model, rows, k)
-    values = {"labels": best.labels, "scores": best.scores, "probabilities": best.scores}
-    pairs = [output(name, values[name], binary) for name, binary in wanted.items()]
-    response = {
-        "model_name": model.name,
-        "model_version": model.version,
-        "outputs": [tensor for tensor, _ in pairs],
-    }
-    return response, [content for _, content in pairs]
+    return wanted
+
+
+def _tensors(asked: InferRequest, content: bytearray, at: int) -> dict[str, Tensor]:
+    """Return the tensors with their bytes, which begin at a place of the request."""
+    n_binary, tensors = len(content) - at, {}
+    wanted = sum(head.parameters.binary_data_size for head in asked.inputs)
+    if wanted != n_binary:
+        raise RequestError(
+            400, f"{n_binary} bytes follow the JSON part, but binary_data_size adds up to {wanted}"
+        )
+    for head in asked.inputs:
+        end = at + head.parameters.binary_data_size
+        tensors[head.name] = Tensor(head, bytes(content[at:end]))
+        at = end
+    return tensors
+
+
+def _rows(
+    model: ServedModel, tensors: Mapping[str, Tensor], begin: Callable[[int], None]
+) -> list[Any]:
+    """Return the rows of tensors as JSON would have them.
+
+    `begin` is called with their number before, and may refuse it.
+    """
+    types = _inputs(model)
+    if "indptr" in types and tensors.keys() == {"features"}:
+        dense = tensors["features"].numbers().astype(np.float64)
+        begin(len(dense))
+        return dense.tolist()  # type: ignore[no-any-return]
+    if "indptr" in types and {"indices", "values"} <= tensors.keys() <= types.keys():
+        return _sparse(tensors, begin)
+    if "indptr" in types or tensors.keys() != types.keys():
+        wanted = f"{', '.join(types)}{', or features' if 'indptr' in types else ''}"
+        given = quoted(sorted(tensors))
+        raise RequestError(
+            400, f"the inputs of model {quoted(model.name)} are {wanted}, got {given}"
+        )
+    columns = [
+        tensors[name].texts() if kind == "BYTES" else tensors[name].numbers().reshape(-1).tolist()
+        for name, kind in types.items()
+    ]
+    if len({len(column) for column in columns}) > 1:
+        raise RequestError(400, "all columns must have the same number of rows")
+    begin(len(columns[0]))
+    if model.description["columns"] is None:
+        return columns[0]
+    return [dict(zip(types, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _sparse(tensors: Mapping[str, Tensor], begin: Callable[[int], None]) -> list[Any]:
+    indices = tensors["indices"].numbers(integers=True).reshape(-1)
+    values = tensors["values"].numbers().reshape(-1)
+    ends = np.array([0, len(indices)])
+    if "indptr" in tensors:
+        ends = tensors["indptr"].numbers(integers=True).reshape(-1)
+    begin(len(ends) - 1)
+    if ends[0] != 0 or ends[-1] != len(indices) or (ends[1:] < ends[:-1]).any():
+        raise RequestError(
+            422, f"indptr must begin with 0, not decrease, and end with {len(indices)}"
+        )
+    if len(indices) != len(values):
+        raise RequestError(
+            422, f"indices and values must be of one length, got {len(indices)} and {len(values)}"
+        )
+    pairs = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    return [{"indices": indices[a:b], "values": values[a:b]} for a, b in pairs]

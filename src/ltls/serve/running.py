@@ -3,53 +3,75 @@
 from __future__ import annotations
 
 import functools
+import gc
+import logging
+import logging.config
+import multiprocessing
 import os
 import signal
+import socket
+import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
-from uvicorn.supervisors import Multiprocess
 
 from . import logs
 from .app import create_app
-from .connection import LimitedConnection
+from .metrics import FOLDER
 from .settings import Settings
+from .work import THREADS
+
+_MAX_HEAD = 32 << 10  # bytes of request line and headers
+_GRACE = 2.0  # seconds beyond the time to drain, in which everything must have ended
+_NOT_STARTED = 3  # exit code of a worker
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def configuration(settings: Settings, log_level: str = "info", workers: int = 1) -> uvicorn.Config:
+def configuration(settings: Settings, log_level: str = "info") -> uvicorn.Config:
     """Return uvicorn's configuration."""
     return uvicorn.Config(
         functools.partial(create_app, settings),
         factory=True,
-        http=LimitedConnection,
+        # The other parsers keep what a client sends, however long its headers are and however many
+        # requests it sends before it reads the answers.
+        http="h11",
+        h11_max_incomplete_event_size=_MAX_HEAD,
+        loop="asyncio",  # uvloop is no faster with it
         ws="none",
         lifespan="on",
         log_config=logs.configuration(log_level),
         access_log=False,  # ours has more to say
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(settings.drain)),
-        timeout_worker_healthcheck=20,  # a worker that is importing does not answer
-        workers=workers,
+        timeout_graceful_shutdown=max(1, int(settings.drain)),
     )
 
 
-class Workers(Multiprocess):
-    """uvicorn's processes; the parent stops listening when they do."""
-
-    def keep_subprocess_alive(self) -> None:
-        """Replace workers that have died; what they were doing is no longer in progress."""
-        before = {each.pid for each in self.processes}
-        super().keep_subprocess_alive()
-        for pid in before - {each.pid for each in self.processes}:
-            mark_process_dead(pid)
-
-    def terminate_all(self) -> None:
-        """Ask all workers to finish."""
-        for each in self.sockets:  # else new connections would wait for nobody
-            each.close()
-        super().terminate_all()
+def listen(settings: Settings, host: str, port: int) -> socket.socket:
+    """Return a socket that listens."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host "
+            "and --port"
+        ) from None
+    # Connections inherit it. Without, a head waits 40 ms for its body: asyncio sets it only for
+    # sockets that name their protocol, which those of `create_server` do not.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections whose clients do not read are dropped
+        milliseconds = int(1000 * settings.timeout)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    return listening
 
 
 def run(settings: Settings, host: str, port: int, workers: int, log_level: str) -> None:
@@ -57,16 +79,139 @@ def run(settings: Settings, host: str, port: int, workers: int, log_level: str) 
 
     Workers are processes that share a socket, and the memory of the mapped model files.
     """
-    config = configuration(settings, log_level, workers)
-    config.host, config.port = host, port
-    if workers == 1:
-        # uvicorn raises SIGTERM again at the end: a drained server has ended as it should.
-        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logging.config.dictConfig(logs.configuration(log_level))
+    with listen(settings, host, port) as listening, _signals() as received:
+        address = f"[{host}]" if ":" in host else host
+        logs.log(logging.INFO, f"running on http://{address}:{listening.getsockname()[1]}")
+        if workers == 1:
+            _serve(settings, listening, log_level, received)
+        else:
+            _supervise(settings, listening, log_level, workers, received)
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Yield a list to which signals that end the server are added."""
+    received: list[int] = []
+    before = {each: signal.signal(each, lambda n, _: received.append(n)) for each in _SIGNALS}
+    try:
+        yield received
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _serve(
+    settings: Settings, listening: socket.socket, log_level: str, received: list[int]
+) -> None:
+    """Serve in a thread: whatever happens there, this one ends the process in time."""
+    # A large request has millions of values: looking through all objects again and again while it
+    # is decoded would take several times as long.
+    gc.freeze()
+    gc.set_threshold(50_000)
+    server = uvicorn.Server(configuration(settings, log_level))
+    thread = threading.Thread(
+        target=server.run, args=([listening],), name=f"{THREADS}-loop", daemon=True
+    )
+    thread.start()
+    since: dict[Any, float] = {}
+    while thread.is_alive() and not received:
+        thread.join(0.1)
+        _close_idle(server, since, 1000 * settings.timeout)
+    server.should_exit = True
+    end = time.monotonic() + settings.drain + _GRACE
+    for each in threading.enumerate():
+        if each.name.startswith(THREADS):
+            each.join(max(0.0, end - time.monotonic()))
+            if each.is_alive():  # no thread can be ended, but the process can
+                logs.log(logging.ERROR, "threads are still busy at the end")
+                logging.shutdown()
+                os._exit(0)
+    if not server.started:
+        raise ValueError("the server could not start; see its log")
+
+
+def _close_idle(server: uvicorn.Server, since: dict[Any, float], seconds: float) -> None:
+    """Close connections that have not sent the head of a request for so long.
+
+    uvicorn has such a limit between two requests only, until the first byte of the next. `since`
+    says since when a connection has no request, and is kept between calls.
+    """
+    now = time.monotonic()
+    open_ones = set(server.server_state.connections)
+    idle = {each for each in open_ones if each.cycle is None or each.cycle.response_complete}
+    for connection in [each for each in since if each not in idle]:
+        del since[connection]
+    for connection in idle:
+        if now - since.setdefault(connection, now) > seconds:
+            connection.loop.call_soon_threadsafe(connection.transport.close)
+
+
+def _supervise(
+    settings: Settings, listening: socket.socket, log_level: str, n: int, received: list[int]
+) -> None:
+    """Keep workers running until a signal, then let them finish."""
+    spawn = multiprocessing.get_context("spawn")
+
+    def started() -> Any:
+        worker = spawn.Process(target=_worker, args=(settings, listening, log_level))
+        worker.start()
+        return worker
+
+    with tempfile.TemporaryDirectory(prefix="ltls-metrics-", ignore_cleanup_errors=True) as folder:
+        os.environ[FOLDER] = folder  # read by workers when they begin
+        workers, n_failed = [started() for _ in range(n)], 0
         try:
-            uvicorn.Server(config).run()
+            while not received:
+                wait([worker.sentinel for worker in workers], timeout=0.2)
+                for place, worker in enumerate(workers):
+                    if worker.exitcode is None or received:
+                        continue
+                    logs.log(logging.ERROR, "worker ended", worker=worker.pid, code=worker.exitcode)
+                    mark_process_dead(worker.pid)  # what it was doing is not in progress
+                    n_failed = n_failed + 1 if worker.exitcode == _NOT_STARTED else 0
+                    if n_failed > n:
+                        raise ValueError("workers cannot start; see the log")
+                    workers[place] = started()
         finally:
-            signal.signal(signal.SIGTERM, before)
-        return
-    with tempfile.TemporaryDirectory(prefix="ltls-metrics-") as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by workers when they begin
-        Workers(config, sockets=[config.bind_socket()]).run()
+            listening.close()  # else new connections would wait for nobody
+            for worker in workers:
+                worker.terminate()
+            end = time.monotonic() + settings.drain + 2 * _GRACE
+            for worker in workers:
+                worker.join(max(0.0, end - time.monotonic()))
+                worker.kill()
+                worker.join()
+            del os.environ[FOLDER]
+
+
+def _worker(settings: Settings, listening: socket.socket, log_level: str) -> None:
+    """Serve until SIGTERM, or until the parent is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    with _signals() as received:
+
+        def follow() -> None:
+            parent.join()
+            received.append(signal.SIGTERM)
+
+        threading.Thread(target=follow, daemon=True).start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too
+        try:
+            _serve(settings, listening, log_level, received)
+        except ValueError:
+            sys.exit(_NOT_STARTED)
+        finally:
+            if not parent.is_alive():
+                _remove_metrics()
+
+
+def _remove_metrics() -> None:
+    """Remove the metrics of this process, and their folder if it is the last one."""
+    folder = Path(os.environ[FOLDER])
+    for path in folder.glob(f"*_{os.getpid()}.db"):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()

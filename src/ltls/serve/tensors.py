@@ -4,138 +4,123 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
 
-from .errors import RequestError, quoted
+from .messages import RequestError, decoded, quoted
 
-DTYPES: dict[str, type[np.generic]] = {
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
+DTYPES = {
+    f"{name}{8 * size}": np.dtype(f"<{kind}{size}")
+    for name, kind, sizes in (("INT", "i", "1248"), ("UINT", "u", "1248"), ("FP", "f", "248"))
+    for size in map(int, sizes)
 }
 _LENGTH = struct.Struct("<I")
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
-class Tensor(BaseModel):
-    """An input tensor of a request."""
+class Parameters(msgspec.Struct):
+    """The parameters of requests, inputs and outputs that mean something here."""
 
-    model_config = ConfigDict(strict=True)
+    k: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 5
+    binary_data_size: Size = 0
+    binary_data: bool | None = None
+    binary_data_output: bool = False
+
+
+class TensorHead(msgspec.Struct):
+    """An input tensor as the JSON part of a request has it."""
+
     name: str
-    shape: list[int] = Field(min_length=1, max_length=8)
+    shape: Annotated[list[Size], msgspec.Meta(min_length=1, max_length=8)]
     datatype: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    data: list[Any] | None = None
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
 
-    @property
-    def n_binary(self) -> int:
-        """The number of bytes that follow the JSON part of the request."""
-        size = self.parameters.get("binary_data_size", 0)
-        if type(size) is not int or size < 0:
-            raise RequestError(400, f"binary_data_size must be a number, got {quoted(size)}")
-        return size
 
-    @property
-    def n_values(self) -> int:
-        """The number of values of its shape."""
-        if min(self.shape) < 0:
-            raise RequestError(400, f"tensor {quoted(self.name)} has shape {quoted(self.shape)}")
-        return math.prod(self.shape)
+@dataclass(frozen=True)
+class Tensor:
+    """An input tensor of a request, and its bytes that follow the JSON part."""
 
-    def texts(self, binary: bytes) -> list[str]:
+    head: TensorHead
+    binary: bytes
+
+    def texts(self) -> list[str]:
         """Return the values of a BYTES tensor as texts."""
-        if self.datatype != "BYTES":
-            raise RequestError(
-                400,
-                f"tensor {quoted(self.name)} must be BYTES, got {quoted(self.datatype)}",
-            )
-        values = self._flat() if self.data is not None else _strings(binary, self.name)
+        if self.head.datatype != "BYTES":
+            raise self._mistake(f"must be BYTES, got {quoted(self.head.datatype)}")
+        values: list[str] = self._strings() if self._is_binary else self._json(str)
         self._check_size(len(values))
-        if not all(type(value) is str for value in values):
-            raise RequestError(400, f"tensor {quoted(self.name)} must hold strings")
         return values
 
-    def numbers(self, binary: bytes) -> npt.NDArray[Any]:
+    def numbers(self, integers: bool = False) -> npt.NDArray[Any]:
         """Return the values of a tensor of numbers, in its shape."""
-        dtype = DTYPES.get(self.datatype)
-        if dtype is None:
-            raise RequestError(
-                400,
-                f"tensor {quoted(self.name)} must be one of {', '.join(DTYPES)}, "
-                f"got {quoted(self.datatype)}",
-            )
-        if self.data is None:
-            size = np.dtype(dtype).itemsize
-            if len(binary) != self.n_values * size:
-                raise RequestError(
-                    400,
-                    f"tensor {quoted(self.name)} of shape {self.shape} must have "
-                    f"{self.n_values * size} bytes, got {len(binary)}",
-                )
-            values = np.frombuffer(binary, np.dtype(dtype).newbyteorder("<"))
-            return values.astype(dtype).reshape(self.shape)
-        given = self._flat()
-        self._check_size(len(given))
-        allowed = (int, float) if np.issubdtype(dtype, np.floating) else (int,)
-        if not all(type(value) in allowed for value in given):
-            raise RequestError(400, f"tensor {quoted(self.name)} must hold {self.datatype} numbers")
+        dtype = DTYPES.get(self.head.datatype)
+        if dtype is None or (integers and dtype.kind != "i"):
+            wanted = "INT32 or INT64" if integers else f"one of {', '.join(DTYPES)}"
+            raise self._mistake(f"must be {wanted}, got {quoted(self.head.datatype)}")
+        if self._is_binary:
+            self._check_size(len(self.binary) / dtype.itemsize)
+            return np.frombuffer(self.binary, dtype).reshape(self.head.shape)
+        values = self._json(float if dtype.kind == "f" else int)
+        self._check_size(len(values))
         try:
             with np.errstate(over="ignore"):  # infinity is found with the rows
-                return np.array(given, dtype).reshape(self.shape)
+                return np.array(values, dtype).reshape(self.head.shape)
         except OverflowError:
-            raise RequestError(
-                400, f"tensor {quoted(self.name)} has numbers outside of {self.datatype}"
-            ) from None
+            raise self._mistake(f"has numbers outside of {self.head.datatype}") from None
 
-    def integers(self, binary: bytes) -> npt.NDArray[np.int64]:
-        """Return the values of a tensor of integers of one dimension, or of a single row."""
-        values = self.numbers(binary).reshape(-1)
-        if values.dtype.kind not in "iu" or values.dtype == np.uint64:
-            raise RequestError(400, f"tensor {quoted(self.name)} must be INT32 or INT64")
-        return values.astype(np.int64)
+    @property
+    def _is_binary(self) -> bool:
+        return bytes(memoryview(self.head.data)[:5]) == b"null"
 
-    def _check_size(self, found: int) -> None:
-        if found != self.n_values:
-            raise RequestError(
-                400,
-                f"tensor {quoted(self.name)} of shape {self.shape} must have {self.n_values} "
-                f"values, got {found}",
-            )
-
-    def _flat(self) -> list[Any]:
+    def _json(self, kind: Any) -> list[Any]:
         """Return JSON data as one list: it may be nested as the shape is."""
-        values = self.data or []
-        for _ in self.shape[1:]:
-            if values and all(type(value) is list for value in values):
-                values = [each for value in values for each in value]
+        first = bytes(memoryview(self.head.data)[:100]).translate(None, b" \t\r\n")
+        n_lists = len(first) - len(first.lstrip(b"["))  # that the first value is in
+        depth = max(1, min(n_lists, len(self.head.shape)))
+        try:
+            values: list[Any] = decoded(_decoder(kind, depth), self.head.data)
+        except RequestError as error:
+            raise self._mistake(f"must hold {self.head.datatype}: {error.message}") from None
+        for _ in range(depth - 1):
+            values = [each for value in values for each in value]
         return values
 
+    def _strings(self) -> list[str]:
+        """Return texts that are each preceded by their length in four bytes."""
+        found, at, content = [], 0, self.binary
+        while at < len(content):
+            end = at + _LENGTH.size
+            at = end + int.from_bytes(content[at:end], "little")
+            if max(at, end) > len(content):
+                raise self._mistake("has bytes that are cut off")
+            try:
+                found.append(content[end:at].decode("utf-8"))
+            except UnicodeDecodeError:
+                raise self._mistake("must hold UTF-8 text") from None
+        return found
 
-def _strings(binary: bytes, name: str) -> list[Any]:
-    """Return texts that are each preceded by their length in four bytes."""
-    found, at = [], 0
-    while at < len(binary):
-        end = at + _LENGTH.size
-        length = _LENGTH.unpack_from(binary, at)[0] if end <= len(binary) else len(binary)
-        if end + length > len(binary):
-            raise RequestError(400, f"the bytes of tensor {quoted(name)} are cut off")
-        try:
-            found.append(binary[end : end + length].decode("utf-8"))
-        except UnicodeDecodeError:
-            raise RequestError(400, f"tensor {quoted(name)} must hold UTF-8 text") from None
-        at = end + length
-    return found
+    def _check_size(self, found: float) -> None:
+        wanted = math.prod(self.head.shape)
+        if found != wanted:
+            shape = quoted(self.head.shape)
+            raise self._mistake(f"of shape {shape} must have {wanted} values, got {found:g}")
+
+    def _mistake(self, message: str) -> RequestError:
+        return RequestError(400, f"tensor {quoted(self.head.name)} {message}")
+
+
+@cache
+def _decoder(kind: Any, depth: int) -> msgspec.json.Decoder[Any]:
+    nested: Any = kind
+    for _ in range(depth):
+        nested = list[nested]
+    return msgspec.json.Decoder(nested)
 
 
 def output(name: str, values: npt.NDArray[Any], binary: bool) -> tuple[dict[str, Any], bytes]:
@@ -143,12 +128,7 @@ def output(name: str, values: npt.NDArray[Any], binary: bool) -> tuple[dict[str,
 
     Integers become INT64, floats FP32, everything else BYTES.
     """
-    if values.dtype.kind in "iu":
-        values, datatype = values.astype("<i8"), "INT64"
-    elif values.dtype.kind == "f" and values.dtype.itemsize == 4:
-        values, datatype = values.astype("<f4"), "FP32"
-    else:
-        datatype = "BYTES"
+    datatype = {"i": "INT64", "u": "INT64", "f": "FP32"}.get(values.dtype.kind, "BYTES")
     tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(values.shape)}
     if datatype == "BYTES":
         texts = [str(value) for value in values.reshape(-1).tolist()]
@@ -157,6 +137,7 @@ def output(name: str, values: npt.NDArray[Any], binary: bool) -> tuple[dict[str,
         encoded = (text.encode("utf-8", "replace") for text in texts)
         content = b"".join(_LENGTH.pack(len(each)) + each for each in encoded)
     else:
+        values = values.astype(DTYPES[datatype])
         if not binary:
             return {**tensor, "data": values.reshape(-1).tolist()}, b""
         content = values.tobytes()

@@ -3,133 +3,176 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import os
-import sys
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+import anyio
+from starlette.requests import ClientDisconnect, Request
 
-from .answers import RECEIVED, Receive, Scope
-from .errors import RequestError
+from .messages import Answer, RequestError
 from .settings import Settings
 
-if sys.version_info >= (3, 11):
-    from asyncio import timeout as time_limit
-else:
-    from anyio import fail_after
-
-    @asynccontextmanager
-    async def time_limit(seconds: float) -> AsyncIterator[None]:
-        """Raise TimeoutError in this block after some seconds."""
-        with fail_after(seconds):
-            yield
+THREADS = "ltls-serve"  # what the names of our threads begin with
+_MAX_THREADS = 4  # the decoded bodies of so many requests are in memory at the same time
+_MAX_HELD = 16  # bodies of the largest size that wait for a thread
+_MAX_ANSWER = 32 << 20  # bytes
+_EXPLAINED = 64  # labels that an explained one counts as
+_QUICK_BYTES, _QUICK_K = 1 << 13, 32  # one row of this size is answered at once
+# Of a piece of work: rows, and rows times labels, and rows times bytes of the request.
+_ROWS, _ROW_LABELS, _ROW_BYTES = 64, 4096, 4 << 20
 
 
-Result = TypeVar("Result")
-Body = TypeVar("Body", bound=BaseModel)
+class AbandonedError(Exception):
+    """Nobody waits for the work any more."""
+
+
+class NotQuickError(Exception):
+    """The work takes longer than the event loop may wait."""
+
+
+class Job:
+    """The work for a request, in pieces: before each it looks whether anybody waits for it.
+
+    The event loop waits for a quick one, which must not take long.
+    """
+
+    def __init__(self, settings: Settings, n_bytes: int, quick: bool) -> None:
+        self._settings, self._n_bytes, self.quick = settings, n_bytes, quick
+        self._n_answer, self._k = 0, 1
+        self.started, self.cancelled = time.perf_counter(), False
+        self.model: str | None = None  # for metrics and the log
+        self.n_rows = 0
+
+    def begin(
+        self, model: str, n_rows: int, k: int, slow: bool = False, explain: bool = False
+    ) -> None:
+        """Raise an error if there is too much to do: rows, and labels for each.
+
+        More than the best labels by score is slow.
+        """
+        self.model, self.n_rows, self._k = model, n_rows, k
+        limits, times = self._settings, _EXPLAINED if explain else 1
+        if k > limits.max_k:
+            raise RequestError(422, f"k must be at most {limits.max_k}, got {k}")
+        if n_rows < 1:
+            raise RequestError(422, "a request must have at least one row, got none")
+        if n_rows > limits.max_rows:
+            raise RequestError(
+                413,
+                f"a request may have at most {limits.max_rows} rows, got {n_rows}: send several",
+            )
+        if n_rows * k * times > limits.max_labels:
+            most = limits.max_labels // times
+            what = "explained labels" if explain else "labels"
+            raise RequestError(
+                413,
+                f"an answer may have at most {most} {what}, got {n_rows} rows times k={k}: send "
+                "fewer rows, or a smaller k",
+            )
+        if self.quick and (slow or n_rows > 1 or k > _QUICK_K):
+            raise NotQuickError
+
+    def pieces(self, n: int | None = None, step: int | None = None) -> Iterator[slice]:
+        """Yield slices of n things, by default the rows, while somebody waits for the answer."""
+        limits = (_ROWS, _ROW_LABELS // self._k, _ROW_BYTES // max(self._n_bytes, 1))
+        step, n = step or max(1, min(limits)), self.n_rows if n is None else n
+        for first in range(0, n, step):
+            if self.cancelled:
+                raise AbandonedError
+            if time.perf_counter() > self.started + self._settings.timeout:
+                raise _late(self._settings)
+            yield slice(first, min(first + step, n))
+
+    def add(self, content: bytes) -> bytes:
+        """Return a part of the answer; raise an error if the answer becomes too large."""
+        self._n_answer += len(content)
+        if self._n_answer > _MAX_ANSWER:
+            raise RequestError(
+                413, f"the answer has more than {_MAX_ANSWER >> 20} MiB: send fewer or shorter rows"
+            )
+        return content
 
 
 class Work:
-    """Reads the bodies of requests, and runs what they ask for.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """Reads the bodies of requests, and does what they ask for."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, "ltls-serve")
+        self._threads = ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS), THREADS)
+        self._n_held = 0  # bytes of bodies
 
     def close(self) -> None:
-        """End the threads when they have done their work."""
+        """End the threads when they have done the pieces that they have begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body of a request that is small enough and arrives in time."""
-        limit = self._settings.max_body
-        headers = dict(scope["headers"])
-        if b"content-encoding" in headers:
+    async def answer(self, request: Request, respond: Callable[[bytearray, Job], Answer]) -> Answer:
+        """Return what `respond` says to a request: to a small one at once, else in a thread."""
+        content = bytearray()
+        try:
+            await self._receive(request, content)
+            quick = len(content) <= _QUICK_BYTES
+            job = request.scope["state"]["job"] = Job(self._settings, len(content), quick)
+            if quick:
+                try:
+                    return respond(content, job)
+                except NotQuickError:
+                    job.quick = False
+            return await self._in_thread(request, job, lambda: respond(content, job))
+        finally:
+            self._n_held -= len(content)
+
+    async def _receive(self, request: Request, content: bytearray) -> None:
+        """Add the body of a request that is small enough and arrives in time to `content`."""
+        limit, seconds = self._settings.max_body, self._settings.timeout
+        too_large = RequestError(
+            413, f"a request may have at most {limit} bytes: send several", {"Connection": "close"}
+        )
+        if "content-encoding" in request.headers:
             raise RequestError(415, "compressed requests are not supported: send it uncompressed")
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced[:20]) > limit:
-            raise _too_large(limit)
-        if RECEIVED in scope["state"]:  # nothing to wait for
-            return await _received(receive, limit)
+        if int(request.headers.get("content-length", 0)) > limit:
+            raise too_large
         try:
-            async with time_limit(self._settings.timeout):
-                return await _received(receive, limit)
+            with anyio.fail_after(seconds):
+                async for part in request.stream():
+                    content += part
+                    self._n_held += len(part)
+                    if len(content) > limit:  # a chunked request does not announce its size
+                        raise too_large
+                    if self._n_held > _MAX_HELD * limit:
+                        raise busy("large requests wait")
         except TimeoutError:
-            raise RequestError(
-                408, f"the request did not arrive within {self._settings.timeout:g} s"
-            ) from None
+            raise RequestError(408, f"the request did not arrive within {seconds:g} s") from None
+        except ClientDisconnect:
+            raise RequestError(499, "the client has left") from None
 
-    async def run(self, work: Callable[[], Result], quick: bool) -> Result:
-        """Return the result of some work: quick work at once, other work from a thread."""
-        if quick:
-            return work()
-        loop = asyncio.get_running_loop()
+    async def _in_thread(self, request: Request, job: Job, work: Callable[[], Answer]) -> Answer:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        left = asyncio.ensure_future(_left(request))
         try:
-            async with time_limit(self._settings.timeout):
-                return await loop.run_in_executor(self._threads, work)
-        except TimeoutError:
-            raise RequestError(
-                504,
-                f"the answer took longer than {self._settings.timeout:g} s: send fewer rows",
-            ) from None
+            both: set[asyncio.Future[Any]] = {future, left}
+            await asyncio.wait(both, timeout=self._settings.timeout, return_when=FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            raise RequestError(499, "the client has left") if left.done() else _late(self._settings)
+        finally:  # also if the server ends
+            job.cancelled = True
+            future.cancel()
+            left.cancel()
 
 
-async def _received(receive: Receive, limit: int) -> bytes:
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestError(499, "the client has left")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:  # a chunked request does not announce its size
-            raise _too_large(limit)
-        more = message.get("more_body", False)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+async def _left(request: Request) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
-def _too_large(limit: int) -> RequestError:
-    return RequestError(
-        413,
-        f"a request may have at most {limit} bytes: send several requests",
-        {"Connection": "close"},
-    )
+def busy(reason: str) -> RequestError:
+    """Return the error of a server that has too much to do."""
+    return RequestError(503, f"{reason}: try again", {"Retry-After": "1"})
 
 
-def parsed(kind: type[Body], content: bytes, invalid: int = 422) -> Body:
-    """Return JSON as an object of a kind; `invalid` is the status if it is another JSON value."""
-    try:
-        found: Body = kind.model_validate_json(content)
-        return found
-    except ValidationError as error:
-        errors: list[Any] = error.errors(include_url=False, include_input=False)
-        if errors[0]["type"] == "json_invalid":
-            raise RequestError(400, f"the request is not JSON: {errors[0]['msg']}") from None
-        raise RequestError(invalid, _mistake(kind, errors)[:300]) from None
-
-
-def _mistake(kind: type[Body], errors: list[Any]) -> str:
-    """Return what is wrong with a request, and what would do."""
-    # Of the forms that a value can have, the one that fits furthest is meant.
-    worst = max(errors, key=lambda each: len(each["loc"]))
-    name = str(worst["loc"][0]) if worst["loc"] else ""
-    if worst["type"] == "extra_forbidden" and len(worst["loc"]) == 1:
-        close = difflib.get_close_matches(name, kind.model_fields, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        return f"{name[:40]} must be one of {', '.join(kind.model_fields)}{hint}"
-    field = kind.model_fields.get(name)
-    if field is not None and field.description and len(errors) > 1 and len(worst["loc"]) == 2:
-        wanted = field.description.rstrip(".")
-        return f"{name} must be {wanted[0].lower()}{wanted[1:]}"
-    places = [str(place)[:40] for place in worst["loc"]]
-    place = ".".join(place for place in places[:4] if place and "[" not in place)
-    return f"{place or 'the request'}: {worst['msg']}"
+def _late(settings: Settings) -> RequestError:
+    return RequestError(504, f"the answer took longer than {settings.timeout:g} s: send fewer rows")

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
+from ..core.arrays import AnyArray, Tensors
 from ..core.atomic import replacing
+from ..core.declarations import Described
 from ..core.streams import is_special
 from ..core.version import __version__
 
@@ -73,29 +76,45 @@ def write(
     path: str | os.PathLike[str],
     kind: Kind,
     description: dict[str, Any],
-    tensors: dict[str, npt.NDArray[Any]],
-    version: int | None = None,
+    tensors: Tensors,
 ) -> None:
-    """Write a file atomically; `version` is the oldest format version that can read it.
+    """Write a file atomically."""
+    write_content(path, encode(kind, description, tensors))
+
+
+def write_content(path: str | os.PathLike[str], content: memoryview) -> None:
+    """Write the bytes of a file atomically.
 
     A named pipe or a device, such as /dev/stdout, is written to.
     """
-    metadata = {
-        "format": kind.mark,
-        "format_version": str(kind.version if version is None else version),
-        "ltls_version": __version__,
-        "model": json.dumps(description),
-        "sha256": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
-        "header_sha256": _NO_CHECKSUM,
-    }
-    content = _sealed(save(tensors, metadata))
-    _check_header_size(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
     if is_special(path):
         with open(path, "wb") as stream:
             stream.write(content)
         return
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def encode(kind: Kind, description: dict[str, Any], tensors: Tensors) -> memoryview:
+    """Return the bytes of a file."""
+    metadata = {
+        "format": kind.mark,
+        "format_version": str(kind.version),
+        "ltls_version": __version__,
+        "model": json.dumps(description, default=_plain),
+        "sha256": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
+        "header_sha256": _NO_CHECKSUM,
+    }
+    content = _sealed(save(tensors, metadata))
+    _check_header_size(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
+    return content
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy, which a setting may have, as one of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a description holds no {type(value).__name__}, got {value!r}")
 
 
 @contextmanager
@@ -114,16 +133,21 @@ def damage_reported(path: str | os.PathLike[str]) -> Iterator[None]:
 class TensorFile:
     """An open file with a verified header."""
 
-    def __init__(self, path: Path, kind: Kind, mmap: bool = True) -> None:
+    def __init__(
+        self, path: Path, kind: Kind, mmap: bool = True, content: memoryview | None = None
+    ) -> None:
         self.path = path
-        self.size = path.stat().st_size
         foreign = ModelFileError(f"{path} is not a {kind.name} of ltls")
-        if self.size < 10:
+        if content is None and path.stat().st_size < 10:
             raise ModelFileError(f"{foreign}, or is cut short")
         # One map of the whole file, which stays valid if the file is replaced.
-        self._bytes: npt.NDArray[np.uint8] = (
-            np.memmap(path, np.uint8, "r").view(np.ndarray) if mmap else np.fromfile(path, np.uint8)
-        )
+        self._bytes: AnyArray
+        if content is not None:
+            self._bytes = np.frombuffer(content, np.uint8)
+        elif mmap:
+            self._bytes = np.memmap(path, np.uint8, "r").view(np.ndarray)
+        else:
+            self._bytes = np.fromfile(path, np.uint8)
         self.size = len(self._bytes)
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
         if not 2 <= length <= self.size - 8:
@@ -151,8 +175,9 @@ class TensorFile:
         self._start = 8 + length
         with damage_reported(path):
             self.description: dict[str, Any] = json.loads(self.metadata["model"])
+            self.written_by = str(self.metadata["ltls_version"])
 
-    def tensor(self, name: str) -> npt.NDArray[Any]:
+    def tensor(self, name: str) -> AnyArray:
         """Return a tensor: a view of the file, mapped or read."""
         with damage_reported(self.path):
             entry = self.tensors[name]
@@ -163,8 +188,15 @@ class TensorFile:
                 raise ValueError(f"tensor {name!r} lies outside of it")
             if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != end - begin:
                 raise ValueError(f"tensor {name!r} has not the size of its shape {shape}")
-            data = self._bytes[self._start + begin : self._start + end]
-            return data.view(dtype).reshape(shape)
+            tensor = self._bytes[self._start + begin : self._start + end].view(dtype)
+            if not tensor.flags.aligned:
+                raise ValueError(f"tensor {name!r} begins at byte {begin}, which is not aligned")
+            return tensor.reshape(shape)
+
+    def section(self, verify: bool) -> Described:
+        """Return what the file holds, as it is declared to be read."""
+        tensors = {name: partial(self.tensor, name) for name in self.tensors}
+        return Described(self.description, tensors, verify=verify)
 
     def verify(self, names: list[str]) -> None:
         """Verify the checksums of some tensors."""
@@ -216,5 +248,5 @@ def _header_checksum(header: bytes, data_bytes: int) -> str:
     return hashlib.sha256(blank + data_bytes.to_bytes(8, "little")).hexdigest()
 
 
-def _checksum(tensor: npt.NDArray[Any]) -> str:
+def _checksum(tensor: AnyArray) -> str:
     return hashlib.sha256(np.ascontiguousarray(tensor).data).hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from ..core import _engine
 from ..core.arrays import as_int64, as_integer
+from ..core.caching import cached_property
 from .policies import Assignment, Identity, KeyedPermutation
 from .quantizer import ResidualQuantizer
 

@@ -16,8 +16,12 @@ from .base import HeadOutput, Interval, Scores, SoftmaxHead
 from .codebooks import LabelPaths
 from .head import TrellisSoftmax
 from .ops import custom
+from .ops.available import HAS_TRITON
 from .ops.precision import log_softmax, widest
 from .ops.tracing import has_values
+
+if HAS_TRITON:
+    from .ops import cluster_loss
 
 
 class AdaptiveTrellisSoftmax(SoftmaxHead):
@@ -248,12 +252,11 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             **where,
         )
         new.head.load_state_dict(module.head.state_dict())
-        for own, other in zip(new.tail, module.tail, strict=True):
-            own[0].load_state_dict(other[0].state_dict())
-        for own, other in list(zip(new.tail, module.tail, strict=True))[:-1]:
-            own[1].load_state_dict(other[1].state_dict())
-        last = TrellisSoftmax.from_linear(module.tail[-1][1], width, **options)
-        new.tail[-1][1] = last.to(**where)
+        for own, other in zip(new.tail[:-1], module.tail[:-1], strict=True):
+            own.load_state_dict(other.state_dict())
+        narrow, linear = module.tail[-1]
+        new.tail[-1][0].load_state_dict(narrow.state_dict())
+        new.tail[-1][1] = TrellisSoftmax.from_linear(linear, width, **options).to(**where)
         return new
 
     def add_classes(self, paths: Any) -> Tensor:
@@ -283,12 +286,12 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         plain = self.weight is None and trellis.gate is None and trellis.fused
         if not (plain and custom.fuses_loss(rows, trellis.layout)):
             return None
-        targets = custom.cluster_targets(labels, tuple(self.cutoffs), self.ignore_index)
+        targets = cluster_loss.cluster_targets(labels, tuple(self.cutoffs), self.ignore_index)
         log_probs = -nn.functional.nll_loss(
             log_softmax(self.head(rows)), targets.head, ignore_index=-1, reduction="none"
         )
         for i, cluster in enumerate(self.tail[:-1]):
-            log_probs = log_probs + custom.cluster_log_probs(rows, cluster, targets, i)
+            log_probs = log_probs + cluster_loss.cluster_log_probs(rows, cluster, targets, i)
         book: LabelPaths = trellis.codebooks[0]
         look_up = book.look_up(targets.clusters[-1], -1)
         h = trellis._edges(self.tail[-1][0](rows))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-_Module = TypeVar("_Module", bound="FixedBuffers")
 
 
 class FixedBuffers(nn.Module):
@@ -40,10 +37,6 @@ class FixedBuffers(nn.Module):
         self._fixed.add(name)
         if device.type == "meta":
             self._kept[name] = None if value.is_meta else value
-
-    def copy_to(self: _Module, device: torch.device) -> _Module:
-        """Return a copy on a device, which may be "meta"."""
-        return copy.deepcopy(self).to(device)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         before = {name: self.get_buffer(name) for name in self._fixed}

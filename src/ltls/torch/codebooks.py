@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,9 +35,13 @@ class LabelPaths(FixedBuffers):
         self.n_labels = n_labels
         self.n_paths = n_paths
 
+    def _table(self) -> Tensor | None:
+        """Return the paths of all labels; None if label i has path i."""
+        return None
+
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-        raise NotImplementedError
+        return custom.look_up(labels, self._table(), self.n_labels, self.n_paths, ignore_index)
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -44,7 +49,7 @@ class LabelPaths(FixedBuffers):
 
     def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
         """Return labels, a table or None, their number and what to ignore, for `custom.loss`."""
-        return self.path_of(labels, ignore_index), None, self.n_paths, -1
+        return labels, self._table(), self.n_labels, ignore_index
 
     def reset_parameters(self) -> None:
         """Restore the buffers of a module that was made on "meta"."""
@@ -57,14 +62,6 @@ class LabelPaths(FixedBuffers):
 
 class IdentityPaths(LabelPaths):
     """Label i has path i; nothing is stored."""
-
-    def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
-        """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-        return custom.look_up(labels, None, self.n_labels, self.n_paths, ignore_index)
-
-    def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
-        """Return the labels as they are: each is its own path."""
-        return labels, None, self.n_labels, ignore_index
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -100,8 +97,11 @@ class KeyedPaths(LabelPaths):
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-        ids = custom.look_up(labels, None, self.n_labels, self.n_paths, ignore_index)
-        return custom.permute(ids, self.seed, self.sizes, False)
+        return custom.permute(super().path_of(labels, ignore_index), self.seed, self.sizes, False)
+
+    def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
+        """Return the paths, each of which is its own label."""
+        return self.path_of(labels, ignore_index), None, self.n_paths, -1
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -150,13 +150,8 @@ class TablePaths(LabelPaths):
             return False
         return torch.equal(expected, labels.to("cpu", expected.dtype))
 
-    def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
-        """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-        return custom.look_up(labels, self.paths, self.n_labels, self.n_paths, ignore_index)
-
-    def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
-        """Return the labels and the table of paths."""
-        return labels, self.paths, self.n_labels, ignore_index
+    def _table(self) -> Tensor | None:
+        return self.paths
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -398,7 +393,7 @@ def _given(
 def _converted(book: Any, n_classes: int, device: torch.device) -> LabelPaths:
     if isinstance(book, LabelPaths):
         # Of another layer. A copy: modules that share tensors cannot be saved as safetensors.
-        return book.copy_to(device)
+        return copy.deepcopy(book).to(device)
     if hasattr(book, "seed"):  # an ltls.RandomCodebook
         n_labels = min(n_classes, book.n_paths)
         return KeyedPaths(n_labels, [*book.grown_from, book.n_paths], book.seed, device)

@@ -10,16 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from ..estimators.classifier import LTLSClassifier
-from ..linear.weights import Weights, aligned_zeros, padded
-from ..model.fitted import FittedModel
+from ..features.numbers import NumberInputs, Numbers
+from ..features.rows import Columns
 from ..model.labels import Labels
+from ..model.model import Model
+from ..model.provenance import Provenance
+from ..parts.calibration import Calibrator
+from ..parts.edge_weights import Weights, aligned, padded
+from ..parts.trellises import Trellises, TrellisPart
 from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
-from .codebooks import KeyedPaths, LabelPaths, TablePaths
+from ..training.pipeline import Fitted
+from .codebooks import KeyedPaths, LabelPaths
 from .head import TrellisSoftmax
 
 
@@ -29,19 +35,19 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     Parameters
     ----------
     classifier : LTLSClassifier
-        Fitted with loss="softmax", bucket_size=1, label_weights=False, embedding_dim=0 and
-        propensity=0, on features that are not standardized. Class i of the module is
-        ``classifier.classes_[i]``.
+        Fitted with trellises alone (``label_weights=False``), of loss="softmax", on features that
+        are not standardized. Class i of the module is ``classifier.classes_[i]``. The input of the
+        module is dense features: of texts and tables, ``classifier.model_.front_end.matrix(X)``.
     **options
         Keyword arguments of `TrellisSoftmax`, such as `reduction`, `ignore_index` and `device`.
 
     Returns
     -------
     head : TrellisSoftmax
-        `head.log_prob` equals `classifier.log_proba` if that is not calibrated. With one trellis,
-        predictions agree too. With several, the gate is initialized to equal weights and is
-        trainable; the module ranks labels by their mean probability, the classifier by the sum of
-        their log-probabilities, so predictions can differ.
+        `head.log_prob` equals `classifier.path_log_proba`. With one trellis, predictions agree too.
+        With several, the gate is initialized to equal weights and is trainable; the module ranks
+        labels by their mean probability, the classifier by the sum of their log-probabilities, so
+        predictions can differ.
 
     Examples
     --------
@@ -50,39 +56,43 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     >>> from ltls import LTLSClassifier
     >>> from ltls.torch import from_classifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = LTLSClassifier(4, 1, embedding_dim=0, random_state=0).fit(X / 16, y)
-    >>> head = from_classifier(classifier)
+    >>> classifier = LTLSClassifier(random_state=0).set_params(trellises__width=4)
+    >>> head = from_classifier(classifier.fit(X / 16, y))
     >>> labels = head.predict(torch.tensor(X[:100] / 16, dtype=torch.float32))
     >>> bool((classifier.classes_[labels] == classifier.predict(X[:100] / 16)).all())
     True
     """
-    check_is_fitted(classifier, "model_")
-    model: FittedModel = classifier.model_
-    if not model.loss.normalized:
-        raise ValueError(f"classifier must have loss='softmax', got {model.loss.name!r}")
-    if model.rerankers or model.shares_paths:
+    model = classifier.model_
+    part = model.part("trellises")
+    if len(model.parts) > 1 or part is None:
+        others = ", ".join(each.name for each in model.parts if each is not part)
         raise ValueError(
-            "classifier must rank labels by its trellises alone: fit it with bucket_size=1, "
-            "label_weights=False, embedding_dim=0 and propensity=0"
+            f"classifier must rank labels by trellises alone, got {others}: fit it with "
+            "label_weights=False, and without prototypes, neighbours and propensity"
         )
-    if model.standardizer is not None:
-        raise ValueError("classifier must take features as they are: fit it with standardize=False")
-    weights = model.weights
+    if not part.loss.normalized:
+        raise ValueError(f"classifier must have loss='softmax', got {part.loss.name!r}")
+    columns = model.columns
+    if columns.standardizer is not None:
+        raise ValueError(
+            "classifier must take features as they are: fit it with features__standardize=False"
+        )
     head = TrellisSoftmax(
-        model.n_features,
+        columns.n_features,
         len(model.labels),
-        model.trellis.width,
-        len(model.codebooks),
-        model.codebooks,
-        bias=weights.intercept,
-        unit_length=weights.unit_length,
+        part.trellis.width,
+        len(part.codebooks),
+        part.codebooks,
+        bias=columns.intercept,
+        unit_length=columns.unit_length,
         **options,
     )
     with torch.no_grad():
-        rows = weights.dense()
-        head.edges.weight.copy_(torch.from_numpy(model.expand(rows[: weights.n_features])).T)
+        weight = classifier.coef_
+        dense = weight.toarray() if hasattr(weight, "toarray") else weight
+        head.edges.weight.copy_(torch.from_numpy(dense))
         if head.edges.bias is not None:
-            head.edges.bias.copy_(torch.from_numpy(rows[-1]))
+            head.edges.bias.copy_(torch.from_numpy(classifier.intercept_))
         if head.gate is not None:
             head.gate.weight.zero_()
             head.gate.bias.zero_()
@@ -120,26 +130,33 @@ def to_classifier(head: TrellisSoftmax, classes: Iterable[Any] | None = None) ->
     labels = Labels(range(head.n_classes) if classes is None else classes)
     if len(labels) != head.n_classes:
         raise ValueError(f"classes must be {head.n_classes} distinct labels, got {len(labels)}")
-    trellis = Trellis(head.layout.n_classes, head.width)
-    model = FittedModel(
+    intercept, n_trellises = head.edges.bias is not None, head.n_trellises
+    features = Numbers(normalize=head.unit_length, standardize=False, fit_intercept=intercept)
+    trellises = Trellises(
+        width=head.width, n_trellises=n_trellises, loss="softmax", dtype="float32"
+    )
+    part = TrellisPart(
+        Trellis(head.layout.n_classes, head.width),
+        _codebooks(head),
+        LOSSES["softmax"],
+        _weights(head),
+        head.n_classes,
+    )
+    model = Model(
         labels,
-        trellis,
-        [_codebook(book) for book in head.codebooks],
-        loss=LOSSES["softmax"],
-        l1=0.0,
+        NumberInputs(features),
+        Columns(head.in_features, intercept, head.unit_length),
+        (part,),
+        (1.0,),
         multilabel=False,
         target_format="single",
-        frozen=_weights(head),
+        probabilistic=True,
+        calibration=Calibrator(False, 1 / n_trellises),
     )
-    return LTLSClassifier.from_model(
-        model,
-        width=max(trellis.width, 2),
-        n_trellises=head.n_trellises,
-        loss="softmax",
-        embedding_dim=0,
-        normalize=head.unit_length,
-        fit_intercept=model.weights.intercept,
-    )
+    classifier = LTLSClassifier(features=features, trellises=trellises, label_weights=False)
+    classifier.fitted_ = Fitted(model, Provenance(0, np.zeros(len(labels), np.int64)))
+    classifier.n_features_in_ = head.in_features
+    return classifier
 
 
 def _weights(head: TrellisSoftmax) -> Weights:
@@ -149,17 +166,17 @@ def _weights(head: TrellisSoftmax) -> Weights:
     intercept = head.edges.bias is not None
     if intercept:
         rows = torch.cat([rows, head.edges.bias.detach()[None]])
-    dense = rows.to("cpu", torch.float32).numpy()
-    values = aligned_zeros((len(dense), n_trellises * padded(n_edges)), np.float32)
-    blocks = values.reshape(len(dense), n_trellises, -1)
-    blocks[:, :, :n_edges] = dense.reshape(len(dense), n_trellises, n_edges)
-    return Weights(values, None, n_edges, n_trellises, intercept, head.unit_length)
+    blocks = rows.to("cpu", torch.float32).unflatten(1, (n_trellises, n_edges))
+    values = nn.functional.pad(blocks, (0, padded(n_edges) - n_edges)).flatten(1).numpy()
+    shape = n_edges, n_trellises, intercept, head.unit_length
+    return Weights(aligned(values), None, *shape)
 
 
-def _codebook(book: LabelPaths) -> Codebook:
-    if isinstance(book, KeyedPaths):
-        *grown_from, n_paths = book.sizes
-        return RandomCodebook(n_paths, int(book.seed) % 2**64, grown_from=grown_from)
-    if isinstance(book, TablePaths):
-        return TableCodebook(book.n_paths, book.paths[: book.n_labels].cpu().numpy())
-    return TableCodebook(book.n_paths, np.arange(book.n_labels))
+def _codebooks(head: TrellisSoftmax) -> list[Codebook]:
+    """Return the codebooks, all of one kind: a model file takes no others."""
+    books: list[LabelPaths] = list(head.codebooks)
+    if all(isinstance(book, KeyedPaths) for book in books):
+        keyed = [(book.sizes, int(book.seed) % 2**64) for book in books]
+        return [RandomCodebook(sizes[-1], seed, grown_from=sizes[:-1]) for sizes, seed in keyed]
+    labels = torch.arange(head.n_classes, device=head.edges.weight.device)
+    return [TableCodebook(book.n_paths, book.path_of(labels).cpu().numpy()) for book in books]

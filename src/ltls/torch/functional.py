@@ -292,12 +292,9 @@ def log_prob_and_partition(
     if fused and not many and custom.is_fused(h, trellis):
         log_probs, log_z, _ = custom.log_probs(h, paths, trellis.n_classes, trellis.width)
         return log_probs, log_z
-    if fused and many:
-        log_z = log_partition(h, trellis)
-    h, layout = h.to(accumulation_dtype(h)), layout_of(trellis)
-    if not (fused and many):
-        log_z = reference.log_partition(h, layout)
-    log_probs = reference.path_scores(h, paths, layout) - log_z[:, None]
+    real, layout = h.to(accumulation_dtype(h)), layout_of(trellis)
+    log_z = log_partition(h, trellis) if fused and many else reference.log_partition(real, layout)
+    log_probs = reference.path_scores(real, paths, layout) - log_z[:, None]
     return torch.where(paths < 0, 0, log_probs), log_z
 
 

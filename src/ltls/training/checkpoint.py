@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 import os
 import time
 import warnings
@@ -17,20 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import AnyArray, Ints, Tensors
 from ..core.atomic import remove_abandoned
-from ..model.fitted import FittedModel
-from ..storage.compatibility import current_parameters
-from ..storage.model_file import decode_codebooks, encode_codebooks
+from ..core.declarations import Array, Described
+from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
-from ..storage.validation import INTEGER, NUMBER, NUMBERS, check_finite, check_types
 from ..storage.values import encode_parameters
-from ..structure.codebook import TableCodebook
-from .state import TrainerState
+from ..structure.codebook import BucketCodebook, Codebook
+from .trainer import TrainerState
+from .trellis_training import TrellisTraining
 
 _CHECKPOINT = Kind("checkpoint", "ltls-checkpoint", version=1)
-_FREE = {"epochs", "n_jobs", "verbose"}  # parameters that may differ when training is resumed
+_FREE = {"trellises__epochs", "n_jobs", "verbose"}  # parameters that may differ in resuming
 
 
 @dataclass
@@ -43,7 +41,7 @@ class Checkpoint:
         The file, replaced atomically.
     resume : bool, default=False
         Continue from the state in the file. The result is the same as if training had never been
-        stopped. Rows, labels and parameters must be the same, except `epochs` and `n_jobs`.
+        stopped. Rows, labels and parameters must be the same, except epochs and `n_jobs`.
     seconds : float, default=0
         Minimum time between two checkpoints.
 
@@ -55,10 +53,11 @@ class Checkpoint:
     >>> X, y = load_digits(return_X_y=True)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "digits.checkpoint")
-    ...     first = LTLSClassifier(epochs=2, random_state=0).fit(X, y, checkpoint=path)
-    ...     model = LTLSClassifier(epochs=5, random_state=0)
+    ...     first = LTLSClassifier(random_state=0).set_params(trellises__epochs=2)
+    ...     first = first.fit(X, y, checkpoint=path)
+    ...     model = LTLSClassifier(random_state=0).set_params(trellises__epochs=5)
     ...     model = model.fit(X, y, checkpoint=Checkpoint(path, resume=True))
-    >>> whole = LTLSClassifier(epochs=5, random_state=0).fit(X, y)
+    >>> whole = LTLSClassifier(random_state=0).set_params(trellises__epochs=5).fit(X, y)
     >>> bool((model.coef_ == whole.coef_).all())
     True
     """
@@ -92,7 +91,7 @@ class Checkpoint:
         self._parameters = json.loads(json.dumps(encode_parameters(fixed)))
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def add_rows(self, X: Any, *arrays: npt.NDArray[Any] | None) -> None:
+    def add_rows(self, X: Any, *arrays: AnyArray | None) -> None:
         """Add rows to the fingerprint of the training data: features, labels and weights."""
         features = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else [X]
         self._digest.update(repr(X.shape).encode())
@@ -101,32 +100,32 @@ class Checkpoint:
                 self._digest.update(np.ascontiguousarray(array).data)
 
     def save(
-        self, model: FittedModel, state: TrainerState, held_out: npt.NDArray[np.int64], rng: Any
+        self, training: TrellisTraining, state: TrainerState, held_out: Ints, rng: Any
     ) -> None:
         """Write the state after an epoch; if that fails, warn and let training continue."""
         self._state = state
         if time.monotonic() - self._written < self.seconds:
             return
-        trainable = model.trainable
-        assert trainable is not None
-        codebooks, tensors = encode_codebooks(model.codebooks)
-        tensors.update(trainable.tensors())
-        if state.best_weights is not None:
-            tensors["best"] = state.best_weights.values
-        if state.best_paths is not None:
-            tensors["best_paths"] = state.best_paths
         _, keys, *position = rng.get_state()
-        tensors |= {"held_out": held_out, "random": keys.astype(np.int64)}
+        codebooks, tensors = codebooks_state(training.codebooks)
+        tensors |= training.weights.tensors()
+        tensors |= {"held_out": held_out, "random": keys.astype(np.uint32)}
         description = {
             "parameters": self._parameters,
             "rows": self._digest.hexdigest(),
             "codebooks": codebooks,
-            "clock": trainable.step,
+            "step": training.weights.step,
             "losses": state.losses,
-            "highest": state.best_precision,
-            "waited": state.n_no_change,
+            "best_precision": state.best_precision,
+            "n_no_change": state.n_no_change,
             "random": position,
         }
+        if state.best is not None:
+            weights, books = state.best
+            codebooks, own = codebooks_state(books)
+            description["best"] = {"codebooks": codebooks}
+            tensors |= {f"best.{name}": paths for name, paths in own.items()}
+            tensors["best.weights"] = weights.values
         try:
             write(self.path, _CHECKPOINT, description, tensors)
         except OSError as error:
@@ -138,31 +137,24 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def restore(
-        self, model: FittedModel
-    ) -> tuple[TrainerState, npt.NDArray[np.int64], np.random.RandomState]:
-        """Bring a model to the state in the file; return it with the held-out rows."""
+        self, training: TrellisTraining, n_rows: int
+    ) -> tuple[TrainerState, Ints, np.random.RandomState]:
+        """Bring trellises to the state in the file; return it with the held-out rows."""
         file = TensorFile(Path(self.path), _CHECKPOINT)
         file.verify(list(file.tensors))
-        trainable = model.trainable
-        assert trainable is not None
         with damage_reported(file.path):
-            saved = file.description
-            problem = current_parameters(saved["parameters"]), saved["rows"]
-        self._check_same_problem(*problem)
+            section = file.section(verify=True)
+            parameters = section.get("parameters", "an object", lambda v: isinstance(v, dict))
+            rows = section.get("rows", "a checksum", lambda v: isinstance(v, str))
+        self._check_same_problem(parameters, rows)
         with damage_reported(file.path):
-            _check_state(file, model)
-            model.codebooks[:] = decode_codebooks(saved["codebooks"], model.trellis.n_classes, file)
-            for name, tensor in trainable.tensors().items():
-                tensor[:] = file.tensor(name)
-            trainable.step, trainable.epochs = saved["clock"], len(saved["losses"])
-            best = None
-            if "best" in file.tensors:
-                best = trainable.wrap(np.array(file.tensor("best")))
-            rng = _decode_random(file.tensor("random"), *saved["random"])
-            paths = np.array(file.tensor("best_paths")) if "best_paths" in file.tensors else None
-            state = TrainerState(saved["losses"], saved["highest"], saved["waited"], best, paths)
-            self._state = state
-            return state, np.array(file.tensor("held_out")), rng
+            training.codebooks = _codebooks(section, training)
+            state, tensors, rng = _decoded(section, training, n_rows)
+            training.weights.set_tensors(tensors, section.integer("step", 1), len(state.losses))
+            section.check_all_read()
+            section.check_all_taken()
+        self._state = state
+        return state, np.array(tensors["held_out"]), rng
 
     def _check_same_problem(self, parameters: dict[str, Any], rows: str) -> None:
         for name, value in self._parameters.items():
@@ -178,56 +170,53 @@ class Checkpoint:
             )
 
 
-def _decode_random(
-    keys: npt.NDArray[Any], position: int, has_gauss: int, gauss: float
-) -> np.random.RandomState:
-    if not 0 <= operator.index(position) <= len(keys):  # NumPy would read beyond the keys
-        raise ValueError(f"the random generator must be at 0 to {len(keys)}, got {position}")
+def _codebooks(section: Described, training: TrellisTraining) -> list[Codebook]:
+    """Return the codebooks of a section, which must be as those of `training`."""
+    books = codebooks_from_state(section, training.trellis.n_classes, training.n_labels)
+    kinds = [isinstance(book, BucketCodebook) for book in books]
+    if kinds != [training.shares_paths] * len(training.codebooks):
+        raise ValueError(f"codebooks must be {len(training.codebooks)} of the same kind")
+    return books
+
+
+def _decoded(
+    section: Described, training: TrellisTraining, n_rows: int
+) -> tuple[TrainerState, Tensors, np.random.RandomState]:
+    """Return the state, the tensors and the random generator of a checkpoint, checked."""
+    kinds = {"float32": "f4", "float64": "f8"}
+    declared = {
+        name: Array(kinds[array.dtype.name], array.shape, low=0 if name == "squares" else None)
+        for name, array in training.weights.tensors().items()
+    }
+    declared |= {
+        "held_out": Array("i8", ("n_held_out",), low=0, high="n_rows - 1", increasing="all"),
+        "random": Array("u4", (624,)),
+    }
+    tensors, best = section.tensors(declared, {"n_rows": n_rows}), None
+    if section.has("best"):
+        own = section.section("best")
+        [values] = own.tensors({"weights": declared["weights"]}, {}).values()
+        best = training.weights.wrap(np.array(values)), _codebooks(own, training)
+    position = section.get(
+        "random",
+        "the position of a random generator",
+        lambda v: (
+            isinstance(v, list)
+            and len(v) == 3
+            and all(isinstance(each, (int, float)) for each in v)
+            and isinstance(v[0], int)
+            and 0 <= v[0] <= 624
+        ),
+    )
     rng = np.random.RandomState()
-    rng.set_state(("MT19937", keys.astype(np.uint32), position, has_gauss, gauss))
-    return rng
-
-
-def _check_state(file: TensorFile, model: FittedModel) -> None:
-    """Raise an error if a checkpoint does not fit the model that is to continue from it."""
-    trainable, saved = model.trainable, file.description
-    assert trainable is not None
-    check_types(saved, {"clock": INTEGER, "losses": NUMBERS, "highest": NUMBER, "waited": INTEGER})
-    arrays = trainable.tensors()
-    if "best" in file.tensors:
-        arrays["best"] = trainable.values
-    for name, array in arrays.items():
-        tensor = file.tensor(name)
-        if (tensor.shape, tensor.dtype) != (array.shape, array.dtype):
-            raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}")
-        check_finite(file, name)
-        if name == "squares" and (tensor < 0).any():
-            raise ValueError("sums of squares must not be negative")
-    kinds = [book["kind"] == "table" for book in saved["codebooks"]]
-    if len(kinds) != len(model.codebooks):
-        raise ValueError(f"there must be {len(model.codebooks)} codebooks, got {len(kinds)}")
-    if len(set(kinds)) > 1:
-        raise ValueError("either all codebooks must be tables or none")
-    tables = [file.tensor(book["paths"]) for book in saved["codebooks"] if book["kind"] == "table"]
-    if "best_paths" in file.tensors:
-        best = file.tensor("best_paths")
-        if len(best) != len(tables):
-            raise ValueError(f"the best epoch must have {len(tables)} codebooks, got {len(best)}")
-        tables.extend(best)
-    for paths in tables:
-        if paths.shape != (len(model.labels),) or paths.min() < 0:
-            raise ValueError(f"every codebook must have paths of {len(model.labels)} labels")
-        TableCodebook(model.trellis.n_classes, paths)
-    held_out = file.tensor("held_out")
-    if held_out.dtype != np.int64 or held_out.ndim != 1 or (np.diff(held_out) <= 0).any():
-        raise ValueError("the held-out rows must be increasing integers")
-    if len(held_out) and not 0 <= held_out[0] <= held_out[-1] < model.n_rows:
-        raise ValueError(f"the held-out rows must be below {model.n_rows}")
-
-
-def as_checkpoint(given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
-    """Return a checkpoint at a path; a given checkpoint is returned as it is."""
-    return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
+    rng.set_state(("MT19937", np.array(tensors["random"]), *position))
+    state = TrainerState(
+        section.numbers("losses"),
+        section.number("best_precision", -1, 1),
+        section.integer("n_no_change", 0),
+        best,
+    )
+    return state, tensors, rng
 
 
 class CheckpointMismatchError(ValueError):

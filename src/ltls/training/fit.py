@@ -1,335 +1,313 @@
-"""Training on rows in memory: all epochs of a fit, or one pass of a partial fit."""
+"""Training on rows in memory, and on batches that do not fit into memory together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import starmap
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from ..features.mapping import FeatureMap, used_features
-from ..features.scaling import Standardizer, sum_of_squares, typical_length
-from ..model.examples import Examples
-from ..model.fitted import FittedModel
+from ..core.arrays import Floats, Ints
+from ..features.front_ends import FrontEnd
+from ..features.rows import Columns
+from ..features.statistics import FeatureSettings, FeatureStats, is_mapped
 from ..model.labels import Labels, Targets
-from ..structure.policies import LabelStats
-from .auto import DatasetSize, Plan, plan_for, plan_for_first_batch
-from .batches import InMemory, RowsToHoldOut
-from .build import (
-    check_same_kind,
-    label_vectors,
-    make_trainable,
-    new_model,
-    paths_of_new_labels,
-    warm_started,
-)
-from .calibration import calibrate, usual_calibration
 from .checkpoint import Checkpoint
-from .config import TrainConfig
-from .embedding import EmbeddingTrainer
-from .examples import check_class_weight_labels, make_examples
-from .label_weights import (
-    choose_weight,
-    learn_late_labels,
-    train_label_weights,
-    update_label_weights,
-)
-from .propensity import choose_propensity, given_propensity
-from .pruning import choose_density, prune
-from .replay import keep_rows, mixed_order, replayed_rows
-from .state import TrainerState
-from .trainer import Trainer
+from .data import Examples, InMemory, RowsToHoldOut, Source, Streamed, balanced_weights
+from .further import warm_start
+from .pipeline import Fitted, How, Problem, new_training, train
+from .recipes import DatasetSize, Plan, plan_for
+from .trainer import TrainerState
 
-Floats: TypeAlias = npt.NDArray[np.float32]
-Ints: TypeAlias = npt.NDArray[np.int64]
+# Returns an iterator over all batches; the argument is True for the first pass.
+Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
 
-_LONGEST_CURVE = 10_000  # passes of partial_fit whose loss is kept
-_MIN_SCALED_ROWS = 100  # of a first batch that tells whether features are unscaled
+ROWS_FOR_VECTORS = 32  # rows of a label from which its vector is computed, in a stream
+_SAMPLE_VALUES = 1 << 25  # non-zeros of all sampled rows together
+MAX_HELD_OUT = 50_000  # rows of a stream: P@1 has a standard error of at most 0.0023
 
 
 def fit(
-    config: TrainConfig,
+    how: How,
     X: Any,
     targets: Targets,
     sample_weight: Floats | None,
+    front_end: FrontEnd,
     rng: Any,
     *,
     checkpoint: Checkpoint | None = None,
-    previous: FittedModel | None = None,
-) -> FittedModel:
+    previous: Fitted | None = None,
+) -> Fitted:
     """Train a model on all rows; with `previous`, continue from that model's weights."""
     labels = Labels.sorted(targets)
-    check_class_weight_labels(config.class_weight, labels)
-    feature_map = None
-    if previous is None and (used := used_features(X)) is not None:
-        feature_map = FeatureMap.of(X.shape[1], used)
-    compact = X if feature_map is None else feature_map.compact(X)
-    plan = plan_for(config, DatasetSize.of(compact, len(labels), targets.multilabel))
-    standardizer = _standardizer(config, X) if previous is None else None
-    if standardizer is not None:
-        compact = X = standardizer(X)
+    check_class_weight_labels(how.class_weight, labels)
+    columns_of: FeatureSettings = front_end.settings
+    stats = FeatureStats()
+    may_scale = previous is None and columns_of.may_standardize(X)
+    stats.add(X, may_scale and (columns_of.standardize is True or not is_mapped(X)))
+    columns = stats.columns(columns_of)
     if previous is not None:
-        model = warm_started(previous, config, labels, targets, X.shape[1])
-        model.label_weights = model.threshold = model.calibration = None
-        model.add_features(X)
-        compact = model.compact(X)
+        columns, training = warm_start(previous, how, labels, X, targets)
+        labels = previous.model.labels
     elif len(labels) < 2:
         raise ValueError(
             f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
             "partial_fit can begin with one"
         )
+    rows = columns.rows(X)
+    examples = Examples.of(labels, rows, targets, sample_weight, how.class_weight)
+    counts = np.bincount(examples.labels, minlength=len(labels))
+    size = DatasetSize(
+        len(rows),
+        columns.n_columns,
+        rows.n_values,
+        len(labels),
+        len(examples.labels),
+        rows.sparse,
+        targets.multilabel,
+    )
+    plan = plan_for(how.given, size)
+    per_row = np.diff(targets.indptr)
+    typical = max(int(np.quantile(per_row, 0.99, method="higher")), 1)
+    problem = Problem(labels, front_end, columns, size, counts, targets.format, typical)
+    if previous is None:
+        training = new_training(
+            plan, problem, lambda unit: examples.label_sums(len(labels), unit)[0], rng, how.n_jobs
+        )
     else:
-        model = _new_model(config, plan, labels, compact, targets, rng, feature_map)
-        model.standardizer = standardizer
-    examples = _examples(model, config, compact, targets, sample_weight)
-    model.propensity = given_propensity(config)
+        plan = _as_before(plan, training)
     if plan.small_dense:
-        assert model.trainable is not None
-        length = typical_length(sum_of_squares(compact), len(compact)) if previous is None else 1.0
-        model.trainable.start_average(length)
+        training.weights.start_average(stats.row_length(columns) if previous is None else 1.0)
+    elif plan.label_matrix is not None:
+        training.weights.row_length = stats.row_length(columns)
+    held_out = _held_out_rows(plan, examples, counts, rng)
     state = TrainerState()
-    held_out = _held_out_rows(plan, examples, rng)
     if checkpoint is not None:
-        checkpoint.add_rows(compact, examples.indptr, examples.labels, examples.weights)
+        checkpoint.add_rows(rows.X, examples.indptr, examples.labels, examples.weights)
         if checkpoint.resume:
-            state, held_out, rng = checkpoint.restore(model)
-    source = InMemory(examples, held_out, plan.early_stopping, config.shuffle, rng)
-    trainer = Trainer(model, config)
-    trainer.fit(source, plan, state, checkpoint)
-    _use_held_out_rows(trainer, source, plan)
-    if plan.label_weights or model.shares_paths:
-        with trainer.guard():
-            _train_label_weights(trainer, source, plan)
-    if model.multilabel and model.threshold is None:
-        model.threshold = trainer.choose_threshold(source.evaluation_rows())
-    if config.calibrate and model.calibration is None:
-        model.calibration = usual_calibration(model)
-    if plan.small_dense:
-        trainer.trainable.end_average()
-    model.reservoir = None
-    keep_rows(model, examples, config.replay_size)
-    state.completed = not trainer.guard.interrupted
-    return model
+            state, held_out, rng = checkpoint.restore(training, len(rows))
+    source = InMemory(examples, held_out, bool(plan.trellises.shuffle), rng)
+    return train(how, plan, problem, source, training, state, checkpoint)
 
 
-def _standardizer(config: TrainConfig, X: Any, min_rows: int = 0) -> Standardizer | None:
-    """Return how dense features are standardized, None if they are not.
-
-    "auto" needs `min_rows` to tell.
-    """
-    if not config.may_standardize(X):
-        return None
-    if config.standardize == "auto" and (Standardizer.copies(X) or X.shape[0] < min_rows):
-        return None
-    return Standardizer.of(X).if_wanted(config.standardize)
-
-
-def _use_held_out_rows(trainer: Trainer, source: InMemory, plan: Plan) -> None:
-    """Choose on the held-out rows what is not trained, then train the trellises on them too.
-
-    They stay held out if they are for early stopping.
-    """
-    model, config = trainer.model, trainer.config
-    batch = source.examples, source.held_out
-    density, embedding = plan.density, None
-    with trainer.guard():
-        if len(source.held_out) and not trainer.guard.interrupted:
-            if plan.embedding_dim:
-                embedding = EmbeddingTrainer(model, plan.embedding_dim, source.rng, config.n_jobs)
-                embedding.fit(source)
-            if density is None:
-                density = choose_density(model, batch, plan.label_weights, config.n_jobs)
-            if plan.label_weights and _chooses(trainer, plan) and not plan.early_stopping:
-                with pruned(model, density):
-                    _train_label_weights(trainer, source, plan)
-            elif not plan.label_weights:
-                if config.propensity == "auto":
-                    choose_propensity(model, batch, config.n_jobs)
-                if plan.calibrate:
-                    with pruned(model, density):
-                        calibrate(model, batch, config.n_jobs)
-                        if model.multilabel:
-                            model.threshold = trainer.choose_threshold(batch)
-            if not plan.early_stopping:
-                for _ in range(plan.epochs):
-                    order = source.rng.permutation(source.held_out)
-                    trainer.run_epoch([(source.examples, order)], [0.0])
-                if embedding is not None:
-                    embedding.run_epoch(source.examples, source.held_out)
-    if density is not None and density < 1:
-        prune(model, density)
+def _as_before(plan: Plan, training: Any) -> Plan:
+    """Return a plan with the trellises that a model has."""
+    given = training.settings.filled()
+    given.epochs = plan.trellises.epochs
+    training.settings = given
+    views = plan.views if training.shares_paths else None
+    if training.shares_paths and plan.label_weights is None:
+        raise ValueError("label_weights must stay on: the model has views")
+    return replace(plan, trellises=given, views=views)
 
 
-@contextmanager
-def pruned(model: FittedModel, density: float | None) -> Iterator[None]:
-    """Prune a model for a while."""
-    if density is not None and density < 1:
-        prune(model, density)
-    try:
-        yield
-    finally:
-        model.frozen = None
-
-
-def _chooses(trainer: Trainer, plan: Plan) -> bool:
-    """Return whether label weights are needed that have not seen the held-out rows."""
-    return trainer.model.multilabel or plan.calibrate or trainer.config.propensity == "auto"
-
-
-def _train_label_weights(trainer: Trainer, source: InMemory, plan: Plan) -> None:
-    """Train label weights; choose calibration, threshold and weight of the trellises' scores.
-
-    On rows that it was trained on, a model is too sure of itself, so that is done on held-out rows.
-    If these are for early stopping, they stay held out. Otherwise label weights are trained once
-    more on all rows.
-    """
-    model, examples, n_jobs = trainer.model, source.examples, trainer.config.n_jobs
-    known = model.label_weights
-    if known is not None or not (plan.early_stopping or _chooses(trainer, plan)):
-        weight = None if known is None else known.weight
-        model.label_weights = train_label_weights(model, examples, n_jobs, weight)
-        return
-    chooses_weight = model.multilabel or plan.early_stopping or trainer.config.propensity == "auto"
-    model.label_weights = train_label_weights(
-        model,
-        examples,
-        n_jobs,
-        left_out=source.held_out,
-        thorough=chooses_weight,
-    )
-    batch = examples, source.held_out
-    if len(source.held_out):
-        if chooses_weight:
-            choose_weight(model, batch, n_jobs)
-        if trainer.config.propensity == "auto":
-            choose_propensity(model, batch, n_jobs)
-        if plan.calibrate:
-            calibrate(model, batch, n_jobs)
-        if model.multilabel:
-            model.threshold = trainer.choose_threshold(batch)
-
-
-def partial_fit(
-    config: TrainConfig,
-    model: FittedModel | None,
-    X: Any,
-    targets: Targets,
-    classes: list[Any],
-    sample_weight: Floats | None,
-    rng: Any,
-) -> FittedModel:
-    """Make one pass over a batch, which may have new labels; None starts a new model.
-
-    Rows of the model's reservoir are mixed with those of the batch, see `ltls.training.replay`. The
-    model is not changed: a new one is returned. The multi-label threshold is the mean of the
-    batches' best ones; that of a model with label weights stays, since it was chosen on rows that
-    they had not seen.
-    """
-    if model is None:
-        labels = Labels(classes)
-        labels.add(targets)
-        plan = plan_for_first_batch(config)
-        standardizer = _standardizer(config, X, _MIN_SCALED_ROWS)
-        if standardizer is not None:
-            X = standardizer(X)
-        # A trellis keeps its width while it grows only if it has at least that many paths.
-        model = _new_model(config, plan, labels, X, targets, rng, min_paths=plan.width)
-        model.standardizer = standardizer
-    else:
-        check_same_kind(model, targets)
-        model = model.branch()
-        make_trainable(model, config)
-        new = model.labels.unseen(targets, classes)
-        paths = paths_of_new_labels(model, new, X, targets) if model.shares_paths else None
-        model.add_labels(new, paths)
-        model.add_features(X)
-        X = model.compact(X)
-    first_row = model.n_rows
-    batch = _examples(model, config, X, targets, sample_weight)
-    if not config.replay_size:
-        model.reservoir = None
-    past = replayed_rows(model, batch)
-    examples = batch if past is None else Examples.concatenate([batch, past])
-    _make_pass(model, config, batch, examples, rng)
-    keep_rows(model, batch, config.replay_size, first_row)
-    return model
-
-
-def _make_pass(
-    model: FittedModel, config: TrainConfig, batch: Examples, examples: Examples, rng: Any
-) -> None:
-    """Train on a batch, and on the rows of the past that follow it in `examples`."""
-    trainer = Trainer(model, config)
-    rows = np.arange(len(batch))
-    order = rng.permutation(rows) if config.shuffle else rows
-    with trainer.guard():
-        if not learn_late_labels(model, batch, examples, config.n_jobs):
-            assert model.trainable is not None
-            model.trainable.unshare(used_features(examples.X))
-            loss = [0.0]
-            trainer.run_epoch([(examples, mixed_order(order, len(examples)))], loss)
-            model.loss_curve = [*model.loss_curve[-_LONGEST_CURVE:], *loss]
-            if model.label_weights is not None:
-                update_label_weights(model, batch, examples, config.n_jobs)
-    model.n_epochs += 1
-    if model.multilabel and model.label_weights is None:
-        best = trainer.choose_threshold((batch, rows))
-        before = best if model.threshold is None else model.threshold
-        model.threshold = before + (best - before) / model.n_epochs
-
-
-def _new_model(
-    config: TrainConfig,
-    plan: Plan,
-    labels: Labels,
-    X: Any,
-    targets: Targets,
-    rng: Any,
-    feature_map: FeatureMap | None = None,
-    min_paths: int = 0,
-) -> FittedModel:
-    ids = labels.ids(targets)
-    vectors = None
-    policy = config.policy
-    if plan.bucket_size > 1 or (policy is not None and policy.needs_sample):
-        vectors = label_vectors(X, targets.indptr, ids, len(labels))
-    stats = LabelStats(len(labels), np.bincount(ids, minlength=len(labels)), vectors)
-    return new_model(
-        config,
-        plan,
-        labels,
-        stats,
-        n_features=X.shape[1],
-        feature_map=feature_map,
-        sparse=hasattr(X, "indptr"),
-        multilabel=targets.multilabel,
-        target_format=targets.format,
-        rng=rng,
-        min_paths=min_paths,
-    )
-
-
-def _examples(
-    model: FittedModel,
-    config: TrainConfig,
-    X: Any,
-    targets: Targets,
-    sample_weight: Floats | None,
-) -> Examples:
-    """Return the rows with their label ids, and count them in the model."""
-    typical = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
-    model.typical_labels = max(model.typical_labels, typical)
-    examples = make_examples(model.labels, X, targets, sample_weight, config.class_weight)
-    model.count(examples.labels, targets.n_rows)
-    return examples
-
-
-def _held_out_rows(plan: Plan, examples: Examples, rng: Any) -> Ints:
+def _held_out_rows(plan: Plan, examples: Examples, counts: Ints, rng: Any) -> Ints:
     if not plan.n_held_out:
         return np.empty(0, np.int64)
     rows = np.sort(rng.permutation(len(examples))[: plan.n_held_out])
-    if not plan.early_stopping:
-        return rows
-    return RowsToHoldOut(np.bincount(examples.labels)).select(examples, rows)
+    return RowsToHoldOut(counts).select(examples, rows)
+
+
+def check_class_weight_labels(class_weight: dict[Any, float] | str | None, labels: Labels) -> None:
+    """Raise an error if class_weight has a label that does not occur."""
+    for label in class_weight if isinstance(class_weight, dict) else ():
+        if label not in labels:
+            raise ValueError(f"class_weight must have labels that occur in y, got {label!r}")
+
+
+# Streams
+
+
+class DatasetStats:
+    """Rows, features, labels and their counts over all batches, and the first rows of labels."""
+
+    def __init__(self, sample_per_label: int = 0) -> None:
+        self.features = FeatureStats()
+        self.multilabel, self.target_format = False, "single"
+        self.n_columns: int | None = None
+        self.n_pairs = 0
+        self._seen = Labels()  # in order of appearance
+        self._counts: Ints = np.zeros(0, np.int64)
+        self._rows_by_labels: Ints = np.zeros(1, np.int64)  # rows with 0, 1, 2, … labels
+        self._per_label, self._room = sample_per_label, _SAMPLE_VALUES
+        self._sample: list[tuple[Any, Ints, Ints]] = []
+
+    def add(self, X: Any, targets: Targets, scale: bool) -> Ints:
+        """Add a batch; with `scale`, also what its features' means and deviations are.
+
+        Returns the ids of its labels, in order of appearance.
+        """
+        if self.features.n_rows and targets.n_columns != self.n_columns:
+            raise ValueError(
+                "batches must all have indicator matrices of the same number of columns, or none, "
+                f"got {targets.n_columns} columns after {self.n_columns}"
+            )
+        self.features.add(X, scale)
+        self.n_columns = targets.n_columns
+        if targets.multilabel and not self.multilabel:
+            self.multilabel, self.target_format = True, targets.format
+        self._seen.add(targets)
+        ids = self._seen.ids(targets)
+        self.n_pairs += len(ids)
+        before = np.pad(self._counts, (0, len(self._seen) - len(self._counts)))
+        self._counts = before + np.bincount(ids, minlength=len(self._seen))
+        per_row = np.bincount(np.diff(targets.indptr))
+        longest = max(len(per_row), len(self._rows_by_labels))
+        padded = [
+            np.pad(each, (0, longest - len(each))) for each in (per_row, self._rows_by_labels)
+        ]
+        self._rows_by_labels = padded[0] + padded[1]
+        if self._per_label and self._room > 0:
+            self._keep(X, targets.indptr, ids, before)
+        return ids
+
+    def _keep(self, X: Any, indptr: Ints, ids: Ints, before: Ints) -> None:
+        """Keep the rows that are among the first few of a label, which occurred `before` times."""
+        order = np.argsort(ids, kind="stable")
+        starts = np.searchsorted(ids[order], np.arange(len(before)))
+        times = np.empty(len(ids), np.int64)
+        times[order] = np.arange(len(ids)) - starts[ids[order]]
+        early = before[ids] + times < self._per_label
+        row_of = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        rows = np.unique(row_of[early])
+        kept = np.isin(row_of, rows)
+        sizes = np.diff(indptr)[rows]
+        self._sample.append((X[rows], np.concatenate([[0], np.cumsum(sizes)]), ids[kept]))
+        self._room -= int(getattr(self._sample[-1][0], "nnz", self._sample[-1][0].size))
+
+    @property
+    def n_labels(self) -> int:
+        """The number of different labels."""
+        return len(self._seen)
+
+    @property
+    def typical_labels(self) -> int:
+        """The 99th percentile of the number of labels per row."""
+        rank = np.ceil(0.99 * (self.features.n_rows - 1))
+        return max(int(np.searchsorted(np.cumsum(self._rows_by_labels), rank, side="right")), 1)
+
+    def problem(self, front_end: FrontEnd) -> Problem:
+        """Return what is to be learned; labels are sorted if they can be."""
+        labels = Labels.sorted(self._targets(self._seen.values))
+        self._order = self._seen.ids(self._targets(labels.values))
+        columns = self.features.columns(front_end.settings)
+        stats = self.features
+        size = DatasetSize(
+            stats.n_rows,
+            columns.n_columns,
+            stats.n_values,
+            len(labels),
+            self.n_pairs,
+            stats.sparse,
+            self.multilabel,
+        )
+        counts = self._counts[self._order]
+        return Problem(
+            labels, front_end, columns, size, counts, self.target_format, self.typical_labels
+        )
+
+    def label_sums(self, problem: Problem, unit_length: bool) -> csr_array:
+        """Return the sum of every label's rows, of those that were kept."""
+        new_id = np.argsort(self._order)
+        total = csr_array((len(problem.labels), problem.columns.n_columns), dtype=np.float32)
+        for X, indptr, ids in self._sample:
+            part = Examples(problem.columns.rows(X), indptr, new_id[ids], None, True)
+            total = csr_array(total + part.label_sums(len(problem.labels), unit_length)[0])
+        self._sample = []
+        return total
+
+    def _targets(self, labels: Any) -> Targets:
+        indptr = np.zeros(1, np.int64)
+        return Targets(indptr, labels, self.multilabel, self.target_format, self.n_columns)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Turns features and targets of a batch into rows to train on."""
+
+    labels: Labels
+    columns: Columns
+    multilabel: bool
+    target_format: str
+    class_weight: dict[Any, float] | None
+
+    @classmethod
+    def of(cls, problem: Problem, class_weight: dict[Any, float] | str | None) -> Encoder:
+        """Return the encoder for all batches of a problem."""
+        if isinstance(class_weight, str):
+            weights = balanced_weights(problem.counts, problem.size.n_rows)
+            class_weight = dict(zip(problem.labels.values, weights.tolist(), strict=True))
+        multilabel, target_format = problem.size.multilabel, problem.target_format
+        return cls(problem.labels, problem.columns, multilabel, target_format, class_weight)
+
+    def __call__(self, X: Any, targets: Targets) -> Examples:
+        """Return the rows of a batch."""
+        same = replace(targets, multilabel=self.multilabel, format=self.target_format)
+        part = Examples.of(self.labels, self.columns.rows(X), same, None, self.class_weight)
+        if part.labels.min(initial=0) < 0:
+            raise ValueError(
+                "batches must be the same in every epoch, got the new label "
+                f"{self.labels.first_unknown(same)!r}"
+            )
+        return part
+
+
+# Returns the rows to train on, when it is known what is to be learned.
+NewSource: TypeAlias = Callable[[Encoder, Plan, Problem, Any], Source]
+
+
+def fit_stream(
+    how: How,
+    batches: Batches,
+    front_end: FrontEnd,
+    rng: Any,
+    checkpoint: Checkpoint | None = None,
+    new_source: NewSource | None = None,
+    rows_for_vectors: int = ROWS_FOR_VECTORS,
+) -> Fitted:
+    """Train a model: one pass that collects statistics, then all epochs.
+
+    `new_source` returns the rows to train on; by default, batches are iterated again.
+    """
+    columns_of: FeatureSettings = front_end.settings
+    stats = DatasetStats(rows_for_vectors)
+    for X, targets in batches(True):
+        ids = stats.add(X, targets, columns_of.may_standardize(X))
+        if checkpoint is not None:
+            checkpoint.add_rows(X, targets.indptr, ids)
+    if stats.n_labels < 2:
+        raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
+    problem = stats.problem(front_end)
+    check_class_weight_labels(how.class_weight, problem.labels)
+    plan = plan_for(how.given, problem.size, in_memory=False)
+    sums = partial(stats.label_sums, problem)
+    training = new_training(plan, problem, sums, rng, how.n_jobs)
+    encoder = Encoder.of(problem, how.class_weight)
+    source = (new_source or partial(_streamed, batches))(encoder, plan, problem, rng)
+    if plan.small_dense:
+        training.weights.start_average(stats.features.row_length(problem.columns))
+    elif plan.label_matrix is not None:
+        training.weights.row_length = stats.features.row_length(problem.columns)
+    state = TrainerState()
+    if checkpoint is not None:
+        checkpoint.add_rows(problem.counts)
+        if checkpoint.resume:
+            n_rows = problem.size.n_rows
+            state, source.held_out, source.rng = checkpoint.restore(training, n_rows)
+    return train(how, plan, problem, source, training, state, checkpoint)
+
+
+def _streamed(
+    batches: Batches, encoder: Encoder, plan: Plan, problem: Problem, rng: Any
+) -> Streamed:
+    n_held_out = min(plan.n_held_out, MAX_HELD_OUT)
+    n_rows, shuffle = problem.size.n_rows, bool(plan.trellises.shuffle)
+
+    def examples() -> Iterator[Examples]:
+        return starmap(encoder, batches(False))
+
+    return Streamed(examples, n_rows, n_held_out, problem.counts, shuffle, rng)

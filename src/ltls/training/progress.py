@@ -1,8 +1,10 @@
-"""Statistics of a pass over the data, and the progress bar that shows them."""
+"""What a user sees of training, and how it ends early: progress and Ctrl-C."""
 
 from __future__ import annotations
 
 import logging
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,11 +85,67 @@ def log_epoch(
         line += f"  validation P@1 {precision:.4f}"
     line += f"  {stats.examples:,} rows  {seconds:.1f} s"
     logger.info(line)
+    if verbose and not _shows_bars(Console(stderr=True)):
+        _print(line)
+
+
+@contextmanager
+def phase(verbose: bool, name: str) -> Iterator[None]:
+    """Log a phase of training and how long it takes, and print it if it is to be shown."""
+    start = time.perf_counter()
+    yield
+    line = f"{name}  {time.perf_counter() - start:.1f} s"
+    logger.info(line)
+    if verbose:
+        _print(line)
+
+
+def _print(line: str) -> None:
     console = Console(stderr=True)
-    if verbose and not _shows_bars(console):
-        console.file.write(f"{line}\n")
-        console.file.flush()
+    console.file.write(f"{line}\n")
+    console.file.flush()
 
 
 def _shows_bars(console: Console) -> bool:
     return console.is_terminal or console.is_jupyter
+
+
+# Ctrl-C
+
+
+class TrainingInterruptedWarning(RuntimeWarning):
+    """Training was interrupted by Ctrl-C; the estimator keeps the weights so far."""
+
+
+def check_signals() -> None:
+    """Do nothing: before it returns, Python handles signals that have arrived, such as Ctrl-C."""
+
+
+class InterruptGuard:
+    """Turns Ctrl-C into a warning, once, and remembers it.
+
+    Parameters
+    ----------
+    keep : bool
+        If False, `KeyboardInterrupt` propagates.
+    """
+
+    def __init__(self, keep: bool) -> None:
+        self.keep = keep
+        self.interrupted = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Guard a block: after Ctrl-C, execution continues behind it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self.keep:
+                raise
+            if not self.interrupted:
+                self.interrupted = True
+                warnings.warn(
+                    "training was interrupted; the estimator keeps the weights so far",
+                    TrainingInterruptedWarning,
+                    stacklevel=2,
+                )

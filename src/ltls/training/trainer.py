@@ -4,118 +4,117 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from ..parts.edge_weights import Weights
+from ..structure.codebook import Codebook
+from .data import Batch, Source
+from .progress import EpochStats, InterruptGuard, log_epoch, progress_bar
+from .trellis_training import TrellisTraining
+from .workers import Workers
 
-from ..core import _engine
-from ..core.arrays import threads
-from ..features.rows import engine_features
-from ..linear.trainable import TrainableWeights
-from ..model.examples import Batch, Examples
-from ..model.fitted import FittedModel
-from ..model.threshold import best_threshold
-from ..structure.codebook import TableCodebook
-from .auto import Plan
-from .batches import THRESHOLD_ROWS, BatchSource
-from .checkpoint import Checkpoint
-from .config import TrainConfig
-from .interrupt import InterruptGuard, check_time
-from .label_scores import label_score_sums
-from .progress import EpochStats, log_epoch, progress_bar
-from .state import TrainerState
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-
-_CHUNK_SECONDS = 0.1  # between checks for Ctrl-C and time limits, and updates of the progress bar
-_FEW_THRESHOLD_ROWS = 100  # after an interruption
+_CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress bar
 
 
-class Trainer:
-    """Trains the weights of a model. It knows models, examples and hyperparameters, no estimator.
+@dataclass
+class TrainerState:
+    """The state of training between two epochs, besides the weights.
 
     Parameters
     ----------
-    model : FittedModel
-        Trained in place.
-    config : TrainConfig
+    losses : list of float
+        The mean loss of every epoch so far.
+    best_precision : float
+        The highest P@1 on the validation rows so far.
+    n_no_change : int
+        Epochs since then.
+    best : (Weights, list of Codebook) or None
+        Weights and codebooks at that time.
+    completed : bool
+        Whether training ran to its end without being interrupted.
     """
 
-    def __init__(self, model: FittedModel, config: TrainConfig) -> None:
-        assert model.trainable is not None
-        self.model, self.config = model, config
-        self.trainable: TrainableWeights = model.trainable
-        self.guard = InterruptGuard(config.keep_on_interrupt)
-        model.frozen = model.embedding = None
+    losses: list[float] = field(default_factory=list)
+    best_precision: float = -1.0
+    n_no_change: int = 0
+    best: tuple[Weights, list[Codebook]] | None = None
+    completed: bool = False
+
+
+class Trainer:
+    """Trains trellises.
+
+    Parameters
+    ----------
+    training : TrellisTraining
+        Trained in place.
+    guard : InterruptGuard
+    n_jobs : int or None
+    verbose : int
+    workers : Workers or None
+        Who trains on the rows of a source; None is this process.
+    """
+
+    def __init__(
+        self,
+        training: TrellisTraining,
+        guard: InterruptGuard,
+        n_jobs: int | None,
+        verbose: int = 0,
+        workers: Workers | None = None,
+    ) -> None:
+        self.training, self.guard, self.n_jobs = training, guard, n_jobs
+        self.verbose, self.settings = bool(verbose), training.settings
+        self.workers = workers
 
     def fit(
-        self,
-        source: BatchSource,
-        plan: Plan,
-        state: TrainerState,
-        checkpoint: Checkpoint | None = None,
+        self, source: Source, state: TrainerState, early_stopping: bool, checkpoint: Any = None
     ) -> None:
         """Train for all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
 
-        Parameters
-        ----------
-        source : BatchSource
-        plan : Plan
-        state : TrainerState
-            Where to continue; updated after every epoch.
-        checkpoint : Checkpoint or None
-            Where to save the state after every epoch.
+        `state` says where to continue, and is updated after every epoch; `checkpoint`, if given, is
+        where it is saved.
         """
-        model, config = self.model, self.config
-        done, validate = len(state.losses), plan.early_stopping
+        epochs, done = int(self.settings.epochs), len(state.losses)
         with (
             self.guard(),
-            progress_bar(bool(config.verbose), plan.epochs, source.n_rows, done) as show,
+            progress_bar(self.verbose, epochs, source.n_rows, done) as show,
         ):
-            for epoch in range(done, plan.epochs):
-                if validate and state.n_no_change >= config.n_iter_no_change:
+            for epoch in range(done, epochs):
+                if early_stopping and state.n_no_change >= self.settings.n_iter_no_change:
                     break
                 if epoch > 0:
-                    self._update_codebooks(source)
+                    self.training.update_codebooks(source.in_order(), self.n_jobs)
                 state.losses.append(0.0)
                 start = time.perf_counter()
-                stats = self.run_epoch(source.epoch(), state.losses, partial(show, epoch + 1))
-                precision = self._compare_with_best(source, state) if validate else -1.0
+                stats = self._train_on(source, state.losses, partial(show, epoch + 1))
+                precision = self._compare_with_best(source, state) if early_stopping else -1.0
                 seconds = time.perf_counter() - start
-                log_epoch(bool(config.verbose), epoch + 1, plan.epochs, stats, seconds, precision)
+                log_epoch(self.verbose, epoch + 1, epochs, stats, seconds, precision)
                 if checkpoint is not None:
-                    checkpoint.save(model, state, source.held_out, source.rng)
-        if state.best_paths is not None:
-            self._restore_paths(state.best_paths)
-        if state.best_weights is not None:
-            self.trainable.load(state.best_weights, config.l1)
-            state.best_weights = None
-        model.loss_curve = state.losses
-        model.n_epochs = len(state.losses)
-        if not np.isfinite(model.weights.values.sum(dtype=np.float64)):
-            raise ValueError(
-                "the weights became infinite: scale the features, or use a smaller learning_rate"
-            )
+                    checkpoint.save(self.training, state, source.held_out, source.rng)
+        if state.best is not None:
+            self.training.come_back(state.best)
+            state.best = None
+        self.training.check_finite(state.losses)
 
-    def choose_threshold(self, batch: Batch | None) -> float:
-        """Return the multi-label threshold with the best micro-averaged F1 on some rows."""
-        if batch is None:
-            return 0.0
-        examples, rows = batch
-        rows = rows[:: -(-len(rows) // THRESHOLD_ROWS)]
-        limits = (len(rows), _FEW_THRESHOLD_ROWS)
-        for limit in limits[self.guard.interrupted :]:
-            with self.guard():
-                return self._best_threshold(examples, rows[:limit])
-        return 0.0
-
-    def _best_threshold(self, examples: Examples, rows: Ints) -> float:
-        k = self.model.n_candidates
-        ids, scores = self.model.topk(examples.X[rows], k, self.config.n_jobs)
-        n_true = int(np.diff(examples.indptr)[rows].sum())
-        return best_threshold(scores, examples.contains(rows, ids), n_true)
+    def _train_on(
+        self, source: Source, losses: list[float], show: Callable[[EpochStats, int], None]
+    ) -> EpochStats:
+        """Train on all rows of a source, here or by workers; set the last loss."""
+        if self.workers is None:
+            return self.run_epoch(source.epoch(), losses, show)
+        try:
+            stats = self.workers.run_epoch(self.training, source, self.verbose)
+        except BaseException:
+            losses.pop()  # nothing of this epoch was kept
+            self.training.end_epoch()
+            raise
+        losses[-1] = float(f"{stats.mean_loss:.8g}")
+        show(stats, stats.examples)
+        return stats
 
     def run_epoch(
         self,
@@ -124,17 +123,16 @@ class Trainer:
         show: Callable[[EpochStats, int], None] = lambda _stats, _rows: None,
     ) -> EpochStats:
         """Train on all rows in chunks of about a tenth of a second; set the last loss."""
-        config, trainable, stats = self.config, self.trainable, EpochStats()
-        size = config.batch_size * max(1, 64 // config.batch_size)  # whole mini-batches
+        stats, batch_size = EpochStats(), self.settings.batch_size
+        size = batch_size * max(1, 64 // batch_size)  # whole mini-batches
         try:
             for examples, order in batches:
-                task = self._task(examples)
+                task = self.training.task(examples)
                 first = 0
                 while first < len(order):
                     chunk = order[first : first + size]
-                    check_time()
                     start = time.perf_counter()
-                    stats.add(*self._run_chunk(task, chunk))
+                    stats.add(*self.training.run(task, chunk, self.verbose, self.n_jobs))
                     first += len(chunk)
                     show(stats, len(chunk))
                     if time.perf_counter() - start < _CHUNK_SECONDS / 2:
@@ -142,106 +140,18 @@ class Trainer:
         finally:
             # The last digits of the sum depend on the sizes of the chunks, which depend on timing.
             losses[-1] = float(f"{stats.mean_loss:.8g}")
-            trainable.epochs += 1
-            self._assign_remaining_labels()
+            self.training.end_epoch()
         return stats
 
-    def _task(self, examples: Examples) -> _engine.TrainTask:
-        """Pass the examples and the paths of their labels to the engine, which validates them."""
-        features = engine_features(examples.X, self.trainable.intercept, self.trainable.unit_length)
-        return _engine.TrainTask(
-            self.model.trellis.engine,
-            features,
-            examples.indptr,
-            examples.labels,
-            self._paths(examples.labels),
-            examples.weights,
-            [book.engine for book in self._tables],
-            loss=self.model.loss.name,
-            multilabel=examples.multilabel,
-            ranking_multiplier=self.config.ranking_multiplier,
-        )
-
-    def _run_chunk(self, task: _engine.TrainTask, rows: Ints) -> tuple[float, float, int]:
-        config, trainable = self.config, self.trainable
-        result = task.run(
-            trainable.values,
-            trainable.squares,
-            trainable.sums,
-            rows,
-            step=trainable.step,
-            learning_rate=config.learning_rate / trainable.row_length,
-            # As in the authors' code, the soft threshold applies from the second epoch on.
-            threshold=config.l1 if trainable.epochs > 0 else 0.0,
-            count_hits=bool(config.verbose),
-            batch_size=config.batch_size,
-            n_jobs=threads(config.n_jobs),
-        )
-        trainable.step += len(rows)
-        return result
-
-    def _compare_with_best(self, source: BatchSource, state: TrainerState) -> float:
+    def _compare_with_best(self, source: Source, state: TrainerState) -> float:
         """Keep the weights if P@1 on the validation rows is the best so far; return it."""
-        batch = source.validation_rows()
-        if batch is None:
+        rows = source.held_out_rows()
+        if rows is None:
             return -1.0
-        weights = self.trainable.for_prediction(self.config.l1)
-        precision = self.model.precision(*batch, self.config.n_jobs, weights)
+        precision = self.training.precision(rows, self.n_jobs)
         if precision > state.best_precision:
             state.best_precision, state.n_no_change = precision, 0
-            if state.best_weights is None:
-                state.best_weights = weights.copy()
-            else:
-                state.best_weights.values[:] = weights.values
-            state.best_paths = self._table_paths()
+            state.best = self.training.best()
         else:
             state.n_no_change += 1
-        return float(precision)
-
-    # Codebooks
-
-    @property
-    def _tables(self) -> list[TableCodebook]:
-        return [book for book in self.model.codebooks if isinstance(book, TableCodebook)]
-
-    def _paths(self, labels: Ints) -> Ints:
-        """Return paths, shape (n_trellises, n_labels); −1 for labels without a path yet."""
-        paths = np.full((len(self.model.codebooks), len(labels)), -1, np.int64)
-        for row, codebook in zip(paths, self.model.codebooks, strict=True):
-            known = labels < codebook.n_labels
-            row[known] = codebook.path_of(labels[known])
-        return paths
-
-    def _update_codebooks(self, source: BatchSource) -> None:
-        """Let the codebook policy move labels to better paths."""
-        if self.config.policy is None:
-            return
-        model, n_jobs = self.model, self.config.n_jobs
-        every = np.arange(len(model.labels))
-        moved = self.config.policy.between_epochs(
-            model.trellis,
-            [book.path_of(every) for book in model.codebooks],
-            lambda: label_score_sums(model, source.in_order(), n_jobs),
-            n_jobs,
-        )
-        if moved is not None:
-            n_paths = model.trellis.n_classes
-            model.codebooks[:] = [TableCodebook(n_paths, paths) for paths in moved]
-
-    def _table_paths(self) -> Ints | None:
-        tables = self._tables
-        return np.stack([book.paths for book in tables]) if tables else None
-
-    def _restore_paths(self, paths: Ints) -> None:
-        for number, (book, row) in enumerate(zip(self._tables, paths, strict=True)):
-            if not np.array_equal(book.paths, row):
-                self.model.codebooks[number] = TableCodebook(book.n_paths, row)
-
-    def _assign_remaining_labels(self) -> None:
-        """Give free paths to labels that no row had."""
-        n_labels = len(self.model.labels)
-        for book in self._tables:
-            known = min(book.n_labels, n_labels)
-            missing = np.flatnonzero(book.path_of(np.arange(known)) < 0).tolist()
-            for label in [*missing, *range(known, n_labels)]:
-                book.assign(label, book.free_path())
+        return precision

@@ -3,6 +3,7 @@
 const byId = (id) => document.getElementById(id);
 const TYPING_MS = 120;
 const MAX_NAMED = 60; // features that get a field of their own
+const MAX_EXPLAINED = 20000; // characters; the server explains no longer rows
 const state = { models: [], model: null, answer: null, asked: "", chosen: 0, request: null, timer: null };
 
 async function call(path, body) {
@@ -146,7 +147,7 @@ async function ask() {
       model: model.name,
       k: Math.max(1, Math.min(Number(byId("k").value) || 5, model.labels)),
       proba: model.probabilities,
-      explain: true,
+      explain: JSON.stringify(asked).length <= MAX_EXPLAINED,
       ...(state.noTrellis === model.name ? {} : { trellis: byId("which").selectedIndex }),
     });
     const milliseconds = performance.now() - started;
@@ -331,7 +332,7 @@ function draw() {
   const title = svg("title", { id: "drawing-title" });
   const label = state.answer.predictions[0].labels[chosen];
   title.textContent =
-    `Path of ${label} through trellis ${trellis.trellis}: vertices ${paths[chosen]?.vertices.join(", ")}; ` +
+    `Path of ${label}${trellis.clusters ? " and labels like it" : ""} through trellis ${trellis.trellis}: vertices ${paths[chosen]?.vertices.join(", ")}; ` +
     `edge scores ${paths[chosen]?.scores.map(short).join(", ")}`;
   const box = [-30, top - 20, COLUMN * (slices + 1.8) + 60, height - top + 40];
   byId("drawing").setAttribute("viewBox", box.join(" "));

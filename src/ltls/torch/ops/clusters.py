@@ -1,34 +1,18 @@
-"""Triton kernels for the dense clusters of an adaptive softmax, and their launches.
+"""Triton kernels for the dense clusters of an adaptive softmax; `cluster_loss.py` launches them.
 
 A cluster scores only the rows whose target it has. Which rows these are, and how many, stays on the
 GPU: kernels are launched for as many rows as there may be, and programs without a row return at
 once. The host never waits, and logits are never stored.
 """
 
-from __future__ import annotations
-
-from functools import lru_cache
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor, nn
 
 from .triton import _finite
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_ROWS = 16  # per program: few, since a cluster has few rows
-_ROWS_JOINED = 128
-_TILE = 8192  # weights of a [classes, features] tile
-# Programs share the classes of their rows with others, to occupy the GPU with the few rows of a
-# cluster: at least 4 where there are enough classes, and more for small batches.
-_CLASSES_PER_SPLIT = 512
-_SPLIT_ROWS = 32768
-
 
 @triton.jit
-def _targets(  # type: ignore[no-untyped-def]
+def cluster_targets(  # type: ignore[no-untyped-def]
     labels, cutoffs, targets, rows, n_rows, n, n_clusters, ignore_index, BLOCK: tl.constexpr
 ):
     """Compute the targets of one cluster, and list its rows.
@@ -104,7 +88,7 @@ def _grad_logits(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def forward(  # type: ignore[no-untyped-def]
     z, weight, targets, rows, n_rows, highests, totals, scores, n, n_classes, n_features,
     n_per_split, FEATURES: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -142,7 +126,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _join(  # type: ignore[no-untyped-def]
+def join(  # type: ignore[no-untyped-def]
     targets, highests, totals, scores, log_probs, log_z, n, n_splits,
     SPLITS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -162,7 +146,7 @@ def _join(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_features(  # type: ignore[no-untyped-def]
+def backward_features(  # type: ignore[no-untyped-def]
     z, weight, targets, rows, n_rows, log_z, grad_log_probs, parts, n, n_classes, n_features,
     n_per_split, FEATURES: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -195,7 +179,7 @@ def _backward_features(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _join_features(  # type: ignore[no-untyped-def]
+def join_features(  # type: ignore[no-untyped-def]
     targets, parts, out, n, n_features, n_splits, FEATURES: tl.constexpr, ROWS: tl.constexpr
 ):
     """Sum the parts, 0 for rows of other clusters."""
@@ -212,7 +196,7 @@ def _join_features(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_weight(  # type: ignore[no-untyped-def]
+def backward_weight(  # type: ignore[no-untyped-def]
     z, weight, targets, rows, n_rows, log_z, grad_log_probs, out, n_classes, n_features,
     FEATURES: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -235,167 +219,3 @@ def _backward_weight(  # type: ignore[no-untyped-def]
     inside = (c < n_classes)[:, None] & (f < n_features)[None, :]
     at = out + c.to(tl.int64)[:, None] * n_features + f[None, :]
     tl.store(at, sums.to(out.dtype.element_ty), mask=inside)
-
-
-@lru_cache(maxsize=256)
-def _cutoffs(cutoffs: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.tensor(cutoffs, dtype=torch.int64, device=device)
-
-
-def targets(
-    labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the targets of all parts and the rows of all clusters; see `custom.cluster_targets`.
-
-    It is one launch with one program per cluster, so that the rows are listed in order.
-    """
-    n, n_clusters, device = labels.numel(), len(cutoffs) - 1, labels.device
-    found = torch.empty((n_clusters + 2, n), dtype=torch.int64, device=device)
-    rows = torch.empty((n_clusters, n), dtype=torch.int32, device=device)
-    n_rows = torch.empty(n_clusters, dtype=torch.int32, device=device)
-    _targets[(n_clusters,)](
-        labels,
-        _cutoffs(cutoffs, device),
-        found,
-        rows,
-        n_rows,
-        n,
-        n_clusters,
-        ignore_index,
-        BLOCK=1024,
-    )
-    return found, rows, n_rows
-
-
-def supports(cluster: nn.Module) -> bool:
-    """Return whether the kernels compute the same as calling this cluster does.
-
-    It must be two plain layers: not sharded, parametrized, pruned or replaced, and without hooks.
-    """
-    if type(cluster) is not nn.Sequential or len(cluster) != 2 or _has_hooks(cluster):
-        return False
-    layer = cluster[1]
-    return (
-        type(layer) is nn.Linear
-        and type(layer.weight) is nn.Parameter
-        and layer.bias is None
-        and layer.in_features <= _max_features(layer.weight.device)
-        and not _has_hooks(layer)
-    )
-
-
-@lru_cache(maxsize=256)
-def _max_features(device: torch.device) -> int:
-    """Return how many features fit into shared memory: 64 KiB before compute capability 8."""
-    old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
-    return 256 if old else 512
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-    )
-
-
-def _precision() -> str:
-    """Return how float32 matrices are multiplied, by torch's setting."""
-    # The older function raises an error once the newer setting has been used.
-    setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
-    if setting is None:
-        setting = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    return "tf32" if setting == "tf32" else "ieee"
-
-
-def constants(z: Tensor) -> dict[str, Any]:
-    """Return the constexprs of the launches, the same forward and backward."""
-    features = max(16, triton.next_power_of_2(z.shape[1]))
-    return {
-        "FEATURES": features,
-        "CLASSES": max(16, min(128, _TILE // features)),
-        "ROWS": _ROWS,
-        "PRECISION": _precision() if z.dtype == torch.float32 else "ieee",
-        # Wide tiles take too much shared memory for more stages.
-        "num_stages": 1 if features > 256 else 3,
-    }
-
-
-def _splits(n: int, n_classes: int, classes: int) -> tuple[int, int]:
-    """Return the number of parts of the classes, and how many classes each has."""
-    most = min(16, max(4, _SPLIT_ROWS // max(1, n)))
-    per_split = max(_CLASSES_PER_SPLIT, triton.cdiv(n_classes, most))
-    per_split = triton.cdiv(per_split, classes) * classes
-    return triton.cdiv(n_classes, per_split), per_split
-
-
-def forward(
-    z: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    rows: Tensor,
-    n_rows: Tensor,
-    constants: dict[str, Any],
-) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities of targets, 0 in rows of other clusters, and log-partitions."""
-    n = len(z)
-    n_splits, per_split = _splits(n, len(weight), constants["CLASSES"])
-    log_probs = torch.empty(n, dtype=torch.float32, device=z.device)
-    log_z = torch.empty_like(log_probs)
-    parts = torch.empty((3, n_splits, n), dtype=torch.float32, device=z.device)
-    if n:
-        _forward[(triton.cdiv(n, _ROWS), n_splits)](
-            z, weight, target, rows, n_rows, *parts, n, *weight.shape, per_split, **constants
-        )
-        _join[(triton.cdiv(n, _ROWS_JOINED),)](
-            target,
-            *parts,
-            log_probs,
-            log_z,
-            n,
-            n_splits,
-            SPLITS=triton.next_power_of_2(n_splits),
-            ROWS=_ROWS_JOINED,
-        )
-    return log_probs, log_z
-
-
-def backward(
-    z: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    rows: Tensor,
-    n_rows: Tensor,
-    log_z: Tensor,
-    grad_log_probs: Tensor,
-    constants: dict[str, Any],
-    needs_grad: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients with respect to z and weight, of those that are needed."""
-    n, grad_z, grad_weight = len(z), None, None
-    given = z, weight, target, rows, n_rows, log_z, grad_log_probs
-    if needs_grad[0]:
-        grad_z = torch.empty_like(z)
-        n_splits, per_split = _splits(n, len(weight), constants["CLASSES"])
-        parts = torch.empty((n_splits, *z.shape), dtype=torch.float32, device=z.device)
-    if needs_grad[0] and n:
-        _backward_features[(triton.cdiv(n, _ROWS), n_splits)](
-            *given, parts, n, *weight.shape, per_split, **constants
-        )
-        _join_features[(triton.cdiv(n, _ROWS),)](
-            target,
-            parts,
-            grad_z,
-            n,
-            z.shape[1],
-            n_splits,
-            FEATURES=constants["FEATURES"],
-            ROWS=_ROWS,
-        )
-    if needs_grad[1]:
-        grad_weight = torch.empty_like(weight)
-        _backward_weight[(triton.cdiv(len(weight), constants["CLASSES"]),)](
-            *given, grad_weight, *weight.shape, **constants
-        )
-    return grad_z, grad_weight

@@ -4,38 +4,45 @@ Training takes two operators: the log-probabilities of given paths together with
 and their gradient. They are registered with `torch.library` and have fake (meta) implementations,
 so `torch.compile` traces through them without a graph break. In eager mode the same functions are
 called directly, which skips the dispatcher: it would take the host longer than the kernels take the
-GPU. The loss of a training step and the clusters of an adaptive softmax exist in eager mode only.
+GPU. The loss of a training step exists in eager mode only.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch import Tensor
 
 from ..layout import AnyTrellis, Layout, make_layout
 from . import reference
 from .available import HAS_ENGINE, HAS_TRITON
-from .precision import accumulation_dtype, log_softmax
+from .precision import accumulation_dtype
 from .tracing import is_exported, is_traced, is_transformed
 
 if HAS_ENGINE:
     from . import engine
 if HAS_TRITON:
-    from . import clusters, launch
+    from . import launch
 
 MAX_FUSED_WIDTH = 64  # of the Triton kernels
+Compute = TypeVar("Compute", bound=Callable[..., Any])
 
 
 def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
     """Return whether a fused implementation exists for this tensor; otherwise use `reference`."""
-    if trellis.n_slices == 0 or is_exported() or is_transformed():
+    if trellis.n_slices == 0 or _is_plain():
         return False
     if h.device.type == "cpu":
         return HAS_ENGINE
     return h.device.type == "cuda" and HAS_TRITON and trellis.width <= MAX_FUSED_WIDTH
+
+
+def _is_plain() -> bool:
+    """Return whether only plain operations will do: in an export to ONNX, and in transforms."""
+    return is_exported() or is_transformed()
 
 
 def _use_triton(values: Tensor) -> bool:
@@ -45,6 +52,33 @@ def _use_triton(values: Tensor) -> bool:
 def _is_eager(values: Tensor) -> bool:
     """Return whether this is an ordinary tensor in eager mode: no tracing, no subclass."""
     return type(values) is Tensor and not values.is_meta and not is_traced()
+
+
+def _operator(
+    fake: Callable[..., Any], is_direct: Callable[[Tensor], bool] = _is_eager
+) -> Callable[[Compute], Compute]:
+    """Register a function as the operator of its name, with a fake implementation.
+
+    The result calls the function where `is_direct` of the first tensor says so, else the operator.
+    """
+
+    def register(compute: Any) -> Any:
+        name = f"ltls::{compute.__name__}"
+        registered = torch.library.custom_op(name, compute, mutates_args=())
+        registered.register_fake(fake)
+        operator = getattr(torch.ops.ltls, compute.__name__)
+
+        @wraps(compute)
+        def call(values: Tensor, *others: Any) -> Any:
+            return (compute if is_direct(values) else operator)(values, *others)
+
+        return call
+
+    return register
+
+
+def _like_first(values: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)
 
 
 # Log-probabilities and the log-partition
@@ -99,6 +133,9 @@ def _(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tensor, Ten
     )
 
 
+# With grad mode on, the caller asked for create_graph: the registered operator raises an error when
+# that graph is differentiated.
+@_operator(_like_first, lambda h: _is_eager(h) and not torch.is_grad_enabled())
 def log_probs_backward(
     h: Tensor,
     paths: Tensor,
@@ -114,48 +151,12 @@ def log_probs_backward(
     Row by row it is Σ_k grad_log_probs[k] · (indicator of path k − marginals) + grad_log_z ·
     marginals.
     """
-    # With grad mode on, the caller asked for create_graph: the registered operator raises an error
-    # when that graph is differentiated.
-    direct = _is_eager(h) and not torch.is_grad_enabled()
-    compute = _log_probs_backward if direct else torch.ops.ltls.log_probs_backward
-    return compute(h, paths, log_z, alpha, grad_log_probs, grad_log_z, n_classes, width)
-
-
-def _log_probs_backward(
-    h: Tensor,
-    paths: Tensor,
-    log_z: Tensor,
-    alpha: Tensor,
-    grad_log_probs: Tensor,
-    grad_log_z: Tensor | None,
-    n_classes: int,
-    width: int,
-) -> Tensor:
     if _use_triton(h):
         layout = make_layout(n_classes, width)
         return launch.backward(
             h.contiguous(), paths.contiguous(), log_z, alpha, grad_log_probs, grad_log_z, layout
         )
     return engine.backward(h, paths, grad_log_probs, grad_log_z, n_classes, width)
-
-
-_log_probs_backward_op = torch.library.custom_op(
-    "ltls::log_probs_backward", _log_probs_backward, mutates_args=()
-)
-
-
-@_log_probs_backward_op.register_fake
-def _(
-    h: Tensor,
-    paths: Tensor,
-    log_z: Tensor,
-    alpha: Tensor,
-    grad_log_probs: Tensor,
-    grad_log_z: Tensor | None,
-    n_classes: int,
-    width: int,
-) -> Tensor:
-    return torch.empty_like(h, memory_format=torch.contiguous_format)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -186,7 +187,7 @@ def _no_double_backward(ctx: Any, grad: Tensor) -> None:
 
 
 _log_probs_op.register_autograd(_backward, setup_context=_setup_context)
-_log_probs_backward_op.register_autograd(_no_double_backward)
+torch.library.register_autograd("ltls::log_probs_backward", _no_double_backward)
 
 
 class _LogProbs(torch.autograd.Function):
@@ -251,9 +252,10 @@ class _Loss(torch.autograd.Function):
         layout: Layout,
     ) -> tuple[Tensor | None, Tensor]:
         h, labels = h.contiguous(), labels.contiguous()  # targets may be a column of a batch
-        log_probs, log_z, alpha, paths, ignored = launch.label_forward(
-            h, labels, table, n_labels, ignore_index, layout
-        )
+        paths = torch.empty((len(h), 1), dtype=torch.int64, device=h.device)
+        ignored = torch.empty(len(h), dtype=torch.int64, device=h.device)
+        look_up = labels, table, n_labels, ignore_index, ignored
+        log_probs, log_z, alpha = launch.forward(h, paths, layout, look_up)
         total = n_counted = None
         if reduction != "none":
             # With one column per row, class 0 or ignored, nll_loss masks, counts and reduces.
@@ -284,127 +286,26 @@ class _Loss(torch.autograd.Function):
         return grad, None, None, None, None, None, None
 
 
-# The clusters of an adaptive softmax
-
-
-class ClusterTargets(NamedTuple):
-    """The targets of every part of an adaptive softmax, of n rows.
-
-    Attributes
-    ----------
-    head : int64 tensor of shape (n,)
-        The entry of the head; −1 if the label is ignored or out of range.
-    clusters : list of int64 tensors of shape (n,)
-        The label within each cluster: −1 if it is in no or in another cluster, or ignored. Labels
-        out of range are out of range in the last cluster.
-    ignored : int64 tensor of shape (n,)
-        −1 where the label is `ignore_index`, else 0.
-    rows : int32 tensor of shape (n_clusters, n)
-        The rows of each cluster, in order: the first `n_rows` entries, the others are undefined.
-    n_rows : int32 tensor of shape (n_clusters,)
-        How many rows each cluster has.
-    """
-
-    head: Tensor
-    clusters: list[Tensor]
-    ignored: Tensor
-    rows: Tensor
-    n_rows: Tensor
-
-
-def cluster_targets(labels: Tensor, cutoffs: tuple[int, ...], ignore_index: int) -> ClusterTargets:
-    """Return the targets of every part of an adaptive softmax, in one launch on a GPU.
-
-    Parameters
-    ----------
-    labels : int64 tensor of shape (n,)
-    cutoffs : tuple of int
-        The first label of every cluster, then the number of labels.
-    ignore_index : int
-    """
-    found, rows, n_rows = clusters.targets(labels.contiguous(), cutoffs, ignore_index)
-    head, *within, ignored = found.unbind(0)
-    return ClusterTargets(head, within, ignored, rows, n_rows)
-
-
-def cluster_log_probs(
-    rows: Tensor, cluster: nn.Module, targets: ClusterTargets, number: int
-) -> Tensor:
-    """Return the log-probabilities of the targets of a dense cluster, 0 for rows of others.
-
-    Where kernels exist, only the cluster's rows are scored; the host does not learn how many there
-    are. Otherwise all rows are, by calling the cluster.
-
-    Parameters
-    ----------
-    rows : tensor of shape (n, in_features)
-    cluster : nn.Sequential
-        A layer that reduces the features, then one to the logits of the cluster's classes.
-    targets : ClusterTargets
-    number : int
-        Which cluster it is.
-    """
-    target = targets.clusters[number]
-    if not clusters.supports(cluster):
-        return _masked_log_probs(cluster(rows), target)
-    narrow, layer = cluster
-    z, weight = narrow(rows), layer.weight
-    cast = z.dtype != weight.dtype and torch.is_autocast_enabled(z.device.type)
-    if z.dtype not in clusters.DTYPES or (z.dtype != weight.dtype and not cast):
-        return _masked_log_probs(layer(z), target)
-    return _Cluster.apply(z, weight, target, targets.rows[number], targets.n_rows[number])
-
-
-def _masked_log_probs(logits: Tensor, target: Tensor) -> Tensor:
-    return -nn.functional.nll_loss(log_softmax(logits), target, ignore_index=-1, reduction="none")
-
-
-class _Cluster(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, z: Tensor, weight: Tensor, target: Tensor, rows: Tensor, n_rows: Tensor
-    ) -> Tensor:
-        given = z.contiguous(), weight.contiguous(), target, rows, n_rows
-        ctx.constants = clusters.constants(z)
-        log_probs, log_z = clusters.forward(*given, ctx.constants)
-        ctx.save_for_backward(*given, log_z)
-        return log_probs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_log_probs: Tensor) -> Any:
-        z, weight, target, rows, n_rows, log_z = ctx.saved_tensors
-        grad, needs_grad = grad_log_probs.contiguous(), ctx.needs_input_grad[:2]
-        grads = clusters.backward(
-            z, weight, target, rows, n_rows, log_z, grad, ctx.constants, needs_grad
-        )
-        return *grads, None, None, None
-
-
 # Top-k
 
 
+def _fake_topk(h: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
+    shape = (h.shape[0], k)
+    return h.new_empty(shape, dtype=torch.int64), h.new_empty(shape, dtype=accumulation_dtype(h))
+
+
+@_operator(_fake_topk)
 def topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
     """Return the k best paths of every row and their scores, each of shape (rows, k)."""
-    compute = _topk if _is_eager(h) else torch.ops.ltls.topk
-    return compute(h, k, n_classes, width)
-
-
-def _topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
     if _use_triton(h):
         return launch.topk(h.contiguous(), make_layout(n_classes, width), k)
     return engine.topk(h, k, n_classes, width)
 
 
-@torch.library.custom_op("ltls::topk", _topk, mutates_args=()).register_fake
-def _(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:
-    shape = (h.shape[0], k)
-    return h.new_empty(shape, dtype=torch.int64), h.new_empty(shape, dtype=accumulation_dtype(h))
-
-
 # Codebooks
 
 
+@_operator(_like_first, lambda labels: _is_eager(labels) or _is_plain())
 def look_up(
     labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
 ) -> Tensor:
@@ -412,37 +313,17 @@ def look_up(
 
     `ignore_index` is mapped to −1, a label out of range to `n_paths`.
     """
-    if is_exported() or is_transformed():
-        return reference.look_up(labels, table, n_labels, n_paths, ignore_index)
-    compute = _look_up if _is_eager(labels) else torch.ops.ltls.look_up
-    return compute(labels, table, n_labels, n_paths, ignore_index)
-
-
-def _look_up(
-    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
-) -> Tensor:
-    if _use_triton(labels):
+    if _use_triton(labels) and not _is_plain():
         return launch.look_up(labels.contiguous(), table, n_labels, n_paths, ignore_index)
     return reference.look_up(labels, table, n_labels, n_paths, ignore_index)
 
 
-@torch.library.custom_op("ltls::look_up", _look_up, mutates_args=()).register_fake
-def _(
-    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
-) -> Tensor:
-    return torch.empty_like(labels, memory_format=torch.contiguous_format)
-
-
+@_operator(_like_first)
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
     """Map labels to paths by the keyed permutation of `RandomCodebook`, or paths to labels.
 
     Negative values are mapped to −1, values of at least ``sizes[-1]`` to ``sizes[-1]``.
     """
-    compute = _permute if _is_eager(values) else torch.ops.ltls.permute
-    return compute(values, seed, sizes, inverse)
-
-
-def _permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
     if _use_triton(values):
         return launch.permute(values.contiguous(), seed, sizes, inverse)
     if not HAS_ENGINE:
@@ -455,16 +336,6 @@ def _permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> T
     return torch.where(values < 0, -1, torch.where(values < size, permuted, size))
 
 
-_permute_op = torch.library.custom_op("ltls::permute", _permute, mutates_args=())
-
-
-@_permute_op.register_fake
-def _(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:
-    return torch.empty_like(values, memory_format=torch.contiguous_format)
-
-
-@_permute_op.register_vmap
-def _(
-    info: Any, in_dims: Any, values: Tensor, seed: Tensor, sizes: list[int], inverse: bool
-) -> tuple[Tensor, Any]:
-    return torch.ops.ltls.permute(values, seed, sizes, inverse), in_dims[0]
+@torch.library.register_vmap("ltls::permute")
+def _(info: Any, in_dims: Any, values: Tensor, *others: Any) -> tuple[Tensor, Any]:
+    return torch.ops.ltls.permute(values, *others), in_dims[0]

@@ -52,75 +52,44 @@ def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def forward(h: Tensor, paths: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-probabilities (rows, k), log-partitions (rows,) and forward values (alpha)."""
-    log_probs = torch.empty(paths.shape, dtype=accumulation_dtype(h), device=h.device)
-    return log_probs, *_forward(h, paths, log_probs, layout)
+def _sizes(layout: Layout) -> tuple[int, int, int, int]:
+    """Return what all kernels want to know: classes, edges, slices and auxiliary vertices."""
+    return layout.n_classes, layout.n_edges, layout.n_slices, layout.digits[-1]
 
 
-def label_forward(
-    h: Tensor,
-    labels: Tensor,
-    table: Tensor | None,
-    n_labels: int,
-    ignore_index: int,
-    layout: Layout,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Look one label per row up and return what `forward` does of its path.
-
-    Returns
-    -------
-    log_probs : tensor of shape (rows,)
-    log_z : tensor of shape (rows,)
-    alpha : tensor of shape (rows, n_slices + 1, width + 1)
-    paths : int64 tensor of shape (rows, 1)
-        As of `look_up`.
-    ignored : int64 tensor of shape (rows,)
-        −1 where the label is `ignore_index`, else 0.
-    """
-    log_probs = torch.empty(len(h), dtype=accumulation_dtype(h), device=h.device)
-    paths = torch.empty((len(h), 1), dtype=torch.int64, device=h.device)
-    ignored = torch.empty(len(h), dtype=torch.int64, device=h.device)
-    look_up = labels, table, ignored, n_labels, ignore_index
-    return log_probs, *_forward(h, paths, log_probs, layout, look_up), paths, ignored
-
-
-def _forward(
+def forward(
     h: Tensor,
     paths: Tensor,
-    log_probs: Tensor,
     layout: Layout,
-    look_up: tuple[Tensor, Tensor | None, Tensor, int, int] | None = None,
-) -> tuple[Tensor, Tensor]:
+    look_up: tuple[Tensor, Tensor | None, int, int, Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities (rows, k), log-partitions (rows,) and forward values (alpha).
+
+    Parameters
+    ----------
+    h : tensor of shape (rows, n_edges)
+    paths : int64 tensor of shape (rows, k)
+    layout : Layout
+    look_up : tuple of labels, table or None, n_labels, ignore_index, ignored; optional
+        The paths are those of one label per row, as of `look_up`, and are written to `paths`. Where
+        a label is `ignore_index`, −1 is written to `ignored`, else 0. The log-probabilities then
+        have shape (rows,).
+    """
     n, dtype = len(h), accumulation_dtype(h)
+    log_probs = torch.empty(paths.shape if look_up is None else n, dtype=dtype, device=h.device)
     log_z = torch.empty(n, dtype=dtype, device=h.device)
     alpha = torch.empty((n, layout.n_slices + 1, layout.width + 1), dtype=dtype, device=h.device)
-    labels, table, ignored, n_labels, ignore_index = look_up or (paths, None, paths, 0, 0)
+    labels, table, n_labels, ignore_index, ignored = look_up or (paths, None, 0, 0, paths)
     if n:
         constants = _constants(layout, h.dtype)
-        kernels.forward[(triton.cdiv(n, constants["ROWS"]),)](
-            h,
-            paths,
-            _table(layout, h.device),
-            log_probs,
-            log_z,
-            alpha,
-            labels,
-            labels if table is None else table,
-            ignored,
-            n,
-            paths.shape[1],
-            layout.n_classes,
-            layout.n_edges,
-            layout.n_slices,
-            layout.digits[-1],
-            n_labels,
-            ignore_index,
-            LOOK_UP=look_up is not None,
-            HAS_TABLE=table is not None,
-            **constants,
-        )
-    return log_z, alpha
+        given = h, paths, _table(layout, h.device)
+        results = log_probs, log_z, alpha
+        look_ups = labels, labels if table is None else table, ignored
+        sizes = n, paths.shape[1], *_sizes(layout), n_labels, ignore_index
+        flags = {"LOOK_UP": look_up is not None, "HAS_TABLE": table is not None}
+        grid = (triton.cdiv(n, constants["ROWS"]),)
+        kernels.forward[grid](*given, *results, *look_ups, *sizes, **flags, **constants)
+    return log_probs, log_z, alpha
 
 
 def backward(
@@ -157,10 +126,7 @@ def backward(
             log_z if n_counted is None else n_counted,
             grad,
             n,
-            layout.n_classes,
-            layout.n_edges,
-            layout.n_slices,
-            layout.digits[-1],
+            *_sizes(layout),
             HAS_PATH=k == 1,
             HAS_GRAD=grad_log_probs is not None,
             HAS_GRAD_LOG_Z=grad_log_z is not None,
@@ -198,9 +164,7 @@ def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
             scores[rows],
             count,
             k,
-            layout.n_edges,
-            layout.n_slices,
-            layout.digits[-1],
+            *_sizes(layout)[1:],
             len(exits),
             EXITS=triton.next_power_of_2(len(exits)),
             **constants,

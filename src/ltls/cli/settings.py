@@ -1,0 +1,128 @@
+"""Settings at the terminal: ``--set trellises.width=16``, and ``ltls settings``, which lists them.
+
+A setting is declared once, in the group of its part: what it is called, allows and means here
+comes from there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import textwrap
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from ..core.settings import ParameterError, Settings, parse_value
+from ..estimators.classifier import LTLSClassifier
+from ..features.front_ends import Text
+from .options import Json, option
+
+_NOT_HERE = {"features", "parts", "verbose", "warm_start"}  # of Python alone
+
+
+class Setting(NamedTuple):
+    """A setting of a group: what it is called at the terminal, and what is declared of it."""
+
+    name: str
+    group: type[Settings]
+    default: Any
+    allowed: str
+    help: str
+
+
+def _declared() -> dict[str, Setting]:
+    """Return all settings by name; what texts have besides numbers is a setting of `Text`."""
+    groups: list[tuple[str, type[Settings]]] = [("", LTLSClassifier)]
+    for name, kind in LTLSClassifier.groups().items():
+        groups += [(f"{name}.", each) for each in ((kind, Text) if name == "features" else (kind,))]
+    found: dict[str, Setting] = {}
+    for prefix, group in groups:
+        for name, default, allowed, about in group.declared():
+            if prefix or name not in _NOT_HERE:
+                full = prefix + name
+                found.setdefault(full, Setting(full, group, default, allowed, about))
+    return found
+
+
+SETTINGS = _declared()
+
+
+def settings(
+    group: Annotated[
+        str | None, typer.Argument(metavar="[GROUP]", help="A group, as trellises.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List all settings of training.
+
+    They are given as ltls train --set NAME=VALUE. Values are written as in JSON, texts without
+    quotes.
+    """
+    shown = [
+        each for name, each in SETTINGS.items() if group in (None, name, name.partition(".")[0])
+    ]
+    if not shown:
+        known = dict.fromkeys(name.partition(".")[0] for name in SETTINGS if "." in name)
+        raise ValueError(f"GROUP must be one of {', '.join(known)}, got {group!r}")
+    if as_json:
+        facts = [{**each._asdict(), "group": each.group.__name__} for each in shown]
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    for each in shown:
+        print(f"{each.name}={written(each.default)}")
+        print(textwrap.indent(textwrap.fill(f"{each.help} ({each.allowed})", 92), "    "))
+
+
+def option_of(name: str) -> Any:
+    """Return an option for a setting, with what is declared of it."""
+    declared = SETTINGS[name]
+    about = f"{declared.help} ({declared.allowed})"
+    return option(written(declared.default), about, metavar="VALUE")
+
+
+def written(value: Any) -> str:
+    """Return a value as --set takes it."""
+    return value if isinstance(value, str) else json.dumps(value).replace("null", "none")
+
+
+def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return checked values by the names of settings.
+
+    Parameters
+    ----------
+    given : iterable of (str, str, str)
+        What messages call the option, the name of the setting, and its value.
+    """
+    values = {}
+    for called, name, text in given:
+        if name not in SETTINGS:
+            same = [each for each in SETTINGS if each.endswith(f".{name}")]
+            close = same or difflib.get_close_matches(name, SETTINGS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "; ltls settings lists them"
+            raise ValueError(f"{called}: there is no setting {name!r}{hint}")
+        values[name] = value = parse_value(text)
+        group, own = SETTINGS[name].group, name.rpartition(".")[2]
+        made: Any = group(**{own: value})
+        try:
+            made.check_parameters() if isinstance(made, LTLSClassifier) else made.check()
+        except ParameterError as error:
+            raise ValueError(f"{called} {error.reason}") from None
+        except ValueError as error:
+            raise ValueError(f"{called}: {error}") from None
+    return values
+
+
+def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
+    """Set parameters of an estimator; a setting of a group that is off switches it on."""
+    for name, value in sorted(values.items(), key=lambda item: "." in item[0]):
+        group, nested, _ = name.partition(".")
+        if nested and getattr(estimator, group) is False:
+            if values.get(group) is False:
+                raise ValueError(f"--set {name} is a setting of {group}, which is false")
+            estimator.set_params(**{group: "auto"})
+        parameter = name.replace(".", "__")
+        if parameter not in estimator.get_params():
+            raise ValueError(f"--set {name} is for texts; name the text column with --text")
+        estimator.set_params(**{parameter: value})

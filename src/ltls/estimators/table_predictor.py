@@ -1,0 +1,105 @@
+"""Prediction on Arrow tables: columns in, columns of labels, scores and probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import as_integer
+from ..features.front_ends import FrontEndSettings, Table, Text
+from ..io.arrow import InputColumns, list_column
+from ..model.among import allowed_labels
+from .classifier import LTLSClassifier
+
+
+class TablePredictor:
+    """The best labels of the rows of Arrow tables.
+
+    Parameters
+    ----------
+    estimator : LTLSClassifier
+        A fitted one.
+    columns : InputColumns
+    k : int, default=5
+        Labels per row.
+    proba : bool, default=False
+        Return probabilities, too.
+    threshold : bool, default=False
+        Multi-label models: only those of the k labels that reach the model's threshold.
+    among : list or array of labels, optional
+        Allow only these labels; see `LTLSClassifier.predict_topk`.
+    """
+
+    def __init__(
+        self,
+        estimator: LTLSClassifier,
+        columns: InputColumns,
+        k: int = 5,
+        proba: bool = False,
+        threshold: bool = False,
+        among: Any = None,
+    ) -> None:
+        self.estimator, self.columns = estimator, columns
+        self._k = as_integer("k", k, at_least=1)
+        if proba and not estimator.model_.probabilistic:
+            raise ValueError("models with loss='separation' have no probabilities (proba)")
+        if threshold and not estimator.multilabel_:
+            raise ValueError("threshold is for multi-label models; use k=1")
+        self._proba, self._threshold = proba, threshold
+        self._allowed = None
+        if among is not None:
+            self._allowed = allowed_labels(among, estimator.model_.labels, n_rows=None)
+
+    def __call__(self, table: Any) -> dict[str, Any]:
+        """Return columns of lists: labels, scores and probabilities, best first."""
+        estimator, allowed = self.estimator, self._allowed
+        model = estimator.model_
+        k = min(self._k, model.n_labels if allowed is None else len(allowed.ids))
+        ids, scores = np.empty((0, k), np.int64), np.empty((0, k), np.float32)
+        shares = scores
+        if len(table):
+            inputs = self.columns.read(table, model.columns.n_features)
+            rows, model = estimator._rows(inputs)
+            ids, scores = model.topk_among(rows, k, allowed, estimator.n_jobs)
+            if self._proba:
+                shares = model.proba_among(rows, ids, allowed, estimator.n_jobs)
+        kept = np.ones(ids.shape, bool)
+        if self._threshold:
+            kept = scores >= estimator.threshold_
+        counts = kept.sum(axis=1)
+        labels = model.classes[ids[kept]]
+        if labels.dtype == object:  # of several types
+            labels = np.array([str(label) for label in labels], str)
+        found = {"labels": list_column(labels, counts), "scores": list_column(scores[kept], counts)}
+        if self._proba:
+            found["probabilities"] = list_column(shares[kept], counts)
+        return found
+
+
+def input_columns(
+    front_end: FrontEndSettings, features: str | Sequence[str] | None, text: str | None
+) -> InputColumns:
+    """Return the columns that a front end reads: those of its table, or else those given."""
+    if isinstance(front_end, Table):
+        names = tuple(front_end.columns().names)
+        if features or text:
+            raise ValueError(f"the model takes the columns {', '.join(names)}: name no others")
+        return InputColumns(mixed=names)
+    takes_text = isinstance(front_end, Text)
+    if bool(text) != takes_text or not (features or text):
+        wants = ("features", "text")[takes_text]
+        raise ValueError(f"the model takes {wants}: name the columns with {wants}")
+    return InputColumns.of(features, text)
+
+
+def fitted_columns(
+    estimator: LTLSClassifier, features: str | Sequence[str] | None, text: str | None
+) -> InputColumns:
+    """Return the columns that a fitted estimator reads: as given, else as recorded in training."""
+    front_end = estimator.model_.front_end.settings
+    recorded = estimator.fitted_.provenance.columns
+    if recorded and not (features or text or isinstance(front_end, Table)):
+        features, text = recorded.get("features") or None, recorded.get("text")
+    return input_columns(front_end, features, text)

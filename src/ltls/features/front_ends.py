@@ -1,0 +1,23 @@
+"""The front ends: what turns the inputs of users into features.
+
+A front end is a group of settings (`Numbers`, `Text`, `Table`) whose `fit` returns a fitted object.
+That has `matrix(X)`, the features of inputs; `feature_names`; `places`, the names of the features
+of every input with their places in it; `read`, inputs from JSON; and `state` for files.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from .numbers import NumberInputs, Numbers
+from .table import Table, TableVectorizer
+from .text import Text, Vectorizer
+
+__all__ = ["FRONT_ENDS", "FrontEnd", "FrontEndSettings", "Numbers", "Table", "Text"]
+
+FrontEndSettings: TypeAlias = Numbers | Text | Table
+FrontEnd: TypeAlias = NumberInputs | Vectorizer | TableVectorizer
+
+FRONT_ENDS: dict[str, Any] = {
+    each.name: each for each in (NumberInputs, Vectorizer, TableVectorizer)
+}

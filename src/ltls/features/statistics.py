@@ -1,0 +1,103 @@
+"""What features are like, and what is done with them: scaling, unit length, an intercept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from mmap import mmap
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from ..core.arrays import AnyArray, Ints
+from ..core.settings import AUTO, FLAG, Settings, setting, settings
+from .rows import Columns, Standardizer, used_features
+
+_MAX_USED = 0.5  # of the features: beyond it, a mapping costs more than it saves
+_ROWS_PER_BLOCK = 1024  # that are converted at a time
+
+
+@settings
+class FeatureSettings(Settings):
+    """What all front ends do with features."""
+
+    takes_matrix: ClassVar[bool] = False  # whether inputs are rows of features already
+
+    normalize: bool | str = setting(
+        FLAG,
+        AUTO,
+        default=AUTO,
+        help='Scale every row to unit length. "auto" does so for sparse rows.',
+    )
+    standardize: bool | str = setting(
+        FLAG,
+        AUTO,
+        default=AUTO,
+        help='Scale dense features to mean 0 and standard deviation 1. "auto" does so if they are '
+        "unscaled: if a mean is beyond 4 standard deviations, or a standard deviation beyond 10 "
+        "times the median of all. Memory-mapped features are taken as they are then.",
+    )
+    fit_intercept: bool = setting(FLAG, default=True, help="Add a feature that is always 1.")
+
+    def may_standardize(self, X: Any) -> bool:
+        """Return whether such features may be standardized: dense ones, unless told not to."""
+        if hasattr(X, "indptr") and self.standardize is True:
+            raise ValueError(
+                "standardize=True would make sparse features dense: use 'auto' or False, or "
+                "scale them with sklearn.preprocessing.MaxAbsScaler"
+            )
+        return not hasattr(X, "indptr") and self.standardize is not False
+
+
+class FeatureStats:
+    """What features are like, over batches of rows."""
+
+    def __init__(self) -> None:
+        self.n_rows = self.n_features = self.n_values = 0
+        self.sparse = False
+        self._used: Ints | None = None
+        self._scaler = StandardScaler()
+        self._squares = 0.0  # of the lengths of dense rows
+
+    def add(self, X: Any, scale: bool) -> None:
+        """Add a batch; with `scale`, also means and deviations of dense features."""
+        self.n_rows, self.n_features = self.n_rows + X.shape[0], X.shape[1]
+        self.sparse = hasattr(X, "indptr")
+        self.n_values += int(X.nnz if self.sparse else X.size)
+        if self.sparse:
+            used = used_features(X)
+            self._used = used if self._used is None else np.union1d(self._used, used)
+            return
+        self._squares += float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
+        for first in range(0, len(X) if scale else 0, _ROWS_PER_BLOCK):
+            self._scaler.partial_fit(X[first : first + _ROWS_PER_BLOCK])
+
+    def columns(self, given: FeatureSettings) -> Columns:
+        """Return the columns of a model for such features."""
+        unit_length = self.sparse if given.normalize == AUTO else bool(given.normalize)
+        made = Columns(self.n_features, bool(given.fit_intercept), unit_length)
+        if self._used is not None and len(self._used) <= _MAX_USED * self.n_features:
+            return replace(made, used=self._used)
+        if hasattr(self._scaler, "mean_"):
+            standardizer = Standardizer(self._scaler.mean_, self._scaler.scale_)
+            if given.standardize is True or standardizer.is_needed:
+                return replace(made, standardizer=standardizer)
+        return made
+
+    def row_length(self, columns: Columns) -> float:
+        """Return the root mean square length of dense rows, as a power of 2."""
+        squares, n_rows = self._squares, self.n_rows
+        if columns.standardizer is not None:
+            squares, n_rows = float((columns.standardizer.scale != 1).sum()), 1
+        return 2.0 ** round(math.log2(squares / n_rows) / 2) if squares > 0 else 1.0
+
+
+def is_mapped(X: AnyArray) -> bool:
+    """Return whether an array is memory-mapped, so that a copy would read it into memory."""
+    base: Any = X
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return True
+        base = base.base
+    return isinstance(base, mmap)

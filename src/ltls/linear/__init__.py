@@ -1,1 +1,0 @@
-"""Linear edge scorers: weights to predict with, and weights while they are trained."""

@@ -1,0 +1,343 @@
+"""The model: parts that are combined, and the only place where they meet.
+
+Parts propose candidates, and their union is scored by all parts; the score of a label is the
+weighted sum. A model does not change: whoever has one sees one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..core import _engine
+from ..core.arrays import AnyArray, Floats, Ints
+from ..core.caching import cached_property
+from ..features.front_ends import FrontEnd
+from ..features.rows import Columns, Rows
+from ..parts.base import Sizes, can
+from ..parts.calibration import Calibrator
+from ..parts.memory import StoredRows
+from ..parts.trellises import TrellisPart
+from .among import AllowedLabels
+from .labels import Labels
+
+FEW_LABELS = 2048  # all of them are scored, whatever parts propose
+CANDIDATES = 50  # that every part proposes
+ROWS_PER_BLOCK = 512
+_MAX_CELLS = 1 << 20  # rows × labels scored at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Labels, a front end, parts with their weights, and what turns scores into answers.
+
+    Parameters
+    ----------
+    labels : Labels
+    front_end : FrontEnd
+        Turns inputs into features.
+    columns : Columns
+        Turns features into rows.
+    parts : tuple of Part
+    weights : tuple of float
+        Of the parts.
+    multilabel : bool
+        Whether rows may have several labels.
+    target_format : str
+        Format of multi-label predictions, see `Targets.format`.
+    probabilistic : bool
+        Whether there are probabilities.
+    calibration : Calibrator
+    missed : float
+        How many true labels of a row are not among the candidates, on average.
+    threshold : float or None
+        Multi-label only: the score from which a label is predicted.
+    typical_labels : int
+        The 99th percentile of the number of labels per training row.
+    memory : StoredRows or None
+        Training rows: those that neighbours need, and that are replayed in further training.
+    """
+
+    labels: Labels
+    front_end: FrontEnd
+    columns: Columns
+    parts: tuple[Any, ...]
+    weights: tuple[float, ...]
+    multilabel: bool
+    target_format: str
+    probabilistic: bool
+    calibration: Calibrator
+    missed: float = 0.0
+    threshold: float | None = None
+    typical_labels: int = 1
+    memory: StoredRows | None = None
+
+    @cached_property
+    def n_labels(self) -> int:
+        """The number of labels."""
+        return len(self.labels)
+
+    @cached_property
+    def classes(self) -> AnyArray:
+        """The labels as an array; see `Labels.array`."""
+        return self.labels.array
+
+    def part(self, name: str) -> Any:
+        """Return the part of a name, None if there is none."""
+        return next((part for part in self.parts if part.name == name), None)
+
+    def trellises(self) -> list[TrellisPart]:
+        """Return the trellises of the model, one part per view."""
+        views = self.part("views")
+        return (
+            [self.part("trellises")] if views is None else [view.trellises for view in views.views]
+        )
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes that the tensors of parts are declared in."""
+        columns = self.columns
+        return Sizes(
+            self.n_labels,
+            columns.n_columns,
+            columns.intercept,
+            columns.unit_length,
+            self.multilabel,
+        )
+
+    def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
+        """Return the model with other parts of the same weights."""
+        return replace(self, parts=tuple(parts), **changes)
+
+    # Scores
+
+    def candidates(self, rows: Rows, n_jobs: int | None) -> Ints:
+        """Return the labels that are scored for every row, padded with −1."""
+        if self.n_labels <= FEW_LABELS:
+            return np.tile(np.arange(self.n_labels), (len(rows), 1))
+        n = min(CANDIDATES, self.n_labels)
+        proposed = [part.candidates(rows, n, n_jobs) for part in self._proposers]
+        ids = np.empty((len(rows), sum(each.shape[1] for each in proposed)), np.int64)
+        most = _engine.unite(proposed, ids)
+        return np.ascontiguousarray(ids[:, :most])
+
+    def score(self, rows: Rows, ids: Ints, n_jobs: int | None, ranking: bool = True) -> Floats:
+        """Return the scores of labels, an array like `ids`, −inf for −1.
+
+        Without `ranking`, those that probabilities depend on.
+        """
+        total = np.zeros(ids.shape, np.float32)
+        for part, weight, ranks_only in self._scorers:
+            if ranking or not ranks_only:
+                scores = part.score(rows, ids, n_jobs)
+                total += scores if weight == 1 else np.float32(weight) * scores
+        total[ids < 0] = -np.inf
+        return total
+
+    def _scored(self, rows: Rows, n_jobs: int | None, ranking: bool = True) -> tuple[Ints, Floats]:
+        ids = self.candidates(rows, n_jobs)
+        return ids, self.score(rows, ids, n_jobs, ranking)
+
+    def blocks(self, rows: Rows, n_labels: int = 1) -> Iterator[tuple[slice, Rows]]:
+        """Yield blocks of rows, for which so many labels are scored at a time."""
+        step = max(1, min(ROWS_PER_BLOCK, _MAX_CELLS // max(n_labels, 1)))
+        if len(rows) <= step:
+            yield slice(0, len(rows)), rows
+            return
+        for first in range(0, len(rows), step):
+            some = slice(first, min(first + step, len(rows)))
+            yield some, rows[some]
+
+    @cached_property
+    def _proposers(self) -> list[Any]:
+        """The parts that propose candidates."""
+        return [part for part in self.parts if can(part, "candidates")]
+
+    @cached_property
+    def _scorers(self) -> list[tuple[Any, float, bool]]:
+        """The parts that score labels, their weights, and whether probabilities leave them out."""
+        pairs = zip(self.parts, self.weights, strict=True)
+        return [
+            (part, weight, getattr(part, "ranks_only", False))
+            for part, weight in pairs
+            if can(part, "score")
+        ]
+
+    @cached_property
+    def _alone(self) -> Any:
+        """The only part, if it finds the best labels by itself; None if there are others."""
+        only = len(self.parts) == 1 and self.weights[0] == 1 and can(self.parts[0], "topk")
+        return self.parts[0] if only else None
+
+    # The best labels
+
+    def topk(self, rows: Rows, k: int, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the k best labels of every row, best first."""
+        k = min(k, self.n_labels)
+        alone = self._alone
+        shape = (len(rows), k)
+        found, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        n_labels = min(self.n_labels, FEW_LABELS)
+        for some, block in self.blocks(rows, n_labels):
+            if alone is not None:
+                found[some], scores[some] = alone.topk(block, k, n_jobs)
+                continue
+            ids, theirs = self._scored(block, n_jobs)
+            _engine.select(ids, theirs, found[some], scores[some])
+            self._fill(block, ids, found[some], scores[some], n_jobs)
+        return found, scores
+
+    def _fill(self, rows: Rows, ids: Ints, found: Ints, scores: Floats, n_jobs: int | None) -> None:
+        """Complete the best labels of rows that have fewer candidates, in place."""
+        lacking = np.flatnonzero(found[:, -1] < 0)
+        for row in lacking.tolist():
+            every = np.arange(self.n_labels)[None]
+            capped = self._capped(rows[np.array([row])], every, n_jobs, ids[[row]])
+            capped[0, found[row][found[row] >= 0]] = np.inf  # stay where they are
+            order = np.argsort(-capped[0], kind="stable")[: found.shape[1]]
+            n_known = int((found[row] >= 0).sum())
+            found[row, n_known:] = order[n_known:]
+            scores[row, n_known:] = capped[0][order[n_known:]]
+
+    def _capped(
+        self,
+        rows: Rows,
+        ids: Ints,
+        n_jobs: int | None,
+        known: Ints | None = None,
+        ranking: bool = True,
+    ) -> Floats:
+        """Return the scores of any labels, of which those beyond the candidates stay below these.
+
+        So the best label is the one that is predicted, whatever parts say of labels that nothing
+        proposes.
+        """
+        scores = self.score(rows, ids, n_jobs, ranking)
+        limit = self.limit_of_others(rows, n_jobs, known, ranking)
+        if limit is None:
+            return scores
+        known, most = limit
+        inside = np.empty(ids.shape, np.float32)
+        _engine.look_up(ids, known, np.ones(known.shape, np.float32), 0.0, inside)
+        return np.where(inside > 0, scores, np.minimum(scores, most))
+
+    def limit_of_others(
+        self, rows: Rows, n_jobs: int | None, known: Ints | None = None, ranking: bool = True
+    ) -> tuple[Ints, Floats] | None:
+        """Return the candidates, and the highest score that all other labels of a row may have.
+
+        None if no label is limited.
+        """
+        if self.n_labels <= FEW_LABELS or self._alone is not None:
+            return None
+        if known is None:
+            known = self.candidates(rows, n_jobs)
+        scores = self.score(rows, known, n_jobs, ranking)
+        scores[known < 0] = np.inf
+        below: Floats = np.nextafter(scores.min(axis=1, keepdims=True), np.float32(-np.inf))
+        return known, below
+
+    def all_scores(self, rows: Rows, n_jobs: int | None, ranking: bool = True) -> Floats:
+        """Return the scores of all labels, shape (n_rows, n_labels)."""
+        scores = np.empty((len(rows), self.n_labels), np.float32)
+        for some, block in self.blocks(rows, self.n_labels):
+            every = np.tile(np.arange(self.n_labels), (len(block), 1))
+            scores[some] = self._capped(block, every, n_jobs, ranking=ranking)
+        return scores
+
+    def topk_among(
+        self, rows: Rows, k: int, allowed: AllowedLabels | None, n_jobs: int | None
+    ) -> tuple[Ints, Floats]:
+        """Return the ids and scores of the k best of the allowed labels of every row, exactly.
+
+        Rows with fewer end with −1 and −inf. None allows all labels, and is `topk`.
+        """
+        if allowed is None:
+            return self.topk(rows, k, n_jobs)
+        k = min(k, int(allowed.sizes.max(initial=0)))
+        found = np.full((len(rows), k), -1)
+        scores = np.full((len(rows), k), -np.inf, np.float32)
+        for some, block in self.blocks(rows, int(allowed.sizes.max(initial=1))):
+            ids = allowed.of_rows(some)
+            theirs = self._capped(block, ids, n_jobs)
+            _engine.select(ids, theirs, found[some], scores[some])
+        return found, scores
+
+    def above(self, rows: Rows, threshold: float, n_jobs: int | None) -> tuple[Ints, Ints]:
+        """Return the number of labels per row whose score reaches a threshold, and their ids."""
+        k = min(max(2 * self.typical_labels + 1, 16), self.n_labels)
+        found: list[Ints] = [np.empty(0, np.int64)] * len(rows)
+        left = np.arange(len(rows))
+        while len(left):
+            ids, scores = self.topk(rows if len(left) == len(rows) else rows[left], k, n_jobs)
+            reached = scores >= threshold
+            done = ~reached[:, -1] if k < self.n_labels else np.ones(len(left), bool)
+            for i in np.flatnonzero(done):
+                found[left[i]] = ids[i][reached[i]]
+            left = left[~done]
+            k = min(4 * k, self.n_labels)
+        return np.array([len(each) for each in found], np.int64), np.concatenate(found)
+
+    # Probabilities
+
+    def proba(self, rows: Rows, n_jobs: int | None) -> Floats:
+        """Return the probabilities of all labels, shape (n_rows, n_labels)."""
+        n_labels = self.n_labels
+        found = np.empty((len(rows), n_labels), np.float32)
+        for some, block in self.blocks(rows, n_labels):
+            ids, scores = self._scored(block, n_jobs, ranking=False)
+            proba = self._of_candidates(scores)
+            if n_labels <= FEW_LABELS:
+                found[some] = proba
+                continue
+            dense = np.empty((len(block), n_labels + 1), np.float32)  # −1 is the last
+            dense[:] = self._of_others(ids)
+            np.put_along_axis(dense, ids, proba, axis=1)
+            found[some] = dense[:, :-1]
+        return found
+
+    def proba_of(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the probabilities of the labels `ids` of every row, an array like `ids`."""
+        found = np.empty(ids.shape, np.float32)
+        for some, block in self.blocks(rows, min(self.n_labels, FEW_LABELS)):
+            known, scores = self._scored(block, n_jobs, ranking=False)
+            wanted = np.ascontiguousarray(ids[some])
+            _engine.look_up(wanted, known, self._of_candidates(scores), -1.0, found[some])
+            found[some] = np.where(found[some] < 0, self._of_others(known), found[some])
+        found[ids < 0] = 0
+        return found
+
+    def _of_candidates(self, scores: Floats) -> Floats:
+        """Return the probabilities of candidates with these scores."""
+        proba = self.calibration(scores)
+        return proba if self.multilabel else proba * np.float32(1 - self.missed)
+
+    def _of_others(self, ids: Ints) -> Floats:
+        """Return the probability of a label that is not among the candidates of a row."""
+        n_others = np.maximum(self.n_labels - (ids >= 0).sum(axis=1, keepdims=True), 1)
+        share: Floats = (self.missed / n_others).astype(np.float32)
+        return share
+
+    def proba_among(
+        self, rows: Rows, ids: Ints, allowed: AllowedLabels | None, n_jobs: int | None
+    ) -> Floats:
+        """Return the probabilities of `ids`, given that the label is one of those allowed.
+
+        None allows all labels, and is `proba_of`.
+        """
+        if allowed is None:
+            return self.proba_of(rows, ids, n_jobs)
+        found = np.zeros(ids.shape, np.float32)
+        for some, block in self.blocks(rows, int(allowed.sizes.max(initial=1))):
+            known = allowed.of_rows(some)
+            if not known.shape[1]:
+                continue  # no row of the block has allowed labels
+            scores = self._capped(block, known, n_jobs, ranking=False)
+            empty = (known < 0).all(axis=1)
+            scores[empty] = 0
+            proba = np.where(known < 0, 0, self.calibration(scores)).astype(np.float32)
+            _engine.look_up(np.ascontiguousarray(ids[some]), known, proba, 0.0, found[some])
+        return found

@@ -1,0 +1,79 @@
+"""What a model was trained on, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Ints, Tensors, smallest
+from ..core.declarations import Array, Described
+
+_MOST_ROWS = 2**53  # that a model may have learned from
+_COLUMNS = {"text": str, "label": str, "separator": str, "features": list}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a model was trained on, and how.
+
+    Parameters
+    ----------
+    n_rows : int
+        Training rows.
+    counts : array of shape (n_labels,)
+        Training rows per label.
+    loss_curve : list of float
+        The mean loss of every epoch.
+    n_epochs : int
+        Passes over the data.
+    recipe : str
+        What was chosen and why.
+    columns : dict or None
+        The columns of the table it was trained on, by their role: text, label, separator, features.
+    zero_based : bool or None
+        Whether the svmlight file it was trained on numbers features from 0, if known.
+    """
+
+    n_rows: int
+    counts: Ints
+    loss_curve: list[float] = field(default_factory=list)
+    n_epochs: int = 0
+    recipe: str = ""
+    columns: dict[str, Any] | None = None
+    zero_based: bool | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return all but the counts, as JSON has it."""
+        return {name: value for name, value in vars(self).items() if name != "counts"}
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        return self.facts(), {"counts": smallest(self.counts)}
+
+    @classmethod
+    def from_state(cls, section: Described, n_labels: int) -> Provenance:
+        """Restore provenance from its `state`."""
+        declared = {"counts": Array("uint", ("n_labels",), high=_MOST_ROWS)}
+        counts = section.tensors(declared, {"n_labels": n_labels})["counts"]
+        return cls(
+            section.integer("n_rows", 0, _MOST_ROWS),
+            counts.astype(np.int64),
+            section.numbers("loss_curve"),
+            section.integer("n_epochs", 0),
+            section.get("recipe", "a text", lambda v: isinstance(v, str)),
+            section.get("columns", "columns of a table or null", _are_columns),
+            section.get("zero_based", "true, false or null", lambda v: v in (True, False, None)),
+        )
+
+
+def _are_columns(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, dict) and all(
+        name in _COLUMNS
+        and (each is None or isinstance(each, _COLUMNS[name]))
+        and (not isinstance(each, list) or all(isinstance(column, str) for column in each))
+        for name, each in value.items()
+    )

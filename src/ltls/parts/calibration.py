@@ -1,0 +1,228 @@
+"""Calibration: from scores to probabilities that are right as often as they say.
+
+One map for all labels, fitted on rows that the model was not trained on. Several labels per row:
+the probability of a label is a function of its score. One label per row: a softmax of the scaled
+scores, then a function of the logarithm of each probability, and the results are normalized. The
+function increases, so that a higher score is a higher probability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from ..core.arrays import Bools, Doubles, Floats, Tensors
+from ..core.declarations import Array, Described
+from ..core.settings import Settings, settings
+
+_SAMPLED = 200  # candidates of a row: of more, some of the lower ones are left out
+_SAMPLING = 17  # one in so many of these is used
+_MAX_SCALE = 100.0  # or its inverse
+_MIN_ISOTONIC = 400  # true labels: fewer are fitted by a function of fewer parameters
+_MIN_PROBABILITY, _MIN_KNOT = 1e-6, 0.02
+_SIGMOID_KNOTS = 33
+
+
+@settings
+class Calibration(Settings):
+    """Probabilities are calibrated on held-out rows; there is nothing to set."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreCurve:
+    """An increasing function from scores to probabilities, linear between knots.
+
+    Below the first knot it falls as exp(score), above the last one it approaches 1 in the same way.
+
+    Parameters
+    ----------
+    scores, probabilities : float32 arrays of the same length
+        The knots: scores increase, probabilities do not decrease and are above 0 and below 1.
+    """
+
+    scores: Floats
+    probabilities: Floats
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Return the probabilities of labels with these scores."""
+        found: Floats = np.interp(scores, self.scores, self.probabilities).astype(np.float32)
+        below, above = self.scores[0] - scores, scores - self.scores[-1]
+        found *= np.exp(-np.maximum(below, 0))
+        found -= (1 - found) * np.expm1(-np.maximum(above, 0))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrator:
+    """Turns the scores of labels into probabilities.
+
+    Parameters
+    ----------
+    multilabel : bool
+    scale : float
+        What the scores of one label per row are multiplied by; above 0.
+    curve : ScoreCurve or None
+        None if a softmax of the scaled scores, or exp(score) for several labels, is all.
+    """
+
+    multilabel: bool
+    scale: float = 1.0
+    curve: ScoreCurve | None = None
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Return the probabilities of the labels of every row; of score −inf it is 0."""
+        if self.multilabel:
+            if self.curve is not None:
+                return self.curve(scores)
+            found: Floats = np.exp(np.minimum(np.float32(self.scale) * scores, 0))
+            return found
+        logarithms = self.log_softmax(scores)
+        weights = np.exp(logarithms) if self.curve is None else self.curve(logarithms)
+        probabilities: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return probabilities
+
+    def log_softmax(self, scores: Floats) -> Floats:
+        """Return the logarithm of the softmax of the scaled scores."""
+        highest = np.maximum(scores.max(axis=1, keepdims=True), np.finfo(np.float32).min)
+        exponents = np.float32(self.scale) * (scores - highest)
+        total = np.exp(exponents).sum(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            logarithms: Floats = exponents - np.log(total)
+        return logarithms
+
+    @classmethod
+    def fit(cls, scores: Floats, hits: Bools, multilabel: bool) -> Calibrator | None:
+        """Return the calibration of candidates with these scores, None if they tell nothing.
+
+        `hits` says which of the candidates are true; a score of −inf is no candidate.
+        """
+        hits = hits & (scores > -np.inf)
+        n_true = int(hits.sum())
+        if not n_true or n_true == hits.size:
+            return None
+        if multilabel:
+            fitted = _isotonic if n_true >= _MIN_ISOTONIC else _sigmoid
+            return cls(True, 1.0, fitted(*_pairs(scores, hits), _MIN_PROBABILITY))
+        scaled = cls(False, _scale(scores, hits))
+        if n_true < _MIN_ISOTONIC:
+            return scaled
+        # Below the first knot, probabilities stay proportional to the softmax: those of very many
+        # labels add up.
+        pairs = _pairs(scaled.log_softmax(scores), hits)
+        return cls(False, scaled.scale, _isotonic(*pairs, _MIN_KNOT))
+
+    # Files
+
+    TENSORS: ClassVar[dict[str, Array]] = {
+        "scores": Array("f4", ("n_knots",), increasing="all", group="curve"),
+        "probabilities": Array("f4", ("n_knots",), low=1e-12, high=1 - 1e-7, group="curve"),
+    }
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        curve = self.curve
+        if curve is None:
+            return {"scale": self.scale}, {}
+        return {"scale": self.scale}, {"scores": curve.scores, "probabilities": curve.probabilities}
+
+    @classmethod
+    def from_state(cls, section: Described, multilabel: bool) -> Calibrator:
+        """Restore a calibration from its `state`."""
+        tensors, curve = section.tensors(cls.TENSORS, {}), None
+        if tensors:
+            curve = ScoreCurve(*(np.array(tensors[name]) for name in ("scores", "probabilities")))
+            if not len(curve.scores) or (np.diff(curve.probabilities) < 0).any():
+                raise ValueError("the probabilities of a calibration must not decrease")
+        return cls(multilabel, section.number("scale", 1e-30, 1e30), curve)
+
+
+def best_threshold(scores: Floats, hits: Bools, n_true: int) -> float:
+    """Return the score from which labels are predicted with the best micro-averaged F1.
+
+    Parameters
+    ----------
+    scores, hits : arrays of the same shape
+        Scores of candidates, and whether they are correct.
+    n_true : int
+        The number of true labels, found or not.
+    """
+    finite = np.isfinite(scores)
+    scores, hits = scores[finite], hits[finite]
+    if not len(scores):
+        return 0.0
+    order = np.argsort(-scores, kind="stable")
+    ranked, right = scores[order], np.cumsum(hits[order])
+    f1 = 2 * right / (np.arange(1, len(order) + 1) + n_true)
+    f1[:-1][ranked[:-1] == ranked[1:]] = -1  # a threshold cannot separate equal scores
+    return float(ranked[np.argmax(f1)])
+
+
+def _scale(scores: Floats, hits: Bools) -> float:
+    """Return the scale with the highest likelihood of the true labels."""
+    known = hits.any(axis=1)
+    exponents = scores[known]
+    exponents = exponents - exponents.max(axis=1, keepdims=True)
+    first = hits[known].argmax(axis=1)
+    true = exponents[np.arange(len(exponents)), first]
+
+    def loss(log_scale: float) -> float:
+        scale = np.float32(np.exp(log_scale))
+        return float((logsumexp(scale * exponents, axis=1) - scale * true).mean())
+
+    width = np.log(_MAX_SCALE)
+    found = minimize_scalar(loss, bounds=(-width, width), options={"xatol": 0.01})
+    return float(np.exp(found.x))
+
+
+def _pairs(scores: Floats, hits: Bools) -> tuple[Doubles, Bools, Doubles]:
+    """Return scores of labels, whether they are true, and weights.
+
+    These are the best labels of every row, and a sample of all others, which count for more.
+    """
+    weights = np.ones(scores.shape)
+    if scores.shape[1] > _SAMPLED:
+        order = np.argpartition(-scores, _SAMPLED // 2, axis=1)
+        others = order[:, _SAMPLED // 2 :]
+        sampled = np.zeros(others.size)
+        sampled[::_SAMPLING] = _SAMPLING
+        np.put_along_axis(weights, others, sampled.reshape(others.shape), axis=1)
+    used = (weights > 0) & (scores > -np.inf)
+    return scores[used].astype(np.float64), hits[used], weights[used]
+
+
+def _isotonic(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> ScoreCurve:
+    """Return an isotonic regression, interpolated between the centres of its steps.
+
+    Steps would make labels with different scores equally probable. Those below a probability
+    `lowest` are left out, but for the last one: of weak signals, that may be all.
+    """
+    fitted = IsotonicRegression().fit(scores, hits, weights).predict(scores)
+    values, step = np.unique(fitted, return_inverse=True)
+    centres = np.bincount(step, weights * scores) / np.bincount(step, weights)
+    first = int(np.searchsorted(values, lowest)) - (lowest == _MIN_PROBABILITY)
+    first = min(max(first, 0), len(values) - 1)
+    return _curve(centres[first:], values[first:])
+
+
+def _sigmoid(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> ScoreCurve:
+    """Return Platt's sigmoid, sampled."""
+    knots = np.linspace(scores.min(), scores.max(), _SIGMOID_KNOTS)
+    if knots[0] == knots[-1] or hits.all() or not hits.any():
+        return _curve(knots[:1], np.array([np.average(hits, weights=weights)]))
+    regression = LogisticRegression(C=1e6).fit(scores[:, None], hits, weights)
+    values = regression.predict_proba(knots[:, None])[:, 1]
+    return _curve(knots, np.sort(values))
+
+
+def _curve(scores: Doubles, values: Doubles) -> ScoreCurve:
+    """Return a curve through points; both must not decrease."""
+    at = scores.astype(np.float32)
+    probabilities = np.clip(values, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY).astype(np.float32)
+    first = np.concatenate([[True], np.diff(at) > 0])
+    return ScoreCurve(at[first], np.maximum.accumulate(probabilities[first]))

@@ -1,0 +1,218 @@
+"""Label weights: a sparse linear classifier for every label, which tells it from its siblings.
+
+The siblings of a label are the other labels of its cluster, or all labels where these are few. A
+classifier is trained on the rows of its label and of its siblings, and nothing else. Its score is
+−max(0, 1 − s)³, where s is its output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ..core import _engine
+from ..core.arrays import Floats, Ints, Tensors, pointers, threads
+from ..core.declarations import Described
+from ..core.settings import AUTO, Integer, Number, Settings, setting, settings
+from ..features.rows import Rows
+from .base import PartExplanation, Sizes, register_part
+from .sparse_labels import SparseLabels
+
+_TOLERANCE = 0.1
+_SECONDS = 0.1  # between two calls of `check`
+
+
+@settings
+class LabelWeights(Settings):
+    """How the classifiers of labels are trained: an L2-regularized squared hinge loss."""
+
+    cost: float | str = setting(
+        Number(above=0),
+        AUTO,
+        default=AUTO,
+        help='Cost of a violated margin. "auto" is 0.5 for several labels per row: there, margins '
+        "are violated more often by labels that are merely missing. For one label per row it is "
+        "twice the precision of the trellises, at least 0.25: where labels can hardly be told from "
+        "features, most violations are noise.",
+    )
+    passes: int = setting(Integer(1), default=5, help="Passes over the rows of a label, at most.")
+    threshold: float = setting(Number(0), default=0.1, help="Smaller weights are dropped.")
+
+
+@register_part
+@dataclass(frozen=True, eq=False)
+class LabelWeightPart:
+    """The weights of all labels."""
+
+    name: ClassVar[str] = "label_weights"
+    settings: ClassVar[type[Settings]] = LabelWeights
+
+    vectors: SparseLabels
+
+    @classmethod
+    def of_matrix(cls, W: csr_array, intercept: bool) -> LabelWeightPart:
+        """Return weights of shape (n_labels, n_columns), rounded."""
+        return cls(SparseLabels.of_matrix(W, intercept))
+
+    def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the scores of labels, an array like `ids`."""
+        gap: Floats = np.maximum(0, 1 - self.vectors.products(rows, ids, n_jobs))
+        return -gap * gap * gap
+
+    def explain(self, rows: Rows, label: int) -> PartExplanation:
+        """Return what every feature of the only row adds to the score of a label."""
+        features, values = rows.entries(0)
+        contributions = values.astype(np.float64) * self.vectors.of_label(label, features)
+        last, intercept = np.array([len(self.vectors.ptr) - 2]), 0.0
+        if self.vectors.intercept:
+            intercept = float(self.vectors.of_label(label, last)[0])
+        linear = math.fsum([*contributions.tolist(), intercept])
+        score = -(max(0.0, 1.0 - linear) ** 3)
+        return PartExplanation(
+            "label weights", features, contributions, intercept, score, "−max(0, 1 − linear_score)³"
+        )
+
+    # Training
+
+    @classmethod
+    def fit(cls, given: LabelWeights, context: Any) -> LabelWeightPart:
+        """Train the classifiers of all labels, each against all others."""
+        one_cluster = np.array([0, context.n_labels]), np.arange(context.n_labels)
+        return context.train_label_weights(given, [one_cluster])[0]  # type: ignore[no-any-return]
+
+    def finish(self, context: Any) -> LabelWeightPart:
+        """Return the label weights that were trained on the held-out rows, too."""
+        return context.final(self)  # type: ignore[no-any-return]
+
+    def learn(self, context: Any) -> LabelWeightPart:
+        """Return the label weights after a further batch."""
+        one_cluster = np.array([0, self.vectors.n_labels]), np.arange(self.vectors.n_labels)
+        return context.update_label_weights(self, one_cluster)  # type: ignore[no-any-return]
+
+    def grow(self, n_labels: int, n_new_columns: int) -> LabelWeightPart:
+        """Return the weights with more labels and features, which have none yet."""
+        return LabelWeightPart(self.vectors.grow(n_labels, n_new_columns))
+
+    def replaced(self, labels: Ints, W: csr_array) -> LabelWeightPart:
+        """Return the weights with other ones for some labels, a row of W each."""
+        old, n = self.vectors.matrix(), self.vectors.n_labels
+        keep = np.ones(n, np.float32)
+        keep[labels] = 0
+        ones = np.ones(len(labels), np.float32)
+        place = csr_array((ones, (labels, np.arange(len(labels)))), shape=(n, len(labels)))
+        new: csr_array = (csr_array((keep, (np.arange(n),) * 2)) @ old + place @ W).tocsr()
+        new.eliminate_zeros()
+        return self.of_matrix(new, self.vectors.intercept)
+
+    def pruned(self, density: float) -> LabelWeightPart:
+        """Return the part with the largest weights only, a fraction `density` of them."""
+        W = self.vectors.matrix()
+        if density < 1 and W.nnz:
+            W.data[np.abs(W.data) < np.quantile(np.abs(W.data), 1 - density)] = 0
+            W.eliminate_zeros()
+        return self.of_matrix(W, self.vectors.intercept)
+
+    # Files
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        return {}, self.vectors.tensors()
+
+    @classmethod
+    def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> LabelWeightPart:
+        """Restore label weights from their `state`."""
+        return cls(SparseLabels.from_state(section, sizes))
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts for ``ltls info``."""
+        return {"label_weights": len(self.vectors.values)}
+
+
+def usual_cost(several: bool, precision: float) -> float:
+    """Return the cost for rows of several labels, or for trellises of a precision."""
+    return 0.5 if several else 2 * max(precision, 0.125)
+
+
+def train_clusters(
+    given: LabelWeights,
+    rows: Rows,
+    label_ptr: Ints,
+    labels: Ints,
+    weights: Floats | None,
+    clusters: list[tuple[Ints, Ints]],
+    *,
+    n_labels: int,
+    held_out: Ints | None = None,
+    initial: csr_array | None = None,
+    scale: float = 1.0,
+    check: Callable[[], None] | None = None,
+    n_jobs: int | None = None,
+) -> list[tuple[csr_array, csr_array | None]]:
+    """Return weights of labels that are trained against their siblings, for several clusterings.
+
+    Parameters
+    ----------
+    given : LabelWeights
+        No "auto" is left.
+    rows : Rows
+    label_ptr, labels : arrays
+        Row i has labels[label_ptr[i]:label_ptr[i + 1]].
+    weights : array or None
+        Of the rows.
+    clusters : list of (cluster_ptr, labels)
+        A clustering: cluster i has the labels labels[cluster_ptr[i]:cluster_ptr[i + 1]].
+    n_labels : int
+    held_out : array, optional
+        Rows that a second set of weights is not trained on.
+    initial : sparse array of shape (n_labels, n_columns), optional
+        Weights to start from.
+    scale : float
+        What the threshold is multiplied by.
+    check : callable, optional
+        Called every tenth of a second.
+
+    Returns
+    -------
+    list of (all, without)
+        Weights of shape (number of labels in the clustering, n_columns), in the order of these
+        labels; and those that have not seen the held-out rows, None if there are none.
+    """
+    task = _engine.SiblingTask(rows.engine, label_ptr, labels, weights, n_labels=n_labels)
+    mask = None
+    if held_out is not None and len(held_out):
+        mask = np.zeros(len(rows), bool)
+        mask[held_out] = True
+    start = None
+    if initial is not None and initial.nnz:
+        start = (
+            initial.indptr.astype(np.int64),
+            initial.indices.astype(np.int32),
+            initial.data.astype(np.float32),
+        )
+    found = []
+    for cluster_ptr, members in clusters:
+        lists, without = task.run(
+            cluster_ptr,
+            members,
+            cost=float(given.cost),
+            passes=given.passes,
+            tolerance=_TOLERANCE,
+            threshold=scale * given.threshold,
+            initial=start,
+            held_out=mask,
+            check=check,
+            seconds=_SECONDS,
+            n_jobs=threads(n_jobs),
+        )
+        shape = (len(members), rows.n_columns)
+        matrices = [
+            None if each is None else csr_array((each[2], each[1], pointers(each[0])), shape=shape)
+            for each in (lists, without)
+        ]
+        found.append((matrices[0], matrices[1]))
+    return found

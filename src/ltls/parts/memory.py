@@ -1,0 +1,291 @@
+"""Memory: training rows that a model keeps, to find similar ones and to replay them.
+
+The sample is stratified by label: rows are ranked within their label in a pseudo-random order, and
+those of the lowest ranks are kept. So no label keeps more rows than another one that would have
+more. The order depends on the number of a row alone: the same rows are kept whether they come in
+one batch or in many, and a smaller memory is a part of a larger one.
+
+Rows are rounded to 8 bits, with one scale per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ..core.arrays import (
+    MOST_SCALE,
+    AnyArray,
+    Floats,
+    Ints,
+    Tensors,
+    entries_of,
+    int8_scales,
+    pointers,
+    smallest,
+)
+from ..core.declarations import Array, Described
+from ..core.settings import AUTO, Integer, Settings, setting, settings
+from ..features.rows import Rows
+from .base import Sizes
+
+LATE_ROWS = 64  # of a label that came later, which are kept before others
+_MOST_WEIGHT = 1e19  # of a row: the product of the weights of a sample and of a class
+
+
+@settings
+class Memory(Settings):
+    """Which training rows a model keeps.
+
+    They are rounded, but otherwise the training data: ``memory=False`` keeps none, in memory and in
+    files.
+    """
+
+    n_rows: int | str = setting(
+        Integer(1),
+        AUTO,
+        default=AUTO,
+        help='Rows to keep, at most, spread over the labels. "auto" is all if neighbours are used, '
+        "and else 10,000.",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Training rows with their labels.
+
+    Parameters
+    ----------
+    ptr : int64 array of shape (n_rows + 1,)
+        Row i has entries ptr[i] … ptr[i + 1] − 1 of `features` and `values`.
+    features : int32 array
+        Columns, without the intercept.
+    values : int8 array
+    scales : float32 array of shape (n_rows,)
+        What the values of a row are multiplied by.
+    label_ptr, labels : int64 arrays
+        The label ids of every row, in the same layout.
+    weights : float32 array of shape (n_rows,)
+        Weights of the rows in training.
+    strata : int64 array of shape (n_rows,)
+        The label that a row is kept for: its rarest one when it came; −1 for a row without labels.
+    keys : uint32 array of shape (n_rows,)
+        The order of the rows.
+    first_late : int
+        Labels from this one on came after the first training: the rows that are kept are all that
+        their weights can be trained on, so they keep more, in up to half of the places.
+    """
+
+    ptr: Ints
+    features: AnyArray
+    values: AnyArray
+    scales: Floats
+    label_ptr: Ints
+    labels: Ints
+    weights: Floats
+    strata: Ints
+    keys: AnyArray
+    first_late: int
+
+    def __len__(self) -> int:
+        return len(self.scales)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Rows,
+        label_ptr: Ints,
+        labels: Ints,
+        weights: Floats | None,
+        capacity: int,
+        counts: Ints,
+        first_late: int,
+        first_row: int = 0,
+    ) -> StoredRows:
+        """Return a sample of rows, the first of which has number `first_row`.
+
+        `counts` are the training rows of every label. Rows of weight 0 are never kept.
+        """
+        of_rows = np.ones(len(rows), np.float32) if weights is None else weights
+        kept = np.flatnonzero(of_rows > 0)
+        strata = _rarest_labels(label_ptr, labels, counts)[kept]
+        keys = row_keys(first_row + kept)
+        chosen = _lowest(strata, keys, capacity, first_late)
+        kept = kept[chosen]
+        X = _as_csr(rows.X[kept])
+        row_of = np.repeat(np.arange(len(kept)), np.diff(X.indptr))
+        largest = np.zeros(len(kept), np.float32)
+        np.maximum.at(largest, row_of, np.abs(X.data))
+        scales = int8_scales(largest)
+        own_ptr, at = entries_of(label_ptr, kept)
+        return cls(
+            X.indptr.astype(np.int64),
+            X.indices.astype(np.int32),
+            np.rint(X.data / scales[row_of]).astype(np.int8),
+            scales,
+            own_ptr,
+            labels[at],
+            of_rows[kept],
+            strata[chosen],
+            keys[chosen],
+            first_late,
+        )
+
+    def merge(self, other: StoredRows, capacity: int) -> StoredRows:
+        """Return a sample of the rows of two samples."""
+        both = [
+            np.concatenate(pair) for pair in ((self.strata, other.strata), (self.keys, other.keys))
+        ]
+        kept = _lowest(both[0], both[1], capacity, self.first_late)
+        n = len(self)
+        mine, theirs = self.take(kept[kept < n]), other.take(kept[kept >= n] - n)
+        joined = {
+            name: np.concatenate([getattr(mine, name), getattr(theirs, name)])
+            for name in ("features", "values", "scales", "labels", "weights", "strata", "keys")
+        }
+        for name in ("ptr", "label_ptr"):
+            first, second = getattr(mine, name), getattr(theirs, name)
+            joined[name] = np.concatenate([first, first[-1] + second[1:]])
+        return StoredRows(**joined, first_late=self.first_late)
+
+    def shrink(self, capacity: int) -> StoredRows:
+        """Return the sample of a smaller capacity."""
+        if len(self) <= capacity:
+            return self
+        return self.take(_lowest(self.strata, self.keys, capacity, self.first_late))
+
+    def take(self, rows: Ints) -> StoredRows:
+        """Return some of the rows."""
+        ptr, at = entries_of(self.ptr, rows)
+        label_ptr, labels_at = entries_of(self.label_ptr, rows)
+        return replace(
+            self,
+            ptr=ptr,
+            features=self.features[at],
+            values=self.values[at],
+            scales=self.scales[rows],
+            label_ptr=label_ptr,
+            labels=self.labels[labels_at],
+            weights=self.weights[rows],
+            strata=self.strata[rows],
+            keys=self.keys[rows],
+        )
+
+    def grow(self, n_new_columns: int, others: int) -> StoredRows:
+        """Return the rows after features were added before column `others`."""
+        moved = self.features + np.int32(n_new_columns)
+        return replace(self, features=np.where(self.features < others, self.features, moved))
+
+    def rows_like(self, rows: Rows) -> Rows:
+        """Return the rows, sparse or dense as others are."""
+        values = self.values * np.repeat(self.scales, np.diff(self.ptr))
+        X = csr_array((values, self.features, self.ptr), shape=(len(self), rows.X.shape[1]))
+        return rows.like(X if rows.sparse else X.toarray())
+
+    # Files
+
+    TENSORS: ClassVar[dict[str, Array]] = {
+        "counts": Array("uint", ("n_rows",), total="n_values"),
+        "features": Array("uint", ("n_values",), high="n_inputs - 1", increasing="counts"),
+        "values": Array("i1", ("n_values",)),
+        "scales": Array("f4", ("n_rows",), low=0, high=MOST_SCALE),
+        "label_counts": Array("uint", ("n_rows",), total="n_pairs", group="several"),
+        "labels": Array("uint", ("n_pairs",), high="n_labels - 1"),
+        "strata": Array("uint", ("n_rows",), high="n_labels", group="several"),
+        "weights": Array("f4", ("n_rows",), low=0, high=_MOST_WEIGHT, group="weights"),
+        "keys": Array("u4", ("n_rows",)),
+    }
+
+    def state(self, multilabel: bool) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        tensors = {
+            "counts": smallest(np.diff(self.ptr)),
+            "features": smallest(self.features),
+            "values": self.values,
+            "scales": self.scales,
+            "labels": smallest(self.labels),
+            "keys": self.keys,
+        }
+        if multilabel:
+            tensors["label_counts"] = smallest(np.diff(self.label_ptr))
+            tensors["strata"] = smallest(self.strata + 1)
+        if (self.weights != 1).any():
+            tensors["weights"] = self.weights
+        return {"first_late": self.first_late}, tensors
+
+    @classmethod
+    def from_state(cls, section: Described, sizes: Sizes) -> StoredRows:
+        """Restore rows from their `state`."""
+        known = {"n_inputs": sizes.n_columns - sizes.intercept, "n_labels": sizes.n_labels}
+        tensors = section.tensors(cls.TENSORS, known)
+        if ("label_counts" in tensors) != sizes.multilabel:
+            raise ValueError("rows must have label counts if they may have several labels")
+        n, labels = known["n_rows"], tensors["labels"].astype(np.int64)
+        label_counts, strata = np.ones(n, np.int64), labels
+        if sizes.multilabel:
+            label_counts = tensors["label_counts"].astype(np.int64)
+            strata = tensors["strata"].astype(np.int64) - 1
+        elif len(labels) != n:
+            raise ValueError(f"{n} rows must have a label each, got {len(labels)}")
+        weights = np.array(tensors["weights"]) if "weights" in tensors else np.ones(n, np.float32)
+        return cls(
+            pointers(tensors["counts"]),
+            tensors["features"].astype(np.int32),
+            np.array(tensors["values"]),
+            np.array(tensors["scales"]),
+            pointers(label_counts),
+            labels,
+            weights,
+            strata,
+            np.array(tensors["keys"]),
+            section.integer("first_late", 0),
+        )
+
+
+def row_keys(numbers: Ints) -> AnyArray:
+    """Return pseudo-random numbers for the numbers of rows (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        z = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).astype(np.uint32)
+
+
+def _lowest(strata: Ints, keys: AnyArray, capacity: int, first_late: int) -> Ints:
+    """Return the rows with the lowest ranks within their strata, and of these the lowest keys."""
+    if len(strata) <= capacity:
+        return np.arange(len(strata))
+    order = np.lexsort((keys, strata))
+    starts = np.flatnonzero(np.r_[True, np.diff(strata[order]) != 0])
+    sizes = np.diff(np.r_[starts, len(strata)])
+    ranks = np.empty(len(strata), np.int64)
+    ranks[order] = np.arange(len(strata)) - np.repeat(starts, sizes)
+    late = strata >= first_late
+    n_late = len(np.unique(strata[late]))
+    if n_late:  # the first rows of a late label all have rank 0
+        quota = np.clip(capacity // (2 * n_late), 1, LATE_ROWS)
+        ranks[late] = np.maximum(ranks[late] - quota + 1, 0)
+    kept: Ints = np.sort(np.lexsort((keys, ranks))[:capacity])
+    return kept
+
+
+def _rarest_labels(label_ptr: Ints, labels: Ints, counts: Ints) -> Ints:
+    """Return the label of every row that the fewest rows have; −1 for a row without labels."""
+    n = len(label_ptr) - 1
+    row_of = np.repeat(np.arange(n), np.diff(label_ptr))
+    order = np.lexsort((labels, counts[labels], row_of))
+    strata = np.full(n, -1, np.int64)
+    with_labels, at = np.unique(row_of, return_index=True)
+    strata[with_labels] = labels[order[at]]
+    return strata
+
+
+def _as_csr(X: Any) -> csr_array:
+    """Return rows as a CSR matrix with sorted features, without zeros."""
+    X = csr_array(X)
+    X.eliminate_zeros()
+    X.sort_indices()
+    return X

@@ -1,0 +1,164 @@
+"""Neighbours: labels of the training rows that resemble a row most.
+
+A label has q, the sum of cos³ over the nearest rows that have it; its score is
+log(q / Σ q + 0.01). Nothing is trained: a label is found from its first row on. The rows are those
+of the model's memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..core import _engine
+from ..core.arrays import Floats, Ints, Tensors, threads
+from ..core.caching import cached_property
+from ..core.declarations import Described
+from ..core.settings import Integer, Settings, setting, settings
+from ..features.rows import Rows
+from .base import PartExplanation, Sizes, register_part
+from .memory import StoredRows
+
+_SMOOTHING = np.float32(0.01)
+_LABELS = 512  # of the nearest rows, that count at most
+_EXPLAINED = 5  # rows
+
+
+@settings
+class Neighbours(Settings):
+    """How many rows of the memory speak for labels."""
+
+    n_neighbors: int = setting(Integer(1, 1 << 16), default=30, help="Nearest rows that count.")
+
+
+@register_part
+@dataclass(frozen=True, eq=False)
+class NeighbourPart:
+    """The rows of the memory, and how many of them count."""
+
+    name: ClassVar[str] = "neighbours"
+    settings: ClassVar[type[Settings]] = Neighbours
+    grid: ClassVar[tuple[float, ...]] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    needs_memory: ClassVar[bool] = True
+
+    memory: StoredRows
+    n_labels: int
+    n_columns: int
+    intercept: bool
+    n_neighbors: int
+
+    @cached_property
+    def engine(self) -> _engine.LabelledRows:
+        """An index of the rows."""
+        return _engine.LabelledRows(
+            self.memory.ptr,
+            self.memory.features,
+            self.memory.values,
+            self.memory.scales,
+            self.memory.label_ptr,
+            self.memory.labels,
+            self.n_columns - self.intercept,
+            self.n_labels,
+        )
+
+    def nearest(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return the nearest rows of every row and their cosines, best first; −1 and 0 for none."""
+        nearest = np.empty((len(rows), min(self.n_neighbors, max(len(self.memory), 1))), np.int64)
+        cosines = np.empty(nearest.shape, np.float32)
+        self.engine.nearest(rows.engine, 0, nearest, cosines, threads(n_jobs))
+        return nearest, cosines
+
+    def _votes(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
+        """Return labels and their shares of the votes, once for the same rows."""
+        if self not in rows.memo:
+            labels = np.empty((len(rows), min(_LABELS, self.n_labels)), np.int64)
+            shares = np.empty(labels.shape, np.float32)
+            self.engine.votes(*self.nearest(rows, n_jobs), labels, shares)
+            rows.memo[self] = labels, shares
+        return rows.memo[self]  # type: ignore[no-any-return]
+
+    def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
+        """Return the n labels with the most votes."""
+        return np.ascontiguousarray(self._votes(rows, n_jobs)[0][:, :n])
+
+    def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the scores of labels, an array like `ids`."""
+        shares = np.empty(ids.shape, np.float32)
+        _engine.look_up(ids, *self._votes(rows, n_jobs), 0.0, shares)
+        scores: Floats = np.log(shares + _SMOOTHING)
+        return scores
+
+    def explain(self, rows: Rows, label: int) -> PartExplanation:
+        """Return the rows that speak for a label, and what they share with the only row.
+
+        Contributions are shares of the votes: they add up to q / Σ q.
+        """
+        features, values = rows.entries(0)
+        nearest, cosines = (each[0] for each in self.nearest(rows, None))
+        memory, found, total = self.memory, [], 0.0
+        contributions = np.zeros(len(features))
+        for row, cosine in zip(nearest.tolist(), cosines.tolist(), strict=True):
+            if row < 0:
+                continue
+            labels = memory.labels[memory.label_ptr[row] : memory.label_ptr[row + 1]]
+            total += cosine**3 * len(labels)
+            if label not in labels:
+                continue
+            own = slice(memory.ptr[row], memory.ptr[row + 1])
+            vector = np.zeros(self.n_columns)
+            vector[memory.features[own]] = memory.values[own].astype(np.float64)
+            shared = values * vector[features]
+            contributions += cosine**3 * shared / max(float(shared.sum()), 1e-30)
+            found.append({"row": row, "cosine": cosine, "shared": features[shared != 0].tolist()})
+        share = contributions / total if total > 0 else contributions
+        score = float(np.log(share.sum() + _SMOOTHING))
+        formula = "log(linear_score + 0.01), linear_score is the label's share of the votes"
+        return PartExplanation(
+            self.name, features, share, 0.0, score, formula, rows=found[:_EXPLAINED]
+        )
+
+    # Training
+
+    @classmethod
+    def fit(cls, given: Neighbours, context: Any) -> NeighbourPart | None:
+        """Keep the training rows."""
+        return cls._of(context.memory(), context, given.n_neighbors)
+
+    def finish(self, context: Any) -> NeighbourPart:
+        """Return the part with all rows, the held-out ones included."""
+        return self._of(context.memory(held_out=True), context, self.n_neighbors)
+
+    @classmethod
+    def _of(cls, memory: StoredRows, context: Any, n: int) -> NeighbourPart:
+        return cls(memory, context.n_labels, context.n_columns, context.intercept, n)
+
+    def learn(self, context: Any) -> NeighbourPart:
+        """Return the part with the rows of a further batch, which the memory has."""
+        return self._of(context.memory(), context, self.n_neighbors)
+
+    def pruned(self, density: float) -> NeighbourPart:
+        """Return the part with a fraction `density` of the rows."""
+        return replace(self, memory=self.memory.shrink(max(int(density * len(self.memory)), 1)))
+
+    # Files
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description; the rows are stored with the memory."""
+        return {"n_neighbors": self.n_neighbors}, {}
+
+    @classmethod
+    def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> NeighbourPart:
+        """Restore neighbours from their `state` and the memory."""
+        if memory is None:
+            raise ValueError("neighbours need rows in memory")
+        n = section.integer("n_neighbors", 1, 1 << 16)
+        return cls(memory, sizes.n_labels, sizes.n_columns, sizes.intercept, n)
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts for ``ltls info``."""
+        return {"neighbours": self.n_neighbors, "neighbour_rows": len(self.memory)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "engine"}

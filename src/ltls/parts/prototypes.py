@@ -1,0 +1,139 @@
+"""Prototypes: the mean row of every label. Labels whose prototype resembles a row are candidates.
+
+Nothing is trained, so a label has a prototype from its first row on. The score of a label is
+log(max(0, cos) + 0.05), where cos is the cosine of the row and the prototype, of which only the
+largest features are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import norm
+
+from ..core.arrays import Floats, Ints, Tensors, smallest
+from ..core.declarations import Array, Described
+from ..core.settings import Integer, Settings, setting, settings
+from ..features.rows import Rows
+from .base import PartExplanation, Sizes, register_part
+from .sparse_labels import SparseLabels
+
+_SMOOTHING = np.float32(0.05)
+GRID = (0.5, 1.0, 2.0, 4.0, 8.0)  # weights to try
+
+
+@settings
+class Prototypes(Settings):
+    """How large the prototypes of labels are."""
+
+    n_features: int = setting(
+        Integer(1), default=60, help="The largest features of a prototype that are kept."
+    )
+
+
+@register_part
+@dataclass(frozen=True, eq=False)
+class PrototypePart:
+    """The prototypes of all labels.
+
+    Parameters
+    ----------
+    vectors : SparseLabels
+    counts : int64 array of shape (n_labels,)
+        Rows that every prototype is the mean of.
+    n_kept : int
+        See `Prototypes.n_features`.
+    """
+
+    name: ClassVar[str] = "prototypes"
+    settings: ClassVar[type[Settings]] = Prototypes
+    grid: ClassVar[tuple[float, ...]] = GRID
+
+    vectors: SparseLabels
+    counts: Ints
+    n_kept: int
+
+    @classmethod
+    def of_sums(cls, sums: csr_array, counts: Ints, n_kept: int, intercept: bool) -> PrototypePart:
+        """Return prototypes of labels whose rows add up to `sums`, (n_labels, n_columns)."""
+        # The length is that of all features: what is dropped makes a prototype less similar.
+        length = np.maximum(norm(sums, axis=1), 1e-15).astype(np.float32)
+        vectors = SparseLabels.of_matrix(_largest(sums, n_kept), intercept)
+        return cls(replace(vectors, scales=vectors.scales / length), counts, n_kept)
+
+    def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
+        """Return the labels of the n most similar prototypes."""
+        return self.vectors.largest_products(rows, n, n_jobs)
+
+    def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the scores of labels, an array like `ids`."""
+        cosines = self.vectors.products(rows, ids, n_jobs) / rows.lengths[:, None]
+        scores: Floats = np.log(np.maximum(cosines, 0) + _SMOOTHING)
+        return scores
+
+    def explain(self, rows: Rows, label: int) -> PartExplanation:
+        """Return what every feature of the only row adds to the similarity of a label."""
+        features, values = rows.entries(0)
+        vector = self.vectors.of_label(label, features)
+        contributions = values.astype(np.float64) * vector / float(rows.lengths[0])
+        cosine = math.fsum(contributions.tolist())
+        score = float(np.log(max(cosine, 0.0) + _SMOOTHING))
+        formula = "log(max(0, linear_score) + 0.05)"
+        return PartExplanation(self.name, features, contributions, 0.0, score, formula)
+
+    # Training
+
+    @classmethod
+    def fit(cls, given: Prototypes, context: Any) -> PrototypePart:
+        """Average the rows of every label."""
+        sums, counts = context.label_sums()
+        return cls.of_sums(sums, counts, given.n_features, context.intercept)
+
+    def finish(self, context: Any) -> PrototypePart:
+        """Return the prototypes of all rows, the held-out ones included."""
+        sums, counts = context.label_sums(held_out=True)
+        return self.of_sums(sums, counts, self.n_kept, self.vectors.intercept)
+
+    def grow(self, n_labels: int, n_new_columns: int) -> PrototypePart:
+        """Return the prototypes with more labels and features, which have none yet."""
+        counts = np.pad(self.counts, (0, n_labels - len(self.counts)))
+        return replace(self, vectors=self.vectors.grow(n_labels, n_new_columns), counts=counts)
+
+    def learn(self, context: Any) -> PrototypePart:
+        """Return the prototypes with the rows of a further batch."""
+        more, counts = context.label_sums()
+        # A mean of n rows of length 1 is taken for n times a prototype.
+        times = csr_array((self.counts.astype(np.float32), (np.arange(len(self.counts)),) * 2))
+        sums = csr_array(times @ self.vectors.matrix() + more)
+        return self.of_sums(sums, self.counts + counts, self.n_kept, self.vectors.intercept)
+
+    # Files
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors."""
+        return {"n_kept": self.n_kept}, {**self.vectors.tensors(), "rows": smallest(self.counts)}
+
+    @classmethod
+    def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> PrototypePart:
+        """Restore prototypes from their `state`."""
+        declared = {"rows": Array("uint", ("n_labels",), high=2**62)}
+        counts = section.tensors(declared, {"n_labels": sizes.n_labels})["rows"].astype(np.int64)
+        return cls(SparseLabels.from_state(section, sizes), counts, section.integer("n_kept", 1))
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts for ``ltls info``."""
+        return {"prototype_features": len(self.vectors.values)}
+
+
+def _largest(matrix: csr_array, n: int) -> csr_array:
+    """Return the n largest entries of every row, by magnitude; ties go to the first."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((matrix.indices, -np.abs(matrix.data), row))
+    rank = np.arange(len(order)) - matrix.indptr[:-1][row]
+    kept = np.sort(order[rank < n])
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(np.diff(matrix.indptr), n))])
+    return csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

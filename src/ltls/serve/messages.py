@@ -1,0 +1,83 @@
+"""What is sent: requests become typed structs, values become JSON, and errors have a status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+_PIECE = 64 << 10  # bytes; of a client that does not read, two of them are kept
+_MAX_QUOTED = 80  # characters of a request that an error repeats
+T = TypeVar("T")
+
+
+class RequestError(Exception):
+    """A request that cannot be answered: a status, and a message that says what would do."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message[:300], headers
+
+    def answer(self) -> Answer:
+        """Return the error in the form of the Open Inference Protocol."""
+        return Answer(encoded({"error": self.message}), self.status, self.headers)
+
+
+class Answer(Response):
+    """A response that is sent in pieces: each waits until the client has read those before."""
+
+    media_type = "application/json"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it as ASGI messages."""
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        body, size = bytes(self.body), len(self.body)
+        for first in range(0, max(size, 1), _PIECE):
+            piece = {"body": body[first : first + _PIECE], "more_body": first + _PIECE < size}
+            await send({"type": "http.response.body", **piece})
+
+
+def quoted(value: object) -> str:
+    """Return a value of a request as a short literal."""
+    text = repr(value)
+    return text if len(text) <= _MAX_QUOTED else f"{text[: _MAX_QUOTED - 4]} ..."
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON; what is no Unicode in a label becomes a question mark."""
+    try:
+        return msgspec.json.encode(value, enc_hook=str)
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=False, default=_plain)
+        return text.encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(bytes(value)) if isinstance(value, msgspec.Raw) else str(value)
+
+
+def decoded(
+    decoder: msgspec.json.Decoder[T], content: bytearray | msgspec.Raw, invalid: int = 422
+) -> T:
+    """Return JSON as a value of the decoder's type; the first mistake ends it.
+
+    JSON of another type gets status `invalid`, what is no JSON 400.
+    """
+    try:
+        return decoder.decode(content)
+    except msgspec.ValidationError as error:
+        raise RequestError(invalid, _mistake(str(error), decoder.type)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(400, f"the request is not JSON: {error}") from None
+
+
+def _mistake(message: str, kind: Any) -> str:
+    """Return what is wrong with a value, after the name of the field that has it."""
+    wrong, _, place = message.partition(" - at `$")
+    if "unknown field" in wrong:
+        wrong += f"; there are {', '.join(kind.__struct_fields__)}"
+    return f"{place.strip('.`') or 'the request'}: {wrong[:1].lower()}{wrong[1:]}"

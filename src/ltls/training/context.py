@@ -1,0 +1,229 @@
+"""What parts are trained from: rows, wherever they come from, and what earlier parts have found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ..core.arrays import Floats, Ints
+from ..core.settings import AUTO
+from ..features.rows import Columns
+from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
+from ..parts.memory import StoredRows
+from ..parts.trellises import TrellisPart
+from .data import Batch, Examples, InMemory, Source
+from .progress import check_signals
+from .recipes import Plan, memory_rows
+from .trellis_training import TrellisTraining
+from .workers import Workers
+
+_COST_ROWS = 1000  # that the precision of the trellises is measured on
+_BLOCK_VALUES = 1 << 24  # of rows of a stream that label weights are trained on at a time
+
+
+class Context:
+    """Rows to train parts on, and trellises that are trained already.
+
+    Parameters
+    ----------
+    plan : Plan
+    source : Source
+        Rows to train on, and held-out rows.
+    training : TrellisTraining
+    columns : Columns
+    counts : array of shape (n_labels,)
+        Training rows of every label.
+    n_rows : int
+    several : bool
+        Whether rows have several labels.
+    n_jobs : int or None
+    dense : bool
+        Whether rows are dense.
+    workers : Workers or None
+        Who trains label weights; None is this process.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        source: Source,
+        training: TrellisTraining,
+        columns: Columns,
+        counts: Ints,
+        n_rows: int,
+        several: bool,
+        n_jobs: int | None,
+        dense: bool = False,
+        workers: Workers | None = None,
+    ) -> None:
+        self.workers = workers
+        self.plan, self.source, self.training = plan, source, training
+        self.counts, self.n_rows, self.several, self.n_jobs = counts, n_rows, several, n_jobs
+        self.n_labels, self.n_columns = len(counts), columns.n_columns
+        self.intercept = columns.intercept
+        self.dense = dense
+        self.kept: dict[str, Any] = {}  # what parts need to finish, by name
+        self._trellises: list[TrellisPart] | None = None
+        self._final: dict[int, LabelWeightPart] = {}
+        self._keeps: list[LabelWeightPart] = []  # the keys of `_final` are their ids
+
+    def trellis_parts(self) -> list[TrellisPart]:
+        """Return the trellises as they predict, one part per view."""
+        if self._trellises is None:
+            self._trellises = self.training.parts()
+        return self._trellises
+
+    def trained_further(self) -> None:
+        """Take note that the trellises have changed."""
+        self._trellises = None
+
+    # Label weights
+
+    def train_label_weights(
+        self, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
+    ) -> list[LabelWeightPart]:
+        """Train label weights for several clusterings; see `train_clusters`.
+
+        They have not seen the held-out rows: `final` returns those that have.
+        """
+        rows = self.source.evaluation_rows()
+        precision = 1.0
+        if given.cost == AUTO and not self.several and rows is not None:
+            some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
+            precision = self.training.precision(some, self.n_jobs)
+        given = given.filled(cost=usual_cost(self.several, precision))
+        if self.workers is not None:
+            found = self.workers.train_clusters(
+                given, self.source, clusters, self.counts, self.plan.early_stopping
+            )
+        elif isinstance(self.source, InMemory):
+            found = self._train_in_memory(self.source, given, clusters)
+        else:
+            found = self._train_in_blocks(given, clusters)
+        parts = []
+        for (_, members), (W, without) in zip(clusters, found, strict=True):
+            place = np.argsort(members)
+            final = LabelWeightPart.of_matrix(W[place], self.intercept)
+            part = final
+            if without is not None:
+                part = LabelWeightPart.of_matrix(without[place], self.intercept)
+            self._final[id(part)] = final
+            self._keeps.append(part)
+            parts.append(part)
+        return parts
+
+    def final(self, part: LabelWeightPart) -> LabelWeightPart:
+        """Return label weights that were trained on the held-out rows, too."""
+        return self._final.get(id(part), part)
+
+    def _train_in_memory(
+        self, source: InMemory, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
+    ) -> list[tuple[csr_array, csr_array | None]]:
+        examples, held_out = source.examples, source.held_out
+        weights: Floats | None = examples.weights
+        if self.plan.early_stopping:  # these rows stay unseen
+            weights = examples.row_weights().copy()
+            weights[held_out] = 0
+        return train_clusters(
+            given,
+            examples.rows,
+            examples.indptr,
+            examples.labels,
+            weights,
+            clusters,
+            n_labels=self.n_labels,
+            held_out=None if self.plan.early_stopping else held_out,
+            check=check_signals,
+            n_jobs=self.n_jobs,
+        )
+
+    def _train_in_blocks(
+        self, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
+    ) -> list[tuple[csr_array, csr_array | None]]:
+        """Train on blocks of rows that do not fit into memory together.
+
+        Every block is trained from the weights of the blocks before: block coordinate descent in
+        the dual problem (Yu, Hsieh, Chang and Lin 2010), once over all blocks.
+        """
+        found: list[Any] = [None] * len(clusters)
+        seen = 0
+        for block in joined(self.source.in_order(), _BLOCK_VALUES):
+            seen += len(block)
+            for number, (ptr, members) in enumerate(clusters):
+                before = None
+                if found[number] is not None:
+                    before = found[number][np.argsort(members)]
+                [(found[number], _)] = train_clusters(
+                    given,
+                    block.rows,
+                    block.indptr,
+                    block.labels,
+                    block.weights,
+                    [(ptr, members)],
+                    n_labels=self.n_labels,
+                    initial=before,
+                    # Weights grow from block to block: those that will be large are still small.
+                    scale=min(seen / max(self.source.n_rows, 1), 1.0),
+                    check=check_signals,
+                    n_jobs=self.n_jobs,
+                )
+        return [(each, None) for each in found]
+
+    # Rows
+
+    def label_sums(self, held_out: bool = False) -> tuple[csr_array, Ints]:
+        """Return the sum of every label's rows of unit length, and how many rows it has."""
+        total = csr_array((self.n_labels, self.n_columns), dtype=np.float32)
+        counts = np.zeros(self.n_labels, np.int64)
+        for part in self._parts(held_out):
+            sums, own = part.label_sums(self.n_labels)
+            total, counts = sums if not counts.any() else csr_array(total + sums), counts + own
+        total.sort_indices()
+        return total, counts
+
+    def memory(self, held_out: bool = False) -> StoredRows:
+        """Return the rows that a model keeps."""
+        capacity, kept, first_row = memory_rows(self.plan, self.n_rows), None, 0
+        for part in self._parts(held_out):
+            more = StoredRows.of(
+                part.rows,
+                part.indptr,
+                part.labels,
+                part.weights,
+                capacity,
+                self.counts,
+                self.n_labels,
+                first_row,
+            )
+            kept = more if kept is None else kept.merge(more, capacity)
+            first_row += len(part)
+        assert kept is not None
+        return kept
+
+    def _parts(self, held_out: bool) -> Iterator[Examples]:
+        """Yield all rows to train on; with `held_out`, those that were held out, too."""
+        if held_out or not len(self.source.held_out):
+            yield from self.source.all_rows()
+            return
+        for examples, rows in self.source.in_order():
+            yield examples.take(rows)
+
+
+def joined(batches: Iterator[Batch], n_values: int) -> Iterator[Examples]:
+    """Join the rows of batches to blocks of at most about `n_values` values."""
+    parts: list[Examples] = []
+    held = 0
+    for examples, rows in batches:
+        part = examples.take(rows)
+        if parts and held + part.rows.n_values > n_values:
+            block, parts, held = Examples.concatenate(parts), [], 0
+            yield block
+            del block
+        parts.append(part)
+        held += part.rows.n_values
+        del examples, part
+    if any(map(len, parts)):
+        yield Examples.concatenate(parts)

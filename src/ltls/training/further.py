@@ -1,0 +1,403 @@
+"""Further training: batches that come later, with rows of the past, new labels and new features.
+
+A batch of a single new label would teach a model to predict nothing else. So its rows are mixed
+with rows of the model's memory, the more of them the less the batch resembles what came before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ..core.arrays import Floats, Ints
+from ..core.settings import AUTO
+from ..features.front_ends import FrontEnd
+from ..features.rows import Columns, used_features
+from ..features.statistics import FeatureSettings, FeatureStats, is_mapped
+from ..model.labels import Labels, Targets
+from ..model.model import Model
+from ..model.provenance import Provenance
+from ..parts.base import can
+from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
+from ..parts.memory import Memory, StoredRows, row_keys
+from ..parts.trellises import FIXED, Trellises, TrellisPart
+from .data import Examples
+from .pipeline import Fitted, How, Problem, new_model, new_training, threshold_on
+from .progress import InterruptGuard, check_signals
+from .recipes import REPLAYED, DatasetSize, plan_for_first_batch, usual_learning_rate
+from .trainer import Trainer
+from .trellis_training import TrellisTraining
+
+# Chosen on held-out rows, see docs/what_was_tried.md.
+_ALWAYS = 32  # rows to replay with any batch
+_PER_ROW = 60  # and for every row of a label that is more frequent in the batch than before
+_MOST_WEIGHT = 4.0  # of a replayed row
+_MANY_ROWS = 0.5  # of a label in a batch, for each that came before, to train its weights again
+_LONGEST_CURVE = 10_000  # passes whose loss is kept
+_MIN_SCALED_ROWS = 100  # of a first batch that tells whether features are unscaled
+_SEVERAL = 1.1
+# Settings of trellises that may change while these are trained further.
+_FREE = (
+    "learning_rate",
+    "shuffle",
+    "batch_size",
+    "ranking_multiplier",
+    "n_iter_no_change",
+    "density",
+)
+
+
+def partial_fit(
+    how: How,
+    fitted: Fitted | None,
+    X: Any,
+    targets: Targets,
+    classes: list[Any],
+    sample_weight: Floats | None,
+    front_end: FrontEnd,
+    rng: Any,
+) -> Fitted:
+    """Make one pass over a batch, which may have new labels; None starts a new model.
+
+    What was fitted before is not changed: a new object is returned.
+    """
+    if fitted is None:
+        fitted = _first_model(how, X, targets, classes, front_end, rng)
+        classes = []
+    if how.given.memory is False:
+        fitted = fitted.without_rows()
+    model, provenance = fitted.model, fitted.provenance
+    check_same_kind(model, targets)
+    training = trainable(fitted, how).branch()
+    labels = model.labels.extended(model.labels.unseen(targets, classes))
+    old_rows = model.columns.rows(X)
+    columns, n_new = model.columns.grow(X)
+    rows = columns.rows(X) if n_new else old_rows
+    batch = Examples.of(labels, rows, targets, sample_weight, how.class_weight)
+    n_labels = len(labels)
+    counts = np.bincount(batch.labels, minlength=n_labels)
+    counts[: len(provenance.counts)] += provenance.counts
+    n_rows = provenance.n_rows + len(batch)
+    training.grow(n_labels, batch, old_rows, how.n_jobs)
+    training.weights.add_features(n_new)
+    if model.part("label_matrix") is not None:
+        training.weights.row_length = rows.usual_length()
+    memory = model.memory
+    if memory is not None and n_new:
+        memory = memory.grow(n_new, old_rows.X.shape[1] - 1)
+    past = _replayed(memory, batch, counts, n_rows)
+    examples = batch if past is None else Examples.concatenate([batch, past])
+    touched = used_features(examples.rows.X) if examples.rows.sparse else None
+    training.weights.unshare(touched)
+    order = np.arange(len(batch))
+    if training.settings.shuffle:
+        order = rng.permutation(order)
+    trainer = Trainer(training, InterruptGuard(False), how.n_jobs, how.verbose)
+    loss = [0.0]
+    trainer.run_epoch([(examples, _mixed(order, len(examples)))], loss)
+    training.check_finite(loss, touched)
+    memory = _kept(memory, batch, counts, provenance.n_rows, how)
+    context = FurtherContext(
+        training, batch, examples, memory, counts, n_rows, columns, provenance, how
+    )
+    parts = []
+    for part in model.parts:
+        grown = part.grow(n_labels, n_new) if can(part, "grow") else part
+        parts.append(grown.learn(context) if can(grown, "learn") else grown)
+    per_row = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
+    model = model.with_parts(
+        parts,
+        labels=labels,
+        columns=columns,
+        memory=memory,
+        typical_labels=max(model.typical_labels, per_row),
+    )
+    n_epochs = provenance.n_epochs + 1
+    if model.multilabel and not any(
+        part.name == "label_weights" or part.name == "views" for part in parts
+    ):
+        # The mean of the batches' best ones. With label weights it stays: it was chosen on rows
+        # that they had not seen.
+        best = threshold_on(model, batch, how.n_jobs)
+        before = best if model.threshold is None else model.threshold
+        model = replace(model, threshold=before + (best - before) / n_epochs)
+    provenance = replace(
+        provenance,
+        n_rows=n_rows,
+        counts=counts,
+        n_epochs=n_epochs,
+        loss_curve=[*provenance.loss_curve[-_LONGEST_CURVE:], *loss],
+    )
+    return Fitted(model, provenance, training)
+
+
+def _first_model(
+    how: How, X: Any, targets: Targets, classes: list[Any], front_end: FrontEnd, rng: Any
+) -> Fitted:
+    """Return a model with weights of 0, for the first batch."""
+    labels = Labels(classes)
+    labels.add(targets)
+    plan = plan_for_first_batch(how.given)
+    given: FeatureSettings = front_end.settings
+    stats = FeatureStats()
+    enough = X.shape[0] >= _MIN_SCALED_ROWS and not is_mapped(X)
+    stats.add(X, given.may_standardize(X) and (given.standardize is True or enough))
+    columns = replace(stats.columns(given), used=None)  # others may follow
+    size = DatasetSize(
+        0, columns.n_columns, stats.n_values, len(labels), 0, stats.sparse, targets.multilabel
+    )
+    counts = np.bincount(labels.ids(targets), minlength=len(labels))
+    problem = Problem(labels, front_end, columns, size, counts, targets.format, 1)
+    rows = Examples.of(labels, columns.rows(X), targets)
+    training = new_training(
+        plan,
+        problem,
+        lambda unit: rows.label_sums(len(labels), unit)[0],
+        rng,
+        how.n_jobs,
+        min_paths=int(plan.trellises.width),
+    )
+    model = new_model(plan, problem, training, [training.as_trained()])
+    provenance = Provenance(0, np.zeros(len(labels), np.int64), recipe=str(plan))
+    return Fitted(model, provenance, training)
+
+
+def trainable(fitted: Fitted, how: How) -> TrellisTraining:
+    """Return the trellises to train further, with the hyperparameters that they have."""
+    given = how.given.trellises if isinstance(how.given.trellises, Trellises) else Trellises()
+    parts = fitted.model.trellises()
+    _check_stays("loss", given.loss, parts[0].loss.name)
+    if fitted.training is None:
+        settings = given.filled(
+            width=parts[0].trellis.width,
+            n_trellises=len(parts[0].codebooks),
+            loss=parts[0].loss.name,
+            epochs=1,
+            learning_rate=usual_learning_rate(fitted.model.part("label_matrix") is not None),
+            average=False,
+            density=parts[0].weights.density,
+        )
+        return TrellisTraining.of_parts(settings, parts, fitted.sketch, fitted.provenance.n_epochs)
+    known = fitted.training.settings
+    for name in FIXED:
+        _check_stays(name, getattr(given, name), getattr(known, name))
+    settings = known.filled()
+    for name in _FREE:
+        if getattr(given, name) != AUTO:
+            setattr(settings, name, getattr(given, name))
+    if isinstance(given.assignment, str):  # codebooks are those that the model has
+        settings.assignment = given.assignment
+    return replace(fitted.training, settings=settings)
+
+
+def _check_stays(name: str, wanted: Any, value: Any) -> None:
+    if wanted not in (AUTO, value):
+        raise ValueError(
+            f"{name} must stay {value!r} while a model is trained further, got {wanted!r}; fit "
+            "without warm_start starts from scratch"
+        )
+
+
+def check_same_features(model: Model, given: FeatureSettings) -> None:
+    """Raise an error if features are to be treated otherwise than those of a model were."""
+    columns, kinds = model.columns, (type(given).__name__, type(model.front_end.settings).__name__)
+    _check_stays("features", *kinds)
+    _check_stays("fit_intercept", given.fit_intercept, columns.intercept)
+    _check_stays("normalize", given.normalize, columns.unit_length)
+    _check_stays("standardize", given.standardize, columns.standardizer is not None)
+
+
+def warm_start(
+    previous: Fitted, how: How, labels: Labels, X: Any, targets: Targets
+) -> tuple[Columns, TrellisTraining]:
+    """Return columns and trellises to train further on rows of the same classes."""
+    model = previous.model
+    check_same_kind(model, targets)
+    for label in labels.values:
+        if label not in model.labels:
+            raise ValueError(
+                f"y must have the classes of the last fit, got {label!r}, which is new; use "
+                "partial_fit for new labels, or warm_start=False"
+            )
+    for label in model.labels.values:
+        if label not in labels:
+            raise ValueError(
+                f"y must have the classes of the last fit, got no row of {label!r}; use "
+                "partial_fit for some of the labels, or warm_start=False"
+            )
+    training = trainable(previous, how).branch()
+    columns, n_new = model.columns.grow(X)
+    training.weights.add_features(n_new)
+    training.weights.unshare(None)
+    return columns, training
+
+
+def check_same_kind(model: Model, targets: Targets) -> None:
+    """Raise an error if targets are multi-label and the model is not, or the other way round."""
+    if targets.multilabel != model.multilabel:
+        kinds = ("one label per row", "several labels per row")
+        raise ValueError(
+            f"y must have {kinds[model.multilabel]}, as before, got {kinds[targets.multilabel]}"
+        )
+
+
+# Replay
+
+
+def _replayed(
+    memory: StoredRows | None, batch: Examples, counts: Ints, n_rows: int
+) -> Examples | None:
+    """Return rows of the past to train on with a batch, which `counts` and `n_rows` include."""
+    if memory is None or not len(memory) or not batch.row_weights().any():
+        return None
+    wanted = _ALWAYS + _PER_ROW * _n_unusual(batch, counts, n_rows)
+    # Other rows in every call, whatever the random state.
+    keys = row_keys(memory.keys.astype(np.int64) + ((n_rows % 2**31) << 32))
+    past = _as_examples(memory.take(np.argsort(keys, kind="stable")[:wanted]), batch)
+    # Where the memory has fewer, its rows stand for others that came before.
+    weight = min(wanted / len(past), (n_rows - len(batch)) / len(memory), _MOST_WEIGHT)
+    if weight > 1:
+        past.weights = past.row_weights() * np.float32(weight)
+    return past
+
+
+def _as_examples(memory: StoredRows, batch: Examples) -> Examples:
+    rows = memory.rows_like(batch.rows)
+    return Examples(rows, memory.label_ptr, memory.labels, memory.weights, batch.multilabel)
+
+
+def _n_unusual(batch: Examples, counts: Ints, n_rows: int) -> int:
+    """Return how many rows of labels are beyond twice their usual number, or a single one."""
+    n = len(batch)
+    own = np.bincount(batch.labels, minlength=len(counts))
+    before = counts - own
+    expected = 2 * n * before / max(n_rows - n, 1) + (before > 0)
+    return int(min(np.ceil(np.maximum(own - expected, 0).sum()), n))
+
+
+def _mixed(order: Ints, n_rows: int) -> Ints:
+    """Return an order of all rows: those of a batch, spread evenly among the others behind them."""
+    n_batch, n_past = len(order), n_rows - len(order)
+    places = np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in (n_batch, n_past)])
+    rows = np.concatenate([order, np.arange(n_batch, n_rows)])
+    mixed: Ints = rows[np.argsort(places, kind="stable")]
+    return mixed
+
+
+def _kept(
+    memory: StoredRows | None, batch: Examples, counts: Ints, first_row: int, how: How
+) -> StoredRows | None:
+    """Return the memory with the rows of a batch; a model begins it with its first rows."""
+    if how.given.memory is False or (memory is None and first_row):
+        return None  # rows of the present alone are not worth replaying
+    given = how.given.memory
+    if isinstance(given, Memory) and given.n_rows != AUTO:
+        capacity = int(given.n_rows)
+    else:
+        capacity = max(REPLAYED, 0 if memory is None else len(memory))
+    first_late = len(counts) if memory is None else memory.first_late
+    rows, ptr = batch.rows, batch.indptr
+    new = StoredRows.of(
+        rows, ptr, batch.labels, batch.weights, capacity, counts, first_late, first_row
+    )
+    return new if memory is None else memory.merge(new, capacity)
+
+
+class FurtherContext:
+    """What parts learn a further batch from.
+
+    Parameters
+    ----------
+    training : TrellisTraining
+        Trained on the batch already.
+    batch : Examples
+    examples : Examples
+        The batch, and rows of the past that follow.
+    stored : StoredRows or None
+        The memory, with the rows of the batch.
+    """
+
+    def __init__(
+        self,
+        training: TrellisTraining,
+        batch: Examples,
+        examples: Examples,
+        stored: StoredRows | None,
+        counts: Ints,
+        n_rows: int,
+        columns: Columns,
+        before: Provenance,
+        how: How,
+    ) -> None:
+        self.training, self.batch, self.examples, self._stored = training, batch, examples, stored
+        self.counts, self.n_rows, self.n_labels = counts, n_rows, len(counts)
+        self.n_columns, self.intercept = columns.n_columns, columns.intercept
+        self._before, self._how = before, how
+        self._trellises: list[TrellisPart] | None = None
+
+    def trellis_parts(self) -> list[TrellisPart]:
+        """Return the trellises as they predict, one part per view."""
+        if self._trellises is None:
+            self._trellises = self.training.parts()
+        return self._trellises
+
+    def label_sums(self) -> tuple[csr_array, Ints]:
+        """Return the sum of the batch's rows of every label, and how many they are."""
+        return self.batch.label_sums(self.n_labels)
+
+    def memory(self) -> StoredRows:
+        """Return the rows that the model keeps."""
+        assert self._stored is not None
+        return self._stored
+
+    def labels_to_train(self) -> Ints:
+        """Return the labels of the batch that are new, or have many rows in it.
+
+        A few rows of an old label would cost more accuracy than they give.
+        """
+        own = np.bincount(self.batch.labels, minlength=self.n_labels)
+        before = self.counts - own
+        first_late = self.n_labels if self._stored is None else self._stored.first_late
+        late = (np.arange(self.n_labels) >= first_late) & (own > 0)
+        return np.flatnonzero(late | (own >= _MANY_ROWS * np.maximum(before, 1)) & (own > 0))
+
+    def rows_at_hand(self) -> Examples:
+        """Return the rows of the memory, which has those of the batch; without one, the batch."""
+        return self.batch if self._stored is None else _as_examples(self._stored, self.batch)
+
+    def update_label_weights(
+        self, part: LabelWeightPart, clusters: tuple[Ints, Ints]
+    ) -> LabelWeightPart:
+        """Train the weights of labels that are new, or have many rows in the batch.
+
+        They are trained from scratch on the rows of their clusters that are at hand: the batch and
+        the memory.
+        """
+        wanted = self.labels_to_train()
+        if not len(wanted):
+            return part
+        examples = self.rows_at_hand()
+        ptr, members = clusters
+        cluster = np.searchsorted(ptr, np.argsort(members), side="right") - 1  # of every label
+        touched = np.unique(cluster[wanted])
+        some = [members[ptr[each] : ptr[each + 1]] for each in touched]
+        lists = np.concatenate([[0], np.cumsum([len(each) for each in some])]), np.concatenate(some)
+        given = self._how.given.label_weights
+        several = len(examples.labels) > _SEVERAL * len(examples)
+        settings = given if isinstance(given, LabelWeights) else LabelWeights()
+        [(W, _)] = train_clusters(
+            settings.filled(cost=usual_cost(several, 1.0)),
+            examples.rows,
+            examples.indptr,
+            examples.labels,
+            examples.weights,
+            [lists],
+            n_labels=self.n_labels,
+            check=check_signals,
+            n_jobs=self._how.n_jobs,
+        )
+        place = {label: number for number, label in enumerate(lists[1].tolist())}
+        return part.replaced(wanted, W[[place[label] for label in wanted.tolist()]])

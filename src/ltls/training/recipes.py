@@ -1,0 +1,316 @@
+"""Recipes: from the size of the data to a plan of what is trained.
+
+A recipe depends on the data alone. What a user gives replaces a field of the plan, and never
+switches the recipe.
+
+| recipe | for | parts |
+|---|---|---|
+| one-vs-all | 100 dense rows of one label each, at most 128 labels | a trellis of that width |
+| trellises | fewer than 1,000 rows or 64 labels | several trellises |
+| label matrix | other dense rows | a small trellis and a vector for every label |
+| classifiers | several labels per row, at most 2,048 labels | trellises and label weights |
+| views | all others | views of clusters of labels |
+
+The last two also try prototypes and neighbours on held-out rows, and keep what helps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.settings import AUTO, Settings
+from ..parts.edge_weights import MAX_PRUNED_STRIDE, padded
+from ..parts.label_matrix import LabelMatrix
+from ..parts.label_weights import LabelWeights
+from ..parts.memory import Memory
+from ..parts.neighbours import Neighbours
+from ..parts.propensity import Propensity
+from ..parts.prototypes import Prototypes
+from ..parts.trellises import Trellises
+from ..parts.views import Views
+from ..structure.losses import LOSSES
+from ..structure.trellis import Trellis
+
+_MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for what is chosen on held-out rows
+_FEW_LABELS, _FEW_PAIRS = 2048, 1 << 25  # of rows and labels
+_SEVERAL = 1.1  # labels per row, on average
+_MIN_DENSE_ROWS, _MAX_DENSE_LABELS, _FEW_DENSE_ROWS = 100, 128, 2000
+_CLUSTER_SIZE, _VIEWS = 100, 2
+_FEW_ROWS = 20  # of a label, on average
+_MULTIPLICATIONS = 2.5e9  # of training trellises alone
+_MIN_TRELLISES, _MAX_TRELLISES = 3, 12
+_MANY_PATHS, _WIDTH, _WIDE = 10_000, 8, 16
+_FEW_CLUSTERS, _WIDEST = 256, 32
+_LEARNING_RATE, _DENSE_LEARNING_RATE = 0.7, 0.07
+_MIN_PRUNED = 1 << 18  # weights of trellises that are worth pruning
+_DENSITY = {False: 0.1, True: 0.05}  # True if there are views, which share the work
+_MAX_HELD_OUT = 3000
+_MAX_NEIGHBOURS = 400_000  # rows: beyond, they take too much time and space
+REPLAYED = 10_000  # rows to keep, if no neighbours are looked for
+
+
+@dataclass(frozen=True)
+class DatasetSize:
+    """The size of a data set."""
+
+    n_rows: int
+    n_columns: int
+    n_values: int
+    n_labels: int
+    n_pairs: int  # of rows and labels
+    sparse: bool
+    multilabel: bool
+
+    @property
+    def several(self) -> bool:
+        """Whether rows have several labels, and not just a few of them."""
+        return self.n_pairs > _SEVERAL * self.n_rows
+
+
+@dataclass
+class Plan:
+    """What will be trained: every "auto" as a value.
+
+    Parameters
+    ----------
+    recipe : str
+    reason : str
+        Why this recipe.
+    trellises : Trellises
+    views : Views or None
+        None if trellises are over labels.
+    label_weights : LabelWeights or None
+    label_matrix : LabelMatrix or None
+    memory : Memory or None
+    parts : dict of str to Settings
+        Parts that are tried on held-out rows, by name.
+    n_held_out : int
+    early_stopping : bool
+        Whether the held-out rows are for early stopping, and never trained on.
+    calibrate : bool
+    small_dense : bool
+        Whether steps are taken as for rows of unit length, and weights averaged.
+    few_rows : bool
+        Whether labels have few rows, so that prototypes are expected to help.
+    asked_for : set of str
+        Parts that the user wants: held-out rows only say how much they weigh.
+    """
+
+    recipe: str
+    reason: str
+    trellises: Trellises
+    views: Views | None = None
+    label_weights: LabelWeights | None = None
+    label_matrix: LabelMatrix | None = None
+    memory: Memory | None = None
+    parts: dict[str, Settings] = field(default_factory=dict)
+    n_held_out: int = 0
+    early_stopping: bool = False
+    calibrate: bool = False
+    small_dense: bool = False
+
+    few_rows: bool = False
+    asked_for: set[str] = field(default_factory=set)
+
+    @property
+    def reranks(self) -> bool:
+        """Whether another part scores the labels that trellises find."""
+        return self.label_weights is not None or self.label_matrix is not None
+
+    def __str__(self) -> str:
+        """Return what was chosen and why, in a line."""
+        shown = [
+            self.trellises,
+            *filter(None, (self.views, self.label_weights, self.label_matrix)),
+            *self.parts.values(),
+        ]
+        listed = ", ".join(" ".join(str(each).split()) for each in shown)
+        return f"{self.recipe}: {self.reason}; {listed}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user gives: settings of parts, "auto" or False, and what concerns all of them."""
+
+    trellises: Trellises | str = AUTO
+    views: Views | str | bool = AUTO
+    label_weights: LabelWeights | str | bool = AUTO
+    label_matrix: LabelMatrix | str | bool = AUTO
+    prototypes: Prototypes | str | bool = AUTO
+    neighbours: Neighbours | str | bool = AUTO
+    propensity: Propensity | str | bool = False
+    calibrate: bool = True
+    memory: Memory | str | bool = AUTO
+    validation_fraction: float | str = AUTO
+    parts: dict[str, Settings] = field(default_factory=dict)
+
+
+def _recipe(size: DatasetSize) -> tuple[str, str]:
+    dense_single = not (size.sparse or size.multilabel)
+    if dense_single and size.n_rows >= _MIN_DENSE_ROWS and size.n_labels <= _MAX_DENSE_LABELS:
+        return "one-vs-all", f"dense rows, and at most {_MAX_DENSE_LABELS} labels"
+    if size.n_rows < _MIN_ROWS or size.n_labels < _MIN_LABELS:
+        return "trellises", f"fewer than {_MIN_ROWS:,} rows or {_MIN_LABELS} labels"
+    if not size.sparse:
+        return "label matrix", f"dense rows, and at least {_MIN_LABELS} labels"
+    few = size.n_labels <= _FEW_LABELS and size.n_rows * size.n_labels <= _FEW_PAIRS
+    if size.several and few:
+        return "classifiers", f"several labels per row, and at most {_FEW_LABELS:,} labels"
+    return "views", f"at least {_MIN_ROWS:,} rows and {_MIN_LABELS} labels"
+
+
+def plan_for(given: Given, size: DatasetSize, in_memory: bool = True) -> Plan:
+    """Return the plan for data of a given size."""
+    recipe, reason = _recipe(size)
+    trellises = _settings(given.trellises, Trellises)
+    automatic = trellises.loss == AUTO or LOSSES[trellises.loss].probabilistic
+    asks_for_views = given.views is True or isinstance(given.views, Views)
+    with_weights = (recipe in ("classifiers", "views") and automatic) or asks_for_views
+    label_weights = _wanted(given.label_weights, LabelWeights, with_weights)
+    own_codebooks = trellises.assignment != "random"
+    views = _wanted(given.views, Views, recipe == "views" and not own_codebooks)
+    if label_weights is None:
+        if asks_for_views:
+            raise ValueError("views need label_weights, which tell the labels of a cluster apart")
+        views = None
+    plan = Plan(recipe, reason, trellises, views, label_weights)
+    if views is None and label_weights is None:
+        with_matrix = recipe == "label matrix" and automatic
+        plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, with_matrix)
+    plan.few_rows = size.n_pairs < _FEW_ROWS * size.n_labels
+    _size_trellises(plan, size, own_codebooks)
+    tries = label_weights is not None and size.sparse
+    if (prototypes := _wanted(given.prototypes, Prototypes, tries)) is not None:
+        plan.parts["prototypes"] = prototypes
+    plan.memory = _wanted(given.memory, Memory, True)
+    affordable = plan.memory is not None and size.n_rows <= _MAX_NEIGHBOURS
+    neighbours = _wanted(given.neighbours, Neighbours, tries and affordable)
+    if neighbours is not None:
+        if plan.memory is None:
+            raise ValueError("neighbours need rows in memory: use memory=True")
+        plan.parts["neighbours"] = neighbours
+    if (propensity := _wanted(given.propensity, Propensity, False)) is not None:
+        plan.parts["propensity"] = propensity
+    plan.parts |= given.parts
+    for name in ("prototypes", "neighbours"):
+        if name in plan.parts and not isinstance(getattr(given, name), str):
+            plan.asked_for.add(name)
+    _hold_out(plan, given, size, automatic, in_memory)
+    return plan
+
+
+def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
+    """Choose sizes and epochs, and prune what is large."""
+    given, n_paths = plan.trellises, size.n_labels
+    epochs = 5 if size.n_rows <= 100_000 else 3
+    if plan.views is not None:
+        plan.views = plan.views.filled(
+            n_views=_VIEWS, cluster_size=min(_CLUSTER_SIZE, max(size.n_labels // 2, 2))
+        )
+        n_paths = max(-(-size.n_labels // int(plan.views.cluster_size)), 1)
+        width, n_trellises = _WIDEST if n_paths <= _FEW_CLUSTERS else _WIDE, 1
+        epochs = 3
+    else:
+        width = _WIDTH if n_paths <= _MANY_PATHS else _WIDE
+        n_trellises = _MIN_TRELLISES
+    if plan.label_matrix is not None:
+        n_trellises, epochs = 1, 1
+    plan.small_dense = plan.recipe == "one-vs-all" and plan.views is None and not own_codebooks
+    if plan.small_dense:
+        width, n_trellises = max(size.n_labels, 2), 1
+        epochs = 20 if size.n_rows < _FEW_DENSE_ROWS else epochs
+    given = given.filled(
+        width=width, epochs=epochs, learning_rate=usual_learning_rate(plan.label_matrix is not None)
+    )
+    if plan.views is None and not plan.small_dense and not plan.reranks:
+        n_trellises = _affordable(size, int(given.width), int(given.epochs))
+    if isinstance(given.assignment, list):
+        n_trellises = len(given.assignment)
+    elif not isinstance(given.assignment, str):
+        n_trellises = 1
+    given = given.filled(n_trellises=n_trellises, average=plan.small_dense)
+    plan.small_dense &= given.average is True and plan.trellises.average == AUTO
+    stride = int(given.n_trellises) * padded(Trellis(n_paths, int(given.width)).n_edges)
+    large = size.n_columns * stride >= _MIN_PRUNED and stride <= MAX_PRUNED_STRIDE
+    prunes = large and size.n_rows >= _MIN_ROWS and size.sparse
+    plan.trellises = given.filled(density=_DENSITY[plan.views is not None] if prunes else 1.0)
+
+
+def usual_learning_rate(with_matrix: bool) -> float:
+    """Return the step size of trellises, alone or beside a label matrix."""
+    return _DENSE_LEARNING_RATE if with_matrix else _LEARNING_RATE
+
+
+def _affordable(size: DatasetSize, width: int, epochs: int) -> int:
+    """Return how many trellises of a width train within a limit."""
+    n_edges = Trellis(size.n_labels, width).n_edges
+    each = epochs * (size.n_values + size.n_rows) * max(n_edges, 1)
+    fewest = _MIN_TRELLISES if width < _WIDE else _MIN_TRELLISES - 1
+    return int(min(max(_MULTIPLICATIONS // max(each, 1), fewest), _MAX_TRELLISES))
+
+
+def _hold_out(
+    plan: Plan, given: Given, size: DatasetSize, automatic: bool, in_memory: bool
+) -> None:
+    """Decide which rows are held out, and what for."""
+    fraction = given.validation_fraction
+    plan.early_stopping = not isinstance(fraction, str) and fraction > 0
+    plan.calibrate = given.calibrate and automatic and size.n_rows >= _MIN_ROWS
+    chooses = plan.calibrate or plan.reranks or bool(plan.parts)
+    if plan.early_stopping:
+        plan.n_held_out = math.ceil(float(fraction) * size.n_rows)
+    elif chooses:
+        plan.n_held_out = min(max(size.n_rows // 10, 1), _MAX_HELD_OUT)
+    if plan.n_held_out >= size.n_rows:
+        raise ValueError(
+            f"validation_fraction={fraction} leaves none of the {size.n_rows} rows to train on"
+        )
+
+
+def memory_rows(plan: Plan, n_rows: int) -> int:
+    """Return how many rows the memory keeps."""
+    if plan.memory is None:
+        return 0
+    usual = n_rows if "neighbours" in plan.parts else REPLAYED
+    return usual if plan.memory.n_rows == AUTO else int(plan.memory.n_rows)
+
+
+def plan_for_first_batch(given: Given) -> Plan:
+    """Return the plan of `partial_fit`, where the size of the data is unknown."""
+    for name in (
+        "views",
+        "label_weights",
+        "label_matrix",
+        "prototypes",
+        "neighbours",
+        "propensity",
+    ):
+        value = getattr(given, name)
+        if value is not False and value != AUTO:
+            raise ValueError(f"{name}={value!r} needs all rows at once: call fit first")
+    trellises = _settings(given.trellises, Trellises).filled(
+        width=_WIDTH,
+        n_trellises=_MIN_TRELLISES,
+        epochs=1,
+        learning_rate=usual_learning_rate(False),
+        average=False,
+        density=1.0,
+    )
+    if isinstance(trellises.assignment, list):
+        trellises.n_trellises = len(trellises.assignment)
+    plan = Plan("trellises", "the size of the data is not known", trellises)
+    plan.memory = _wanted(given.memory, Memory, True)
+    return plan
+
+
+def _settings(value: Any, kind: Any) -> Any:
+    return kind() if isinstance(value, str) else value
+
+
+def _wanted(value: Any, kind: Any, automatic: bool) -> Any:
+    """Return the settings of an optional part; None if it is left out."""
+    if value is False or value is None or (isinstance(value, str) and not automatic):
+        return None
+    return kind() if value is True or isinstance(value, str) else value
