@@ -9,7 +9,7 @@ from hypothesis import settings
 from reference import Graph
 from sklearn.datasets import load_digits
 
-from ltls import Trellis, cli
+from ltls import Trellis
 from ltls.core import _engine
 
 pytest.register_assert_rewrite("comparison")  # so that its comparisons show their numbers
@@ -113,6 +113,8 @@ class Result:
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Run a command line of ltls in this process."""
+    from ltls import cli  # tests of other rooms do not need it
+
     monkeypatch.setenv("COLUMNS", "200")
 
     def command(*words):

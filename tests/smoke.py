@@ -28,8 +28,8 @@ def main():
     y = [f"label {i}" for i in range(50)]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.ltls")
-        model = ltls.LTLSClassifier(width=4, epochs=20, random_state=0).fit(X, y)
-        model.save(file)
+        model = ltls.LTLSClassifier(random_state=0).set_params(trellises__epochs=20)
+        model.fit(X, y).save(file)
         assert (ltls.load(file).predict(X) == y).all()
         rows = Path(folder, "rows.txt")
         rows.write_text("".join(f"{i % 5} {i % 5 + 1}:1\n" for i in range(100)))

@@ -41,8 +41,9 @@ def test_a_result_is_read_as_it_was_written(tmp_path):
 
 
 def test_settings_are_read_from_words():
-    found = settings.parsed("width=8,assignment=learned,normalize=False")
-    assert found == {"width": 8, "assignment": "learned", "normalize": False}
+    found = settings.parsed("trellises.width=8,trellises.assignment=learned,views=false,l1=0.5")
+    expected = {"trellises__width": 8, "trellises__assignment": "learned", "views": False}
+    assert found == {**expected, "l1": 0.5}
     assert settings.parsed("") == {}
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import datasets, debian_contents, machine, tables
+from benchmarks import datasets, debian_contents, tables
 from benchmarks.accuracy import environments
 from ltls import readers
 
@@ -84,11 +84,3 @@ def test_the_exponents_of_power_laws():
     about = {"machine": "a machine", "date": "2026-01-01", "command": "a command"}
     lines = tables.scale_labels({"sets": sets, "about": about})
     assert "| 10⁶ | PECOS | took longer than 3600 s | – | – | – | – |" in lines
-
-
-def test_training_on_streamed_rows_takes_the_same_time_and_memory_per_row():
-    fits = machine.read("scale_rows")["fits"].values()
-    rates = {of["rows"]: of["rows"] / of["cpu_seconds"] for of in fits}
-    assert rates[10**8] > 0.8 * max(rates.values())
-    peaks = {of["rows"]: of["peak_bytes"] for of in fits}
-    assert peaks[10**8] < 1.05 * peaks[10**7]

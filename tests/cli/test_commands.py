@@ -75,8 +75,7 @@ KINDS = [kind for _, kind in ROWS]
 def test_every_format_trains_the_same_model(folder, command, form):
     columns = () if form == "fasttext" else TRAIN[:4]
     (folder / "data").write_text(FORMS[form])
-    exact = ("--dtype", "float32")
-    result = command("train", "data", "-o", "text.ltls", *columns, *TRAIN[4:], *exact)
+    result = command("train", "data", "-o", "text.ltls", *columns, *TRAIN[4:])
     assert (result.code, result.out, result.err) == (0, "", "")
     model = ltls.load("text.ltls")
     texts = [text for text, _ in ROWS]
@@ -142,14 +141,6 @@ def test_a_compressed_stream_from_standard_input(folder, command, monkeypatch):
     assert command("train", "-", "-o", "piped.ltls", *words).code == 0
     assert command("train", "many.txt", "-o", "read.ltls", *words).code == 0
     assert (folder / "piped.ltls").read_bytes() == (folder / "read.ltls").read_bytes()
-
-
-def test_features_from_standard_input(folder, command, monkeypatch):
-    piped(monkeypatch, "1 1:1\n2 2:1\n")
-    assert command("train", "-", "-o", "m.ltls", "-q", "--epochs", 20).code == 0
-    piped(monkeypatch, "1 1:1\n2 2:x\n")
-    result = command("predict", "m.ltls", "-")
-    assert result.err.startswith("ltls: standard input, line 2: value 'x' of feature 2 is not a")
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="terminals of POSIX")
@@ -265,19 +256,6 @@ def test_columns_of_numbers(folder, command):
     assert "features=['x', 'y', 'z']" in command("info", "m.ltls").out
 
 
-def test_text_options_with_a_detected_format(folder, command):
-    command("train", "rows.fasttext", "-q", "-o", "m.ltls", "--min-df", 2)
-    assert ltls.load("m.ltls").min_df == 2
-
-
-def test_options_of_texts(folder, command):
-    words = ("--ngram-range", "1,3", "--char-ngram-range", "none", "--n-features", 64, "--width", 2)
-    command("train", "rows.csv", *TRAIN, "-o", "m.ltls", *words)
-    model = ltls.load("m.ltls")
-    assert (model.ngram_range, model.char_ngram_range, model.n_features) == ((1, 3), None, 64)
-    assert (model.width, model.n_features_in_) == (2, 64)
-
-
 def test_train_prints_json(folder, command):
     words = ("train", "rows.csv", *TRAIN[:4], "-o", "m.ltls", "--json")
     result = command(*words)
@@ -288,11 +266,11 @@ def test_train_prints_json(folder, command):
 
 def test_verbose_tells_what_is_read(folder, command):
     result = command("train", "rows.tsv", "-v", *TRAIN[:4], "-o", "m.ltls")
-    assert "ltls: rows.tsv: format tsv detected\n" in result.err
-    assert "\nltls: 54 rows; TextClassifier(" in result.err
+    assert "ltls: rows.tsv: format tsv\n" in result.err
+    assert "\nltls: LTLSClassifier(features=Text())\n" in result.err
     assert command("convert", "rows.fasttext", "o.csv").err == ""
     result = command("convert", "rows.fasttext", "o.csv", "-v")
-    assert "ltls: rows.fasttext: format fasttext detected" in result.err
+    assert "ltls: rows.fasttext: format fasttext" in result.err
 
 
 def test_bad_rows_are_counted_and_reported(folder, command):
@@ -310,17 +288,6 @@ def test_bad_rows_are_counted_and_reported(folder, command):
     assert "3 bad rows were skipped" in result.err
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("form", [(), ("--format", "csv")])
-def test_utf_16_is_recognised(folder, command, encoding, form):
-    (folder / "windows.csv").write_bytes(("\ufeff" + FORMS["csv"]).encode(encoding))
-    result = command("train", "windows.csv", *TRAIN[:4], "-o", "m.ltls", *form)
-    assert (result.code, result.out) == (2, "")
-    assert result.err == "ltls: windows.csv is UTF-16 text: give --encoding utf-16\n"
-    result = command("train", "windows.csv", *TRAIN, "-o", "m.ltls", *form, "--encoding", "utf-16")
-    assert (result.code, result.err) == (0, "")
-
-
 def test_what_cannot_be_evaluated_or_answered_is_said(folder, command):
     command("train", "rows.csv", *TRAIN, "-o", "m.ltls")
     (folder / "plain").write_text("my card\n")
@@ -333,15 +300,6 @@ def test_what_cannot_be_evaluated_or_answered_is_said(folder, command):
     assert (
         command("predict", "m.ltls", "plain", "-o", "no/m").err == f"ltls: no/m: {folder_there}\n"
     )
-
-
-def test_files_are_suggested_by_their_names_not_their_suffixes(folder, command):
-    for name in ("e.ltls", "tickets.ltls"):
-        (folder / name).touch()
-    no_such = "No such file or directory"
-    assert command("info", "nope.ltls").err == f"ltls: nope.ltls: {no_such}\n"
-    meant = f"ltls: ticket.ltls: {no_such}; did you mean tickets.ltls?\n"
-    assert command("info", "ticket.ltls").err == meant
 
 
 @pytest.mark.parametrize(
@@ -388,17 +346,6 @@ def test_evaluate_by_frequency(folder, command):
     assert groups["unseen"]["found"] == {"1": 0.0, "2": 0.0}
     table = command("evaluate", "m.ltls", "test.csv", "-k", "1,2").out
     assert all(word in table for word in ("PSP@k", "head", "tail", "██", "10–10", "1–1"))
-
-
-def test_evaluate_counts_propensities_of_training(folder, trained, command):
-    from ltls.metrics import propensities, psp_at_k
-
-    (folder / "test.csv").write_text(csv_of([("my card", "card"), ("my card", "fee")]))
-    report = json.loads(command("evaluate", "text.ltls", "test.csv", "-k", "1", "--json").out)
-    ids = {"card": 0, "fee": 1, "login": 2}
-    propensity = propensities([ids[kind] for kind in KINDS])
-    expected = psp_at_k([0, 1], [[0], [0]], propensity)
-    assert report["metrics"][0]["psp"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.pdf"])
@@ -457,100 +404,30 @@ def test_features_go_between_svmlight_and_xmc(folder, command):
     assert [line.strip() for line in lines] == (folder / "rows.txt").read_text().splitlines()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_models_get_other_weights(folder, trained, command, dtype):
-    whole = folder / "whole.ltls"
-    columns = (*TRAIN, "--dtype", "float32")
-    assert command("train", "rows.csv", *columns, "-o", "whole.ltls").code == 0
-    assert command("convert", "whole.ltls", "small.ltls", "--dtype", dtype).code == 0
+def test_models_get_smaller_files(folder, trained, command):
+    whole = trained.stat().st_size
+    assert command("convert", "text.ltls", "same.ltls").code == 0
+    assert (folder / "same.ltls").read_bytes() == trained.read_bytes()
+    result = command("convert", "text.ltls", "small.ltls", "--size-budget", whole // 2, "-v")
+    assert re.fullmatch(r"ltls: [\d,]+ bytes became [\d,]+\n", result.err)
     facts = json.loads(command("info", "small.ltls", "--json").out)
-    assert facts["dtype"] == dtype
-    assert facts["bytes"] < whole.stat().st_size
+    assert facts["bytes"] <= whole // 2
     assert facts["columns"]["text"] == "text"
     assert answers(command("predict", "small.ltls", "rows.csv", "-k", 1).out) == KINDS
+    result = command("convert", "rows.csv", "rows.jsonl", "--size-budget", "1MB")
+    assert "--size-budget is for model files, rows.csv is a data file" in result.err
 
 
 def test_info_tells_of_texts(trained, command):
     table = command("info", "text.ltls").out
-    assert all(word in table for word in ("words=", "characters=", "text=text, label=kind"))
+    assert all(word in table for word in ("input", "text=text, label=kind", "rows in memory"))
 
 
-# Checkpoints
-
-
-def many_rows(folder, n_rows=8_000):
+def many_rows(folder, n_rows):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 500, n_rows)
     lines = [f"{label} {label + 1}:1 {501 + i % 97}:0.5" for i, label in enumerate(labels)]
     (folder / "many.txt").write_text("\n".join(lines) + "\n")
-
-
-KILLED_AFTER_A_CHECKPOINT = """
-import os, signal
-from ltls import cli
-from ltls.training.checkpoint import Checkpoint
-
-save = Checkpoint.save
-
-def save_and_die(*arguments):
-    save(*arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-Checkpoint.save = save_and_die
-cli.main()
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_a_killed_training_is_resumed_to_the_same_file(folder, command):
-    many_rows(folder)
-    words = ("train", "many.txt", "--epochs", 12, "--width", 8, "--n-trellises", 3, "-q",
-             "--random-state", 3)  # fmt: skip
-    assert command(*words, "-o", "whole.ltls").code == 0
-    words = (*words, "-o", "model.ltls", "--checkpoint", "state")
-    killed = [sys.executable, "-c", KILLED_AFTER_A_CHECKPOINT, *map(str, words)]
-    assert subprocess.run(killed, check=False).returncode == -signal.SIGKILL
-    assert (folder / "state").exists()
-    assert not (folder / "model.ltls").exists()
-    assert command(*words, "--resume").code == 0
-    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
-    assert not (folder / "state").exists()
-
-
-@pytest.mark.parametrize("held_out", [0, 0.1])
-def test_a_stopped_stream_is_resumed_to_the_same_file(folder, command, held_out):
-    many_rows(folder, 3_000)
-    words = ("train", "many.txt", "-q", "--random-state", 3, "--validation-fraction", held_out)
-    assert command(*words, "-o", "whole.ltls", "--epochs", 4, "--stream").code == 0
-    words = (*words, "--stream", "--checkpoint", "state", "-o")
-    assert command(*words, "part.ltls", "--epochs", 2).code == 0
-    (folder / "part.ltls").rename("part")
-    assert not (folder / "state").exists()
-    rows = ltls.readers.Stream("many.txt")
-    settings = {"random_state": 3, "validation_fraction": held_out}
-    LTLSClassifier(epochs=2, **settings).fit_stream(rows, checkpoint="state")
-    result = command(*words, "model.ltls", "--epochs", 4, "--resume")
-    assert (result.code, result.err) == (0, "")
-    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
-
-
-def test_resuming_what_is_not_there(folder, command):
-    result = command("train", "rows.csv", *TRAIN, "-o", "m.ltls", "--resume")
-    assert result.err == (
-        "ltls: m.ltls.checkpoint: there is no checkpoint to resume from; start without resume\n"
-    )
-
-
-def test_a_checkpoint_takes_the_place_of_no_other_file(folder, command):
-    words = ("train", "rows.csv", *TRAIN, "-o", "m.ltls", "--checkpoint")
-    assert command(*words, "rows.csv").err.startswith(
-        "ltls: rows.csv: the input cannot also be the output"
-    )
-    assert command(*words, "rows.tsv").err.startswith("ltls: rows.tsv is not a checkpoint of ltls")
-    assert (
-        command(*words, "m.ltls").err == "ltls: --checkpoint and --output must be different files\n"
-    )
-    assert (folder / "rows.tsv").read_text() == FORMS["tsv"]
 
 
 # A full disk: files may have so many bytes, and no more
@@ -562,7 +439,7 @@ def test_a_checkpoint_takes_the_place_of_no_other_file(folder, command):
     [
         ("train", "rows.csv", *TRAIN[:4], "-q", "-o", "out"),
         ("predict", "text.ltls", "rows.csv", "-o", "out"),
-        ("convert", "text.ltls", "out", "--dtype", "float16"),
+        ("convert", "text.ltls", "out"),
     ],
     ids=lambda words: words[0],
 )
@@ -578,5 +455,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(trained, folder, words):
     command = [sys.executable, "-m", "ltls", *map(str, words)]
     failed = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr == "ltls: out: File too large; free some space, or write elsewhere\n"
+    error = failed.stderr.splitlines()[-1]  # of a checkpoint, there is a warning before
+    assert error == "ltls: out: File too large; free some space, or write elsewhere"
     assert sorted(os.listdir()) == before

@@ -30,9 +30,9 @@ def test_control_characters_are_shown_as_escapes(text, shown):
 @pytest.fixture
 def folder(tmp_path):
     texts = ["one card", "two cards", "three fees", "four fees"]
-    model = TextClassifier(epochs=20, random_state=0)
+    model = TextClassifier(random_state=0)
     model.fit(texts, [f"card{ESCAPE}", f"card{ESCAPE}", f"fee{ESCAPE}", f"fee{ESCAPE}"])
-    model.model_.columns = {"text": f"text{ESCAPE}", "label": "label", "features": []}
+    model.record_source(columns={"text": f"text{ESCAPE}", "label": "label", "features": []})
     model.save(tmp_path / "model.ltls")
     (tmp_path / "rows.txt").write_text("a card\na fee\n")
     (tmp_path / "table.csv").write_text(f"word{ESCAPE},label\na card,card\n")

@@ -1,4 +1,4 @@
-"""ltls train and ltls tune on tables that are streamed, on several files and on patterns."""
+"""ltls train on tables that are streamed, on several files and on patterns."""
 
 import json
 import re
@@ -8,7 +8,6 @@ import pytest
 from tickets import TICKETS
 
 import ltls
-from ltls import TextClassifier
 from ltls.core import memory
 
 ROWS = ("--text", "text", "--label", "category", "--random-state", 0)
@@ -32,14 +31,14 @@ def same_predictions(*paths):
         np.testing.assert_allclose(scores, found[0][1], rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("hashed", [(), ("--n-features", 64)], ids=["vocabulary", "hashed"])
+@pytest.mark.parametrize("hashed", [(), ("--set", "features.n_features=64")])
 def test_a_streamed_table_gives_the_model_of_the_table(folder, command, hashed):
-    words = ("rows.csv", *ROWS, *hashed, "--no-shuffle", "-q", "-o")
+    words = ("rows.csv", *ROWS, *hashed, "--set", "trellises.shuffle=false", "-q", "-o")
     assert command("train", *words, "whole.ltls").code == 0
     result = command("train", *words, "streamed.ltls", "--stream")
     assert (result.code, result.out, result.err) == (0, "", "")
     same_predictions("whole.ltls", "streamed.ltls")
-    assert ltls.load("streamed.ltls").model_.columns["text"] == "text"
+    assert ltls.load("streamed.ltls").fitted_.provenance.columns["text"] == "text"
 
 
 def test_numbers_and_fasttext_lines_stream(folder, command):
@@ -72,7 +71,7 @@ def test_several_files_and_patterns_are_one_data_set(folder, command, way):
 
 def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
     monkeypatch.setattr(memory, "memory_limit", lambda: 1000)
-    monkeypatch.setattr("ltls.training.build.available_memory", lambda: None)
+    monkeypatch.setattr("ltls.training.trellis_training.available_memory", lambda: None)
     result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "--json")
     assert result.code == 0
     expected = (
@@ -86,13 +85,3 @@ def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
     monkeypatch.chdir(folder)
     result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "-v")
     assert "rows.csv is read into memory: its rows take about" in result.err
-
-
-def test_tune_takes_texts(folder, command):
-    words = ("rows.csv", *ROWS, "--seconds", 2, "--json", "-q")
-    result = command("tune", *words, "-o", "m.ltls")
-    assert result.code == 0, result.err
-    assert json.loads(result.out)["tried"][0]["note"] == "defaults"
-    model = ltls.load("m.ltls")
-    assert type(model) is TextClassifier
-    assert model.predict(["my card", "fee"]).tolist() == ["card", "fee"]

@@ -1,10 +1,10 @@
-"""Prefetching prepares one item ahead, in another thread, and changes nothing else."""
+"""Items are prepared in another thread, one ahead or as they arrive; nothing else changes."""
 
 import threading
 
 import pytest
 
-from ltls.core.prefetch import prefetch
+from ltls.core.prefetch import arriving, prefetch
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 50])
@@ -58,3 +58,29 @@ def test_the_thread_ends_with_the_loop():
         if item == 3:
             break
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("n", [0, 1, 50])
+def test_all_items_arrive_in_order(n, limit):
+    parts = list(arriving(iter(range(n)), limit))
+    assert [item for part in parts for item in part] == list(range(n))
+    assert all(1 <= len(part) <= limit for part in parts)
+
+
+def test_items_that_have_arrived_do_not_wait_for_others():
+    more = threading.Event()
+
+    def items():
+        yield from (1, 2)
+        assert more.wait(timeout=60)
+        yield 3
+        raise ValueError("no more")
+
+    arrived, found = arriving(items(), 100), []
+    while len(found) < 2:
+        found += next(arrived)
+    more.set()
+    assert (found, next(arrived)) == ([1, 2], [3])
+    with pytest.raises(ValueError, match="no more"):
+        next(arrived)

@@ -15,8 +15,7 @@ from ltls.core.streams import (
     open_input,
     open_output,
     open_text_output,
-    peek_first_line,
-    without_compression_suffix,
+    peek_start,
 )
 
 
@@ -33,8 +32,6 @@ def standard_input(monkeypatch):
 def test_names():
     assert display_name("-") == "standard input"
     assert display_name("rows.csv") == "rows.csv"
-    assert without_compression_suffix("rows.csv.gz") == "rows.csv"
-    assert without_compression_suffix("rows.csv") == "rows.csv"
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
@@ -44,7 +41,7 @@ def test_files_and_standard_input_are_decompressed(tmp_path, standard_input, com
     standard_input(compress(content))
     for path in (tmp_path / "rows", "-"):
         with open_input(path) as stream:
-            assert peek_first_line(stream) == b"one"
+            assert peek_start(stream) == content
             assert stream.read() == content
 
 
@@ -80,11 +77,12 @@ def test_only_pipes_are_pipes(tmp_path):
     assert not any(map(is_pipe, [tmp_path, tmp_path / "file", tmp_path / "none"]))
 
 
-@pytest.mark.parametrize("start", [b"", b"\n\n  \n"])
-def test_the_first_line_is_the_first_that_is_not_blank(start):
-    stream = io.BufferedReader(io.BytesIO(start + b"one two\nthree"))
-    assert peek_first_line(stream) == b"one two"
-    assert stream.read() == start + b"one two\nthree"
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "utf-8"])
+def test_the_start_of_a_text_is_utf_8_whatever_its_encoding(encoding):
+    text = "één\ntwo".encode(encoding)
+    stream = io.BufferedReader(io.BytesIO(text))
+    assert peek_start(stream, encoding) == "één\ntwo".encode()
+    assert stream.read() == text
 
 
 def test_a_file_is_replaced_only_if_all_is_written(tmp_path):

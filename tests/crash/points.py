@@ -21,6 +21,7 @@ import numpy as np
 
 from ltls import Checkpoint, LTLSClassifier, load
 from ltls.readers import Stream
+from ltls.settings import Trellises
 
 FILES, MAPS, MEMORY, ENGINE = 1 | 2 | 4, 8, 16, 32  # as in shim.c
 FAULTS = {
@@ -41,9 +42,8 @@ ROWS = "".join(f"{label} {i}:1\n" for i, label in enumerate(Y))
 
 
 def classifier(epochs=2):
-    return LTLSClassifier(
-        epochs=epochs, embedding_dim=0, validation_fraction=0, n_trellises=2, random_state=0
-    )
+    trellises = Trellises(width=2, n_trellises=2, epochs=epochs)
+    return LTLSClassifier(trellises=trellises, prototypes=True, neighbours=True, random_state=0)
 
 
 def prepare(folder):

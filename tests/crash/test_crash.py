@@ -13,6 +13,7 @@ from faults import KILLED, Faults, in_child
 
 from ltls import Checkpoint, LTLSClassifier, load
 from ltls.core.streams import open_text_output
+from ltls.settings import Trellises
 
 pytestmark = [
     pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs fork and /proc"),
@@ -23,9 +24,8 @@ CRASHES = [("kill", True), ("power", True), ("power", False)]
 
 
 def classifier(epochs=3):
-    return LTLSClassifier(
-        epochs=epochs, embedding_dim=0, validation_fraction=0, n_trellises=2, random_state=0
-    )
+    trellises = Trellises(width=2, n_trellises=2, epochs=epochs)
+    return LTLSClassifier(trellises=trellises, prototypes=True, neighbours=True, random_state=0)
 
 
 def save(folder):

@@ -3,7 +3,8 @@
 Results are the same bits for any number of threads, for mapped and loaded weights, for batches and
 single rows, and for AVX2 and AVX-512. The baseline build has no fused multiply-add and rounds twice
 where the others round once: scores of the same weights differ by less than 2e-5 there, and training
-adds such differences up. A build that this machine lacks is skipped.
+adds such differences up. The training of label weights adds in the order of each build: any two of
+them differ by rounding, one step of int8 at most. A build that this machine lacks is skipped.
 """
 
 from functools import cache
@@ -14,6 +15,7 @@ import pytest
 
 from ltls import LTLSClassifier, load
 from ltls.core import _engine
+from ltls.settings import Trellises, Views
 
 ALL_SETS = ("baseline", "avx2", "avx512")
 TOLERANCE = 2e-5
@@ -21,7 +23,17 @@ PROBLEMS = {
     "one label": lambda: problems.sparse(),
     "several labels": lambda: problems.sparse(multilabel=True),
     "dense": lambda: problems.digits(),
+    "all parts": lambda: problems.sparse(),
+    "all parts, several labels": lambda: problems.sparse(multilabel=True),
+    "label matrix": lambda: problems.digits(),
 }
+ALL_PARTS = {"label_weights": True, "prototypes": True, "neighbours": True}
+PARTS = {
+    "all parts": {**ALL_PARTS, "views": Views(n_views=2, cluster_size=8)},
+    "all parts, several labels": {**ALL_PARTS, "views": False},
+    "label matrix": {"label_matrix": True},
+}
+STEP = 0.02  # of int8 label weights
 with_each_problem = pytest.mark.parametrize("problem", PROBLEMS)
 with_each_loss = pytest.mark.parametrize("loss", ["softmax", "separation", "logistic"])
 
@@ -36,19 +48,33 @@ def each_set(request):
     _engine.use_instruction_set(before)
 
 
-def fitted(problem, loss, **options):
+def fitted(problem, loss, n_jobs=None, **settings):
     X, y = PROBLEMS[problem]()
-    options = {"width": 4, "n_trellises": 3, "epochs": 3, "random_state": 0, **options}
-    return LTLSClassifier(loss=loss, **options).fit(X, y), X
+    usual = {"width": 4, "n_trellises": 3, "epochs": 3, "dtype": "float32"}
+    trellises = Trellises(loss=loss, **{**usual, **settings})
+    parts = PARTS.get(problem, {})
+    model = LTLSClassifier(trellises=trellises, n_jobs=n_jobs, random_state=0, **parts).fit(X, y)
+    return model, X
+
+
+def weights_of(model):
+    return np.hstack([part.weights.dense() for part in model.model_.trellises()])
+
+
+def label_weights_of(model):
+    views = model.model_.part("views")
+    parts = [model.model_.part("label_weights")] if views is None else views.views
+    own = [getattr(part, "label_weights", part) for part in parts if part is not None]
+    return [part.vectors.matrix().toarray() for part in own]
 
 
 @cache
 def trained_with(instruction_set, problem, loss):
-    """Return weights, best labels and scores after training with one instruction set."""
+    """Return what training with one instruction set gives: weights, best labels and scores."""
     before = _engine.use_instruction_set(instruction_set)
     try:
         model, X = fitted(problem, loss)
-        return model.model_.weights.dense(), *model.predict_topk(X, 5)
+        return weights_of(model), label_weights_of(model), *model.predict_topk(X, 5)
     finally:
         _engine.use_instruction_set(before)
 
@@ -57,13 +83,20 @@ def trained_with(instruction_set, problem, loss):
 @with_each_loss
 def test_instruction_sets_train_and_predict_alike(each_set, problem, loss):
     best = _engine.instruction_sets()[-1]
-    weights, labels, scores = trained_with(each_set, problem, loss)
-    expected_weights, expected_labels, expected_scores = trained_with(best, problem, loss)
-    if "baseline" in (each_set, best) and each_set != best:
+    weights, own, labels, scores = trained_with(each_set, problem, loss)
+    expected_weights, expected_own, expected_labels, expected_scores = trained_with(
+        best, problem, loss
+    )
+    rounds_twice = "baseline" in (each_set, best) and each_set != best
+    if rounds_twice:
         np.testing.assert_allclose(weights, expected_weights, rtol=0, atol=1e-3)
+    else:
+        np.testing.assert_array_equal(weights, expected_weights)
+    for found, expected in zip(own, expected_own, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=0 if each_set == best else STEP)
+    if own or rounds_twice:
         assert (labels[:, 0] == expected_labels[:, 0]).mean() > 0.99
         return
-    np.testing.assert_array_equal(weights, expected_weights)
     np.testing.assert_array_equal(labels, expected_labels)
     np.testing.assert_array_equal(scores, expected_scores)
 
@@ -93,6 +126,8 @@ def test_instruction_sets_score_the_same_weights_alike(problem, loss):
         ("one label", {"n_jobs": 2}),
         ("several labels", {"n_jobs": 3}),
         ("dense", {"n_jobs": 2}),
+        ("all parts", {"n_jobs": 3}),
+        ("all parts, several labels", {"n_jobs": 2}),
         ("one label", {"n_jobs": 2, "batch_size": 16, "n_trellises": 1, "epochs": 1}),
     ],
     ids=str,
@@ -100,7 +135,7 @@ def test_instruction_sets_score_the_same_weights_alike(problem, loss):
 def test_threads_change_nothing(each_set, problem, options):
     several, X = fitted(problem, "auto", **options)
     one, _ = fitted(problem, "auto", **{**options, "n_jobs": 1})
-    np.testing.assert_array_equal(several.model_.weights.dense(), one.model_.weights.dense())
+    np.testing.assert_array_equal(weights_of(several), weights_of(one))
     for ours, theirs in zip(several.predict_topk(X, 5), one.predict_topk(X, 5), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -108,8 +143,8 @@ def test_threads_change_nothing(each_set, problem, options):
 @with_each_problem
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_mapped_and_loaded_weights_predict_alike(each_set, tmp_path, problem, dtype):
-    model, X = fitted(problem, "auto", epochs=1)
-    model.save(tmp_path / "model.ltls", dtype=dtype)
+    model, X = fitted(problem, "auto", epochs=1, dtype=dtype)
+    model.save(tmp_path / "model.ltls")
     mapped, loaded = (load(tmp_path / "model.ltls", mmap=mmap) for mmap in (True, False))
     for ours, theirs in zip(mapped.predict_topk(X, 5), loaded.predict_topk(X, 5), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -117,7 +152,7 @@ def test_mapped_and_loaded_weights_predict_alike(each_set, tmp_path, problem, dt
 
 @with_each_problem
 @with_each_loss
-@pytest.mark.parametrize("density", [1, 0.3])
+@pytest.mark.parametrize("density", [1.0, 0.3])
 def test_batches_and_single_rows_predict_alike(each_set, problem, loss, density):
     model, X = fitted(problem, loss, epochs=1, density=density)
     X = X[:40]

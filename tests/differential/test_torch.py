@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ltls import LTLSClassifier, Trellis
+from ltls.settings import Trellises
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
@@ -83,10 +84,13 @@ def test_gpu_kernels_agree_with_the_engine(tmp_path):
 @pytest.mark.parametrize("n_trellises", [1, 3])
 def test_a_converted_classifier_predicts_as_before(n_trellises):
     X, y = problems.digits()
-    options = {"width": 4, "n_trellises": n_trellises, "label_weights": False, "bucket_size": 1}
-    settings = {"loss": "softmax", "epochs": 2, "calibrate": False, "random_state": 0}
-    model = LTLSClassifier(**settings, **options).fit(X, y)
+    trellises = Trellises(
+        width=4, n_trellises=n_trellises, loss="softmax", epochs=2, average=False, dtype="float32"
+    )
+    model = LTLSClassifier(trellises=trellises, label_weights=False, random_state=0).fit(X, y)
     head = convert.from_classifier(model)
     with torch.no_grad():
         log_probs = head.log_prob(torch.from_numpy(X)).numpy()
-    np.testing.assert_allclose(np.exp(log_probs), model.predict_proba(X), atol=1e-4)
+    for label in range(10):
+        own = model.path_log_proba(X, np.full(len(X), label))
+        np.testing.assert_allclose(np.exp(log_probs[:, label]), np.exp(own), atol=1e-4)

@@ -6,18 +6,30 @@ import pytest
 from scipy.sparse import coo_array, csr_array
 
 from ltls import LTLSClassifier, TextClassifier
+from ltls.settings import Propensity, Trellises, Views
 
 SOME = [3, 7, 11, 20]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one label", "several labels"])
 def case(request):
-    """(X, fitted model) with buckets, label weights and propensities."""
+    """(X, fitted model) with views, prototypes, neighbours and propensities."""
     X, y = problems.sparse(multilabel=request.param)
     model = LTLSClassifier(
-        width=4, n_trellises=2, label_weights=True, bucket_size=4, propensity=0.5, random_state=0
+        views=Views(cluster_size=4),
+        prototypes=True,
+        neighbours=True,
+        propensity=Propensity(strength=0.5),
+        random_state=0,
     )
     return X[:50], model.fit(X, y)
+
+
+def small(labels):
+    """A model of labels with a feature each."""
+    X = np.eye(len(labels), dtype=np.float32)
+    model = LTLSClassifier(random_state=0).set_params(trellises__epochs=5)
+    return X, model.fit(X, labels)
 
 
 def same(found, expected):
@@ -40,14 +52,8 @@ def test_all_forms_of_one_set(case):
     mask = np.zeros(len(model.classes_), bool)
     mask[SOME] = True
     expected = model.predict_topk(X, 3, among=names)
-    for form in (
-        names.tolist(),
-        set(names.tolist()),
-        [*names, *names],
-        mask,
-        mask.tolist(),
-        csr_array(mask[None]),
-    ):
+    forms = (names.tolist(), set(names.tolist()), [*names, *names], mask, csr_array(mask[None]))
+    for form in (*forms, mask.tolist()):
         same(model.predict_topk(X, 3, among=form), expected)
 
 
@@ -87,10 +93,7 @@ def test_probabilities_given_the_allowed_labels(case):
 @pytest.mark.parametrize(
     ("among", "message"),
     [
-        (
-            "label 3",
-            "a list of such lists [(]one per row[)] or a boolean mask, got 'label 3'",
-        ),
+        ("label 3", "a list of such lists [(]one per row[)] or a boolean mask, got 'label 3'"),
         (3, "among must be a list of labels"),
         (["label 3", "visa"], "among must hold labels of classes_, got 'visa'"),
         ([], "among must hold at least one label"),
@@ -110,18 +113,11 @@ def test_anything_else_is_an_error(case, among, message):
 
 def test_masks_of_every_kind():
     """Labels are integers, which a mask must not be taken for."""
-    X, classes = np.eye(6, dtype=np.float32), np.arange(6)
+    X, model = small(np.arange(6))
     mask = np.array([0, 0, 1, 1, 0, 0])
-    model = LTLSClassifier(epochs=5, random_state=0).fit(X, classes)
-    for form in (
-        mask.astype(bool),
-        mask.astype(bool).tolist(),
-        mask.astype(bool).astype(object),
-        csr_array(mask[None]),
-        coo_array(mask),
-        [mask.astype(bool)] * 6,
-        np.tile(mask.astype(bool), (6, 1)).tolist(),
-    ):
+    truth = mask.astype(bool)
+    plain = [truth, truth.tolist(), truth.astype(object), csr_array(mask[None]), coo_array(mask)]
+    for form in (*plain, [truth] * 6, np.tile(truth, (6, 1)).tolist()):
         labels, _ = model.predict_topk(X, 2, among=form)
         assert np.sort(labels).tolist() == [[2, 3]] * 6
     for form in (mask, np.tile(mask, (6, 1)), mask.astype(float)):
@@ -133,10 +129,42 @@ def test_masks_of_every_kind():
         model.predict_topk(X[:2], 2, among=[[True], [True, False]])
 
 
+MASKED = {
+    "labels": np.ma.array([1, 2, 3], mask=[0, 0, 1]),
+    "a mask": np.ma.array([0, 0, 1, 1, 0, 1], bool, mask=[0, 0, 0, 0, 0, 1]),
+    "a mask per row": np.ma.array([[0, 0, 1, 1, 0, 1]] * 6, bool, mask=[[0, 0, 0, 0, 0, 1]] * 6),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_entries_are_refused(name):
+    X, model = small(np.arange(6))
+    with pytest.raises(ValueError, match="among must not have masked entries"):
+        model.predict_topk(X, 3, among=MASKED[name])
+
+
+def test_any_iterable_and_pandas():
+    pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
+    X, model = small(np.arange(6))
+    mask = np.isin(np.arange(6), [2, 3])
+    arrays = [np.array([2, 3], dtype) for dtype in (float, np.uint8, object)]
+    frames = [pandas.Series([2, 3]), pandas.Index([2, 3]), pandas.Categorical([2, 3])]
+    masks = [pandas.Series(mask), pandas.DataFrame(np.tile(mask, (6, 1)))]
+    others = [range(2, 4), (2, 3), iter([2, 3]), {2: "", 3: ""}.keys(), np.ma.array([2, 3])]
+    for form in (*arrays, *frames, *masks, *others):
+        labels, _ = model.predict_topk(X, 2, among=form)
+        assert np.sort(labels, axis=1).tolist() == [[2, 3]] * 6
+    for bad in ({2: ""}, np.int64(3), np.array(3), [None], [np.nan], [-1], ["2"], [(2, 3)] * 6):
+        with pytest.raises(ValueError, match="among must"):
+            model.predict_topk(X, 2, among=bad)
+    missing = pandas.array([None, True, *[False] * 4], dtype="boolean")
+    with pytest.raises(ValueError, match="among must"):
+        model.predict_topk(X, 2, among=missing)
+
+
 def test_arrow():
     pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
-    X = np.eye(4, dtype=np.float32)
-    model = LTLSClassifier(epochs=5, random_state=0).fit(X, ["a", "b", "c", "d"])
+    X, model = small(["a", "b", "c", "d"])
     for form in (pa.array(["b", "d"]), pa.chunked_array([["d"], ["b"]]),
                  pa.array([False, True, False, True])):  # fmt: skip
         same(model.predict_topk(X, 2, among=form), model.predict_topk(X, 2, among=["b", "d"]))
@@ -146,32 +174,36 @@ def test_arrow():
     "labels", [[0, 1, "x", "y", "z", ("t", 1)], ["a", "b", "c", "d", "e", "f" * 100]], ids=str
 )
 def test_a_list_of_booleans_is_a_mask_for_labels_of_any_type(labels):
-    X = np.eye(6, dtype=np.float32)
-    model = LTLSClassifier(epochs=5, random_state=0).fit(X, labels)
+    X, model = small(labels)
     mask = [False, False, True, True, False, False]
     same(model.predict_topk(X, 2, among=mask), model.predict_topk(X, 2, among=np.array(mask)))
 
 
 def test_booleans_in_a_list_may_be_labels():
-    X = np.eye(4, dtype=np.float32)
-    model = LTLSClassifier(epochs=5, random_state=0).fit(X, [True, False, True, False])
+    X, model = small([True, False, True, False])
     assert model.predict_topk(X, 2, among=[True])[0].tolist() == [[True]] * 4
 
 
 @pytest.mark.parametrize("unit", ["D", "s", "ns"])
 def test_dates(unit):
     days = np.arange("2020-01-01", "2020-01-07", dtype="M8[D]").astype(f"M8[{unit}]")
-    X = np.eye(6, dtype=np.float32)
-    model = LTLSClassifier(epochs=5, random_state=0).fit(X, days)
-    labels, _ = model.predict_topk(X, 3, among=days[[1, 4]])
-    assert np.isin(labels, days[[1, 4]]).all()
+    X, model = small(days)
+    two = days[[1, 4]]
+    for form in (two, two.astype("M8[s]"), list(two), np.tile(two, (6, 1)), np.isin(days, two)):
+        labels, _ = model.predict_topk(X, 3, among=form)
+        assert labels.dtype == days.dtype
+        assert np.sort(labels, axis=1).tolist() == np.tile(two, (6, 1)).tolist()
+    with pytest.raises(ValueError, match="among must hold labels of classes_"):
+        model.predict_topk(X, 3, among=np.array(["NaT", "2020-01-02"], "M8[D]"))
     assert (model.predict_topk(X, 1, among=model.classes_)[0] == model.predict_topk(X, 1)[0]).all()
 
 
-@pytest.mark.parametrize("settings", [{}, {"label_weights": True}, {"loss": "logistic"}], ids=str)
-def test_probabilities_of_many_rows_without_allowed_labels(settings):
-    X, y = problems.sparse(multilabel="loss" in settings)
-    model = LTLSClassifier(4, 1, epochs=1, random_state=0, **settings).fit(X, y)
+@pytest.mark.parametrize(
+    "given", [{}, {"label_weights": True}, {"trellises": Trellises(loss="logistic")}], ids=str
+)
+def test_probabilities_of_many_rows_without_allowed_labels(given):
+    X, y = problems.sparse(multilabel="trellises" in given)
+    model = LTLSClassifier(random_state=0, **given).fit(X, y)
     rows, some = X[np.zeros(4097, int)], model.classes_[[3, 4]].tolist()
     labels, probs = model.predict_topk(rows, 2, True, among=[[]] * 4096 + [some])
     assert (probs[:-1] == 0).all()

@@ -11,7 +11,9 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from ltls import LTLSClassifier
-from ltls.training.trainer import Trainer
+from ltls.settings import Trellises
+from ltls.training import further
+from ltls.training.trellis_training import TrellisTraining
 
 N_FEATURES = 5000
 
@@ -22,15 +24,26 @@ def rows(n, seed=0, n_features=N_FEATURES):
     return random_array((n, n_features), density=3e-3, format="csr", dtype=np.float32, rng=rng)
 
 
+def classifier(parts=None, **trellises):
+    given = Trellises(**{"n_trellises": 2, "width": 3, **trellises})
+    return LTLSClassifier(trellises=given, random_state=0, **(parts or {}))
+
+
 def started(**options):
-    model = LTLSClassifier(n_trellises=2, width=3, embedding_dim=0, random_state=0, **options)
-    y = np.arange(60) % 6
-    return model.fit(rows(60), [[f"label {i}"] for i in y] if options.get("several") else y)
+    return classifier(**options).fit(rows(60), np.arange(60) % 6)
 
 
-@pytest.mark.parametrize("assignment", ["random", "ranking", "frequency"])
-def test_readers_see_the_old_model_or_the_new_one(assignment):
-    model = started(assignment=assignment)
+VIEWS = {"views": True, "prototypes": True, "neighbours": True}
+OPTIONS = [{}, {"assignment": "ranking"}, {"average": True}, {"density": 0.3}, {"parts": VIEWS}]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"assignment": "ranking"}, {"assignment": "frequency"}, {"parts": VIEWS}],
+    ids=str,
+)
+def test_readers_see_the_old_model_or_the_new_one(options):
+    model = started(**options)
     X, finished, errors, seen = rows(20, 1), threading.Event(), [], set()
 
     def predict():
@@ -65,7 +78,7 @@ ASKED = {
     "predictor": lambda model, X: model.predictor(k=3)(csr_array(X)),
     "coef_": lambda model, X: model.coef_,
     "pickle": lambda model, X: list(
-        pickle.loads(pickle.dumps(model)).model_.trainable.tensors().values()
+        pickle.loads(pickle.dumps(model)).fitted_.training.weights.tensors().values()
     ),
 }
 
@@ -78,7 +91,9 @@ def digest(answer):
     ).hexdigest()
 
 
-@pytest.mark.parametrize("options", [{}, {"average": True}, {"assignment": "ranking"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"average": True}, {"assignment": "ranking"}, {"parts": VIEWS}], ids=str
+)
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_every_answer_is_of_the_model_between_two_calls(ask, dense, options):
@@ -87,10 +102,7 @@ def test_every_answer_is_of_the_model_between_two_calls(ask, dense, options):
         return X.toarray() if dense else X
 
     def begun():
-        model = LTLSClassifier(
-            n_trellises=2, width=3, embedding_dim=0, density=1, random_state=0, **options
-        )
-        return model.fit(batch(400, 0), np.arange(400) % 30)
+        return classifier(density=1.0, **options).fit(batch(400, 0), np.arange(400) % 30)
 
     steps = [(batch(300, 10 + step), np.arange(300) % (30 + 3 * (step // 3))) for step in range(6)]
     X, twin = batch(40, 1), begun()
@@ -123,7 +135,7 @@ def test_every_answer_is_of_the_model_between_two_calls(ask, dense, options):
 
 
 def test_copies_of_an_estimator_learn_apart():
-    model = started(density=1)
+    model = started(density=1.0)
     model.partial_fit(rows(10, 5), np.arange(10))
     other = copy(model)
     twins = [deepcopy(model), deepcopy(model)]
@@ -138,35 +150,43 @@ def test_copies_of_an_estimator_learn_apart():
 
 def state(model):
     """Return all that a model has learned, as copies."""
-    fitted = deepcopy(model.model_)
-    arrays = {} if fitted.trainable is None else fitted.trainable.tensors()
+    fitted = deepcopy(model.fitted_)
+    model, known, training = fitted.model, fitted.provenance, fitted.training
+    parts = {
+        f"{part.name}.{name}": tensor.tolist()
+        for part in model.parts
+        for name, tensor in part.state()[1].items()
+    }
+    memory = None if model.memory is None else model.memory.state(model.multilabel)[1]
     return {
-        "labels": list(fitted.labels.values),
-        "trellis": fitted.trellis,
+        "labels": list(model.labels.values),
+        "trellis": training.trellis,
         "paths": [
-            book.path_of(np.arange(len(fitted.labels))).tolist() for book in fitted.codebooks
+            book.path_of(np.arange(len(model.labels))).tolist() for book in training.codebooks
         ],
-        "counts": fitted.counts.tolist(),
-        "numbers": (fitted.n_epochs, fitted.n_rows, fitted.typical_labels, fitted.threshold),
-        "curve": fitted.loss_curve,
-        "features": None if fitted.feature_map is None else fitted.feature_map.used.tolist(),
-        "weights": fitted.weights.dense().tolist(),
-        "arrays": {name: array.tolist() for name, array in arrays.items()},
-        "step": fitted.trainable and (fitted.trainable.step, fitted.trainable.epochs),
+        "known": (known.facts(), known.counts.tolist()),
+        "numbers": (model.typical_labels, model.threshold, model.weights),
+        "features": None if model.columns.used is None else model.columns.used.tolist(),
+        "parts": parts,
+        "memory": None if memory is None else {k: v.tolist() for k, v in memory.items()},
+        "arrays": {name: array.tolist() for name, array in training.weights.tensors().items()},
+        "step": (training.weights.step, training.weights.epochs),
     }
 
 
-@pytest.mark.parametrize("where", ["_run_chunk", "_assign_remaining_labels"])
-@pytest.mark.parametrize(
-    "options", [{}, {"assignment": "ranking"}, {"average": True}, {"density": 0.3}], ids=str
-)
+STEPS = {"training": (TrellisTraining, "run"), "memory": (further, "_kept")}
+
+
+@pytest.mark.parametrize("where", STEPS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 def test_a_failed_partial_fit_leaves_the_estimator_as_it_was(monkeypatch, where, options, kind):
     model = started(**options)
     if "density" not in options:
         model.partial_fit(rows(10, 5), np.arange(10))
     before, attributes = state(model), dict(model.__dict__)
-    own = getattr(Trainer, where)
+    owner, name = STEPS[where]
+    own = getattr(owner, name)
 
     def work_and_fail(*arguments):
         own(*arguments)
@@ -175,7 +195,7 @@ def test_a_failed_partial_fit_leaves_the_estimator_as_it_was(monkeypatch, where,
     X = rows(10, 7)
     for labels in (np.zeros(10, int), np.arange(100, 110)):
         with monkeypatch.context() as patch:
-            patch.setattr(Trainer, where, work_and_fail)
+            patch.setattr(owner, name, work_and_fail)
             with pytest.raises(RuntimeError, match="half-way"):
                 model.partial_fit(X if kind == "sparse" else X.toarray(), labels)
         assert state(model) == before
@@ -194,16 +214,14 @@ def test_x_may_change_while_it_is_learned(monkeypatch, part, index, n_jobs):
     X, y = rows(300, n_features=200), np.arange(300) % 20
     if abs(index) > 2**31:
         X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
-    run_chunk = Trainer._run_chunk
+    run = TrellisTraining.run
 
     def change_and_run(*arguments):  # as another thread could, after X was validated
         getattr(X, part)[1::2] = index
-        return run_chunk(*arguments)
+        return run(*arguments)
 
-    monkeypatch.setattr(Trainer, "_run_chunk", change_and_run)
-    model = LTLSClassifier(
-        epochs=2, batch_size=8, embedding_dim=0, density=1, validation_fraction=0, n_jobs=n_jobs
-    )
+    monkeypatch.setattr(TrellisTraining, "run", change_and_run)
+    model = classifier({"n_jobs": n_jobs, "memory": False}, epochs=2, batch_size=8, density=1.0)
     with suppress(ValueError):  # the second epoch finds that it is invalid
         model.fit(X, y)
     assert getattr(X, part)[1] == index

@@ -1,18 +1,18 @@
-"""Explanations of texts, at the terminal and as a page."""
+"""Explanations in the user's words: n-grams with their places, names of columns, JSON."""
 
 import json
+import math
 from collections import Counter
 from itertools import product
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from ltls import LTLSClassifier, TextClassifier
-from ltls.cli.app import app
 from ltls.estimators.explain import Contribution
 from ltls.features.ngrams import ngram_places
-from ltls.features.vectorizer import Vectorizer, VectorizerSettings
+from ltls.features.text import Vectorizer
+from ltls.settings import Text
 
 TEXTS = ["the Card is lost", "lost my card", "what is the fee", "a fee was charged"]
 LABELS = ["card", "card", "fee", "fee"]
@@ -23,22 +23,20 @@ def model():
     return TextClassifier(random_state=0).fit(TEXTS, LABELS)
 
 
-@pytest.fixture
-def path(model, tmp_path):
-    model.save(tmp_path / "model.ltls")
-    return tmp_path / "model.ltls"
-
-
 @pytest.mark.parametrize(
     ("kind", "lowercase", "stop_words", "tokenizer"),
     [*product(["words", "characters"], [True, False], [None], [None]),
      ("words", True, ("the",), r"[a-zé]+"), ("words", True, None, str.split)],
 )  # fmt: skip
 def test_ngrams_are_those_of_scikit_learn(kind, lowercase, stop_words, tokenizer):
-    settings = VectorizerSettings(
-        (1, 2), (2, 4), 1, None, None, True, lowercase, stop_words, tokenizer
+    given = Text(
+        ngram_range=(1, 2),
+        char_ngram_range=(2, 4),
+        lowercase=lowercase,
+        stop_words=stop_words,
+        tokenizer=tokenizer,
     )
-    analyze = Vectorizer(settings)._counter(kind).build_analyzer()
+    analyze = Vectorizer(given)._counter(kind).build_analyzer()
     for text in [
         "The card, the CARD!",
         "",
@@ -48,7 +46,7 @@ def test_ngrams_are_those_of_scikit_learn(kind, lowercase, stop_words, tokenizer
         "a",
         "Été à l'eau",
     ]:
-        places = ngram_places(text, kind, settings)
+        places = ngram_places(text, kind, given)
         if "İ" not in text:
             assert {n: len(spans) for n, spans in places.items()} == Counter(analyze(text))
         assert set(places) == set(analyze(text))
@@ -73,8 +71,45 @@ def test_spans_are_places_in_the_text(model):
     assert total == pytest.approx(sum(each.value for each in best.contributions))
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"label_weights": True}, {"views": True, "prototypes": True, "neighbours": True}],
+    ids=str,
+)
+def test_texts_of_every_model_add_up(given):
+    texts = [f"{a} {b} {c}" for a in ("my", "the") for b in ("card", "fee", "pin") for c in "xyz"]
+    labels = [text.split()[1] for text in texts]
+    model = TextClassifier(random_state=0, **given).fit(texts, labels)
+    rows = ["the card x", "pins", "nothing known: qq", ""]
+    scores = model.decision_function(rows)
+    for row, explained in enumerate(model.explain(rows, labels=["card", "fee", "pin"])):
+        for each in explained:
+            place = model.model_.labels.id(each.label)
+            assert each.score == pytest.approx(scores[row, place], abs=5e-3)
+            assert math.fsum(p.score for p in each.parts) == pytest.approx(each.score, abs=1e-6)
+            total = math.fsum(c.value for c in each.contributions) + each.intercept
+            assert total == pytest.approx(each.linear_score, abs=1e-9)
+            for one in each.contributions:
+                for start, end in one.spans:
+                    assert rows[row][start:end].strip()
+
+
+def test_neighbours_show_texts_labels_and_shared_words():
+    texts = [f"{word} {i} {i + 1}" for i in range(12) for word in ("card", "fee")]
+    labels = [text.split()[0] for text in texts]
+    words = Text(char_ngram_range=None)
+    model = TextClassifier(features=words, neighbours=True, random_state=0).fit(texts, labels)
+    [[best]] = model.explain(["card 3 4"], k=1)
+    part = next(part for part in best.parts if part.part == "neighbours")
+    assert part.rows[0]["labels"] == ["card"]
+    assert {"card", "3", "4", "3 4", "card 3"} == set(part.rows[0]["shared"])
+    assert part.rows[0]["cosine"] == pytest.approx(1, abs=0.02)
+    cosines = [row["cosine"] for row in part.rows]
+    assert cosines == sorted(cosines, reverse=True)
+
+
 def test_hashed_ngrams_have_names_too():
-    model = TextClassifier(n_features=256, random_state=0).fit(TEXTS, LABELS)
+    model = TextClassifier(features=Text(n_features=256), random_state=0).fit(TEXTS, LABELS)
     [[best]] = model.explain(["my lost card"], k=1)
     assert any("lost" in each.feature for each in best.contributions)
     total = sum(each.value for each in best.contributions) + best.intercept
@@ -84,90 +119,39 @@ def test_hashed_ngrams_have_names_too():
 def test_names_of_columns():
     pandas = pytest.importorskip("pandas", reason="needs pandas, which `make test-all` installs")
     X = pandas.DataFrame(np.eye(4), columns=["legs", "wings", "fur", "bark"])
-    model = LTLSClassifier(epochs=20, random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+    model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
     assert model.explain(X[:1], k=1)[0][0].contributions[0].feature == "legs"
+    assert model.global_explanation("dog", k=1).contributions[0].feature == "bark"
 
 
-def test_the_terminal_prints_words_and_sums(path):
-    done = CliRunner().invoke(app, ["explain", str(path), "my lost card", "-k", "1"])
-    assert done.exit_code == 0, done.output
-    assert "card  score" in done.output
-    assert "lost" in done.output
-    assert "linear score" in done.output
+@pytest.mark.parametrize("given", [{}, {"views": True, "neighbours": True}], ids=str)
+def test_json_has_all_of_it(given):
+    model = TextClassifier(random_state=0, **given).fit(TEXTS, LABELS)
+    [explained] = model.explain(["my lost card"])
+    found = json.loads(json.dumps([each.to_dict() for each in explained]))
+    assert [each["label"] for each in found] == ["card", "fee"]
 
-
-def test_json_adds_up(path):
-    done = CliRunner().invoke(app, ["explain", str(path), "my lost card", "--json"])
-    explained = json.loads(done.stdout)
-    assert [each["label"] for each in explained] == ["card", "fee"]
-    for each in [*explained, *(part for one in explained for part in one["parts"])]:
-        total = sum(one["value"] for one in each["contributions"]) + each["intercept"]
+    def check(each):
+        total = math.fsum(one["value"] for one in each["contributions"]) + each["intercept"]
         assert total == pytest.approx(each["linear_score"], abs=1e-9)
-    for each in explained:
-        assert set(each) >= {
-            "label",
-            "score",
-            "linear_score",
-            "intercept",
-            "contributions",
-            "parts",
-        }
-        total = sum(part["linear_score"] for part in each["parts"])
-        assert total == pytest.approx(each["linear_score"])
-        assert sum(part["score"] for part in each["parts"]) == pytest.approx(each["score"])
+        for part in each.get("parts", ()):
+            assert {"part", "score", "linear_score", "formula", "terms"} <= set(part)
+            check(part)
+
+    for each, own in zip(found, explained, strict=True):
+        check(each)
+        assert each["score"] == own.score
+        assert each["probability"] == pytest.approx(own.probability)
 
 
-def test_a_page_escapes_what_it_shows(path, tmp_path):
-    page = tmp_path / "page.html"
-    command = ["explain", str(path), "<script>alert(1)</script> card", "--html", str(page)]
-    assert CliRunner().invoke(app, command).exit_code == 0
-    text = page.read_text("utf-8")
-    assert "<script>" not in text
-    assert "&lt;script&gt;" in text
-    assert "<mark" in text
-    assert "<svg" in text
+def test_labels_that_json_lacks_become_strings():
+    model = LTLSClassifier(random_state=0).fit(np.eye(3), [("a", 1), ("b", 2), ("c", 3)])
+    [[best]] = model.explain(np.eye(3)[:1], k=1)
+    assert best.label == ("a", 1)
+    assert best.to_dict()["label"] == "('a', 1)"
 
 
 def test_spaces_of_character_ngrams_are_visible():
     assert Contribution("chars: ard ", 1.0).visible_name == "chars:␣ard␣"
     assert Contribution("card lost", 1.0).visible_name == "card lost"
     assert Contribution("chars:d l", 1.0).to_dict()["feature"] == "chars:d l"
-
-
-def test_a_row_of_features_at_the_terminal(tmp_path):
-    X = np.eye(4, dtype=np.float32)
-    LTLSClassifier(epochs=20, random_state=0).fit(X, list("abcd")).save(tmp_path / "model.ltls")
-    command = ["explain", str(tmp_path / "model.ltls"), "2:1", "--label", "c", "--json"]
-    [each] = json.loads(CliRunner().invoke(app, command).stdout)
-    assert each["label"] == "c"
-    assert [one["feature"] for one in each["contributions"]] == ["x2"]
-    for bad in ("7:1", "one", "2:x"):
-        done = CliRunner().invoke(app, ["explain", str(tmp_path / "model.ltls"), bad])
-        assert "a row must be pairs such as 3:0.5" in str(done.exception)
-
-
-def test_text_parameters(tmp_path):
-    assert repr(TextClassifier()) == "TextClassifier()"
-    assert repr(TextClassifier(min_df=2, width=4)) == "TextClassifier(min_df=2, width=4)"
-    with pytest.raises(TypeError, match="TextClassifier has no parameter 'breadth'"):
-        TextClassifier(breadth=2)
-    model = TextClassifier(
-        char_ngram_range=None, stop_words=["The", "is"], tokenizer="[a-z]+", random_state=0
-    ).fit(TEXTS, LABELS)
-    names = model.get_feature_names_out().tolist()
-    assert "card" in names
-    assert not {"the", "is"} & set(names)
-    model.save(tmp_path / "model.ltls")
-    import ltls
-
-    loaded = ltls.load(tmp_path / "model.ltls")
-    assert loaded.get_feature_names_out().tolist() == names
-    assert loaded.predict(TEXTS).tolist() == LABELS
-    predictor = loaded.predictor(1)
-    assert predictor("my card")[0].tolist() == ["card"]
-    assert predictor(TEXTS)[0][:, 0].tolist() == LABELS
-    function = TextClassifier(tokenizer=str.split, random_state=0).fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match="cannot be saved"):
-        function.save(tmp_path / "other.ltls")
-    columns = np.array([TEXTS, TEXTS[::-1]], object).T
-    assert TextClassifier(random_state=0).fit(columns, LABELS).predict(columns).shape == (4,)

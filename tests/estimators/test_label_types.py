@@ -31,6 +31,28 @@ def test_dates_come_back_as_they_went_in(unit, tmp_path):
         np.testing.assert_array_equal(found, y - y[0])
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [f"digit {i}" for i in range(10)],
+        [i * 10**12 for i in range(10)],
+        [(i, "x") for i in range(10)],
+        [bool(i % 2) for i in range(10)],
+        [f"{i}" if i % 2 else i for i in range(10)],
+        [float(i) for i in range(10)],
+    ],
+    ids=["str", "large int", "tuple", "bool", "mixed", "float"],
+)
+def test_labels_of_any_hashable_type_are_returned_unchanged(digits, labels):
+    rows, y = digits
+    given = [labels[i] for i in y]
+    model = LTLSClassifier(random_state=0).fit(rows, given)
+    assert set(model.classes_.tolist()) == set(given)
+    predicted = model.predict(rows).tolist()
+    assert np.mean([a == b for a, b in zip(predicted, given, strict=True)]) > 0.9
+    assert {type(label) for label in predicted} <= {type(label) for label in given}
+
+
 def test_labels_that_no_file_holds(tmp_path):
     model = LTLSClassifier(random_state=0).fit(X, [Decimal(i) for i in range(4)] * 5)
     with pytest.raises(TypeError, match=r"got Decimal\('0'\) of type Decimal; train on str"):
@@ -62,8 +84,3 @@ def test_lists_in_lists_out():
     assert single.predict(X[:4], output="lists") == [["a"], ["b"], ["c"], ["d"]]
     with pytest.raises(ValueError, match="output must be 'auto' or 'lists', got 'tuples'"):
         model.predict(X, output="tuples")
-
-
-def test_a_label_in_class_weight_that_does_not_occur_is_an_error():
-    with pytest.raises(ValueError, match="class_weight must have labels that occur in y, got 'z'"):
-        LTLSClassifier(class_weight={"z": 2}).fit(X, list("abcd") * 5)

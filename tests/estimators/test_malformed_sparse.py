@@ -13,7 +13,7 @@ PROGRAM = """
 import faulthandler, sys
 import numpy as np
 import scipy.sparse as sp
-from ltls import LTLSClassifier, metrics, readers, tuning
+from ltls import LTLSClassifier, metrics, readers
 faulthandler.enable()
 
 def spoiled(X, name, change):
@@ -34,8 +34,10 @@ def last(array):
 
 eye = sp.csr_matrix(np.eye(6, dtype=np.float32))
 labels, tags = list("abcdef"), sp.csr_matrix(np.eye(6, dtype=int))
-single = LTLSClassifier(epochs=1, random_state=0).fit(eye, labels)
-several = LTLSClassifier(epochs=1, random_state=0).fit(eye, tags)
+single = LTLSClassifier(random_state=0).fit(eye, labels)
+several = LTLSClassifier(random_state=0).fit(eye, tags)
+views = LTLSClassifier(views=True, prototypes=True, neighbours=True, random_state=0)
+views.fit(eye, labels)
 
 def bad(matrix):
     yield "indptr too far", spoiled(matrix, "indptr", far)
@@ -65,7 +67,9 @@ def uses_of_X(X):
     yield lambda: single.score(X, labels)
     yield lambda: several.predict(X)
     yield lambda: several.score(X, tags)
-    yield lambda: tuning.tune(X, labels, seconds=1, verbose=0)
+    yield lambda: single.explain(X)
+    yield lambda: views.predict(X)
+    yield lambda: views.explain(X)
     yield lambda: readers.write(path, X, tags, "svmlight")
 
 def calls_of_predictors(X):
@@ -78,7 +82,7 @@ def uses_of_y(y):
     yield lambda: LTLSClassifier().partial_fit(eye, y)
     yield lambda: several.partial_fit(eye, y)
     yield lambda: several.score(eye, y)
-    yield lambda: tuning.tune(eye, y, seconds=1, verbose=0)
+    yield lambda: single.predict_topk(eye, among=y)
     yield lambda: readers.write(path, eye, y, "svmlight")
     yield lambda: metrics.precision_at_k(y, np.zeros((6, 1), int))
     yield lambda: metrics.propensities(y)

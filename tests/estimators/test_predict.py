@@ -12,9 +12,9 @@ from comparison import (
     trained_both,
     with_each_loss,
 )
-from scipy.sparse import csr_array
 
-from ltls import LTLSClassifier
+from ltls import LTLSClassifier, RandomCodebook
+from ltls.settings import Trellises
 
 
 @pytest.fixture(scope="module", params=LOSSES)
@@ -49,7 +49,7 @@ def test_k_above_the_number_of_classes_returns_all_classes(trained):
 
 def test_probabilities_depend_on_the_loss(trained):
     model, reference, X = trained
-    if model.loss == "separation":
+    if model.trellises.loss == "separation":
         assert not hasattr(model, "predict_proba")
         return
     expected = np.exp(reference.label_scores(X).astype(float))
@@ -57,22 +57,76 @@ def test_probabilities_depend_on_the_loss(trained):
     np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-4)
 
 
-def test_log_proba_is_the_score_of_the_given_label():
+def test_path_log_proba_is_the_score_of_the_path_of_a_label():
     X, labels = draw(2, 22)
-    model = classifier(X, labels, loss="softmax", random_state=0)
+    model = classifier(X, labels, loss="softmax")
     y = as_target(labels, multilabel=False)
     expected = model.decision_function(X)[np.arange(N_ROWS), y]
-    np.testing.assert_allclose(model.log_proba(X, y), expected, atol=1e-4)
-    everything = np.array([model.log_proba(X, np.full(N_ROWS, c)) for c in range(22)])
-    np.testing.assert_allclose(np.exp(everything).sum(axis=0), 1, atol=1e-5)
-    with pytest.raises(ValueError, match="22"):
-        model.log_proba(X[:1], [22])
+    np.testing.assert_allclose(model.path_log_proba(X, y), expected, atol=1e-4)
+    every = np.array([model.path_log_proba(X, np.full(N_ROWS, c)) for c in range(22)])
+    np.testing.assert_allclose(np.exp(every).sum(axis=0), 1, atol=1e-5)
+    np.testing.assert_allclose(np.exp(every).T, model.predict_proba(X), atol=1e-5)
+    for ask in (model.log_proba, model.path_log_proba):
+        with pytest.raises(ValueError, match="labels of classes_, got 22"):
+            ask(X[:1], [22])
+        with pytest.raises(ValueError, match="one label for each of the 100 rows of X, got 2"):
+            ask(X, [1, 2])
+        with pytest.raises(ValueError, match="got several labels per row"):
+            ask(X[:1], [[1]])
+
+
+@pytest.mark.parametrize("n_trellises", [1, 3])
+def test_the_mass_of_free_paths_is_that_of_labels_not_seen_yet(digits, n_trellises):
+    X, y = digits
+    model = LTLSClassifier(trellises=Trellises(n_trellises=n_trellises), random_state=0)
+    model.partial_fit(X[y < 3], y[y < 3])
+    paths, free = np.arange(model.trellis_.n_classes), 0
+    assert len(paths) > 3
+    for h, book in zip(
+        np.split(model.edge_scores(X[:50]), n_trellises, axis=1), model.codebooks_, strict=True
+    ):
+        scores = model.trellis_.score(h, np.tile(paths, (50, 1)))
+        every = np.exp(scores - model.trellis_.log_partition(h)[:, None])
+        np.testing.assert_allclose(every.sum(axis=1), 1, rtol=1e-4)
+        free = free + every[:, np.setdiff1d(paths, book.path_of(np.arange(3)))].sum(axis=1)
+    known = [model.path_log_proba(X[:50], np.full(50, label)) for label in model.classes_]
+    np.testing.assert_allclose(1 - np.exp(known).sum(axis=0), free / n_trellises, atol=1e-4)
+
+
+def test_path_log_proba_enumerates_no_paths():
+    X, y = np.eye(4, dtype=np.float32), list("abcd")
+    given = Trellises(assignment=RandomCodebook(2**50), epochs=50)
+    model = LTLSClassifier(trellises=given, calibration=False, random_state=0).fit(X, y)
+    assert model.trellis_.n_classes == 2**50
+    own, other = model.path_log_proba(X, y), model.path_log_proba(X, y[::-1])
+    assert (own > other).all()
+    assert (np.exp(own) + np.exp(other) < 1).all()
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_log_proba_is_that_of_predict_proba_and_not_of_paths(digits, calibrated):
+    X, y = digits
+    given = Trellises(width=4, n_trellises=2)
+    model = LTLSClassifier(trellises=given, calibration=calibrated, random_state=0).fit(X, y)
+    every = model.predict_proba(X[:50])
+    found = model.log_proba(X[:50], y[:50])
+    np.testing.assert_allclose(np.exp(found), every[np.arange(50), y[:50]], rtol=1e-5)
+    assert np.abs(found - model.path_log_proba(X[:50], y[:50])).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "given", [{"views": True}, {"trellises": Trellises(loss="logistic")}], ids=str
+)
+def test_paths_of_clusters_or_independent_edges_have_no_probabilities(digits, given):
+    model = LTLSClassifier(random_state=0, **given).fit(*digits)
+    with pytest.raises(AttributeError, match="loss='softmax': use views=False"):
+        model.path_log_proba(digits[0][:2], [1, 2])
 
 
 @with_each_loss
 def test_decision_function_of_two_classes_is_one_difference(loss):
     X, labels = draw(0, 2)
-    model = classifier(X, labels, loss=loss, random_state=0)
+    model = classifier(X, labels, loss=loss)
     labels, scores = model.predict_topk(X, 2)
     of_class = np.take_along_axis(scores, np.argsort(labels), axis=1)
     decision = model.decision_function(X)
@@ -84,7 +138,7 @@ def test_decision_function_of_two_classes_is_one_difference(loss):
 @with_each_loss
 def test_multilabel_predictions_reach_the_threshold(loss):
     X, labels = draw(31, 22, multilabel=True)
-    model = classifier(X, labels, multilabel=True, loss=loss, epochs=20, random_state=0)
+    model = classifier(X, labels, multilabel=True, loss=loss, epochs=20)
     assert model.multilabel_
     scores = model.decision_function(X)
     answer = model.predict(X)
@@ -97,35 +151,6 @@ def test_multilabel_predictions_reach_the_threshold(loss):
 
 def test_multilabel_probabilities_are_exponentials_of_scores():
     X, labels = draw(31, 22, multilabel=True)
-    model = classifier(X, labels, multilabel=True, loss="logistic", random_state=0)
+    model = classifier(X, labels, multilabel=True, loss="logistic")
     scores = model.decision_function(X)
     np.testing.assert_allclose(model.predict_proba(X), np.exp(scores), rtol=1e-4, atol=1e-7)
-
-
-@pytest.mark.parametrize("bucket_size", [1, 4])
-@pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
-def test_label_weights_give_the_same_scores_in_every_method(several, bucket_size):
-    rng = np.random.default_rng(0)
-    n_labels, n_rows = 150, 900
-    centers = rng.random((n_labels, 50)) < 0.1
-    y = rng.integers(0, n_labels, n_rows)
-    X = csr_array((centers[y] | (rng.random((n_rows, 50)) < 0.05)).astype(np.float32))
-    if several:
-        y = [sorted({int(a) // step for step in range(1, 8)}) for a in y]
-    settings = {"width": 4, "n_trellises": 3, "label_weights": True, "bucket_size": bucket_size}
-    model = LTLSClassifier(random_state=0, **settings).fit(X, y)
-    every = model.decision_function(X)
-    first = model.classes_[every.argmax(axis=1)]
-    for k in (1, 10, 20, 60, n_labels):
-        labels, scores = model.predict_topk(X, k)
-        assert all(len(set(row)) == min(k, len(model.classes_)) for row in labels.tolist())
-        own = np.take_along_axis(every, np.searchsorted(model.classes_, labels), axis=1)
-        np.testing.assert_allclose(scores, own, rtol=1e-5, atol=1e-5)
-        assert (np.diff(scores, axis=1) <= 0).all()
-        np.testing.assert_array_equal(labels[:, 0], first)
-        for ours, theirs in zip(model.predictor(k)(X), (labels, scores), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    if several:
-        np.testing.assert_array_equal(model.predict(X).toarray(), every >= model.threshold_)
-    else:
-        np.testing.assert_array_equal(model.predict(X), first)

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 import ltls
 from ltls import TextClassifier
+from ltls.settings import Text
 
 SUBJECTS = {
     "card": ["card", "cards", "plastic", "visa"],
@@ -45,8 +45,8 @@ def test_fit_and_predict_texts(model):
 
 
 def test_character_ngrams_handle_misspelling(model):
-    words = TextClassifier(char_ngram_range=None, random_state=0).fit(TEXTS, LABELS)
-    known = words.vectorizer_.transform(["passwrods"])
+    words = TextClassifier(features=Text(char_ngram_range=None), random_state=0).fit(TEXTS, LABELS)
+    known = words.model_.front_end.matrix(["passwrods"])
     assert known.nnz == 0
     assert model.predict(["passwrods"]).tolist() == ["account"]
 
@@ -64,11 +64,11 @@ def test_texts_in_every_container(model, form):
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
 def test_a_loaded_model_predicts_the_same(path, options, several):
     y = [[label, "x"] for label in LABELS] if several else LABELS
-    model = TextClassifier(random_state=0, **options).fit(TEXTS, y)
-    model.save(path, dtype="float32")
+    model = TextClassifier(features=Text(**options), random_state=0).fit(TEXTS, y)
+    model.save(path)
     loaded = ltls.load(path, verify=True)
     assert type(loaded) is TextClassifier
-    assert loaded.get_params() == model.get_params()
+    assert repr(loaded) == repr(model)
     unseen = ["an unseen card", "?", "", "ÄÖ ß \U0001f600"]
     for one, other in zip(loaded.predict_topk(unseen), model.predict_topk(unseen), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -79,38 +79,30 @@ def test_ngrams_of_any_characters_are_stored(path):
     texts = ['"quote" \\ slash', "nul \0 tab \t", "lone \ud800 surrogate", "日本語 テキスト"]
     model = TextClassifier(random_state=0).fit(texts, list("abcd"))
     model.save(path)
-    rows = ltls.load(path).vectorizer_.transform(texts)
-    np.testing.assert_array_equal(rows.toarray(), model.vectorizer_.transform(texts).toarray())
-
-
-def test_text_models_have_format_version_2(model, path):
-    model.save(path)
-    assert b'"format_version":"2"' in path.read_bytes()
+    rows = ltls.load(path).model_.front_end.matrix(texts)
+    np.testing.assert_array_equal(rows.toarray(), model.model_.front_end.matrix(texts).toarray())
 
 
 def test_a_damaged_vocabulary_is_rejected(model, path):
     model.save(path)
     whole = path.read_bytes()
-    place = whole.rindex(b'"fee"')
-    path.write_bytes(whole[:place] + b'"fie"' + whole[place + 5 :])
-    with pytest.raises(ltls.ModelFileError, match=r"text\.\w+' was changed"):
+    path.write_bytes(whole.replace(b'"visa"', b'"vise"'))
+    with pytest.raises(ltls.ModelFileError, match=r"front_end\.\w+' was changed"):
         ltls.load(path)
 
 
-def test_clone_repr_and_cross_validation(model):
-    assert clone(model).get_params() == model.get_params()
-    assert "width=3" in repr(TextClassifier(width=3))
+def test_cross_validation():
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     scores = cross_val_score(TextClassifier(random_state=0), TEXTS, LABELS, cv=folds)
     assert scores.min() > 0.9
 
 
 def test_hashed_ngrams_accept_new_words(path):
-    model = TextClassifier(n_features=512, random_state=0).fit(TEXTS, LABELS)
+    model = TextClassifier(features=Text(n_features=512), random_state=0).fit(TEXTS, LABELS)
     for _ in range(20):
         model.partial_fit(["zebra crossing", "zebra stripes"], ["zoo", "zoo"])
     assert model.predict(["zebra"]).tolist() == ["zoo"]
-    assert "text.words" not in json.loads(_header(model, path))
+    assert "front_end.words" not in json.loads(_header(model, path))
 
 
 def _header(model, path):
@@ -119,12 +111,43 @@ def _header(model, path):
     return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
+def test_stop_words_tokenizers_and_columns_of_texts(path):
+    given = Text(char_ngram_range=None, stop_words=["The", "is"], tokenizer="[a-z]+")
+    model = TextClassifier(features=given, random_state=0).fit(TEXTS, LABELS)
+    names = model.get_feature_names_out().tolist()
+    assert "card" in names
+    assert not {"the", "is"} & set(names)
+    model.save(path)
+    loaded = ltls.load(path)
+    assert loaded.get_feature_names_out().tolist() == names
+    assert loaded.predict(TEXTS).tolist() == LABELS
+    predictor = loaded.predictor(1)
+    assert predictor("my card")[0].tolist() == ["card"]
+    assert predictor(TEXTS)[0][:, 0].tolist() == LABELS
+    columns = np.array([TEXTS, TEXTS[::-1]], object).T
+    assert TextClassifier(random_state=0).fit(columns, LABELS).predict(columns).shape == (144,)
+
+
+def test_a_function_cannot_be_saved(path):
+    model = TextClassifier(features=Text(tokenizer=str.split), random_state=0)
+    with pytest.raises(ValueError, match="tokenizer is a function cannot be saved"):
+        model.fit(TEXTS, LABELS).save(path)
+
+
+def test_a_warm_start_keeps_the_vocabulary():
+    model = TextClassifier(warm_start=True, random_state=0).fit(TEXTS, LABELS)
+    names = model.get_feature_names_out().tolist()
+    model.fit([*TEXTS, "other words"], [*LABELS, LABELS[0]])
+    assert model.get_feature_names_out().tolist() == names
+    assert model.score(TEXTS, LABELS) == 1
+
+
 def test_a_failed_fit_keeps_the_old_model():
     model = TextClassifier(random_state=0).fit(TEXTS, LABELS)
-    vectorizer = model.vectorizer_
+    before = model.model_
     with pytest.raises(ValueError):
         model.fit(["other", "texts"], ["a"])
-    assert model.vectorizer_ is vectorizer
+    assert model.model_ is before
     assert model.score(TEXTS, LABELS) == 1
 
 
@@ -147,8 +170,12 @@ def test_inputs_that_are_not_texts_are_rejected(texts, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ngram_range": (2, 1)}, "ngram_range must be"),
-        ({"char_ngram_range": (1,)}, "char_ngram_range must be two integers"),
+        ({"ngram_range": (2, 1)}, r"'ngram_range' .* must be a pair .* got \(2, 1\)"),
+        ({"ngram_range": (1, 2**62)}, "'ngram_range' .* must be a pair"),
+        ({"char_ngram_range": (1,)}, "'char_ngram_range' .* must be a pair"),
+        ({"stop_words": "klingon"}, "'stop_words' .* must be 'english' or a list of strings"),
+        ({"tokenizer": "(a)(b)"}, "tokenizer must be a regular expression .* 2 groups"),
+        ({"tokenizer": "("}, "tokenizer must be a regular expression"),
         ({"ngram_range": None, "char_ngram_range": None}, "must not both be None"),
         ({"min_df": 0}, "min_df"),
         ({"n_features": -1}, "n_features"),
@@ -156,4 +183,4 @@ def test_inputs_that_are_not_texts_are_rejected(texts, message):
 )
 def test_parameters_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
-        TextClassifier(**options).fit(TEXTS, LABELS)
+        TextClassifier(features=Text(**options)).fit(TEXTS, LABELS)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.utils._param_validation import InvalidParameterError
 
-from ltls import LTLSClassifier, RandomCodebook, TextClassifier
-from ltls.estimators.validation import ParameterError, check_parameters
+from ltls import LTLSClassifier
+from ltls.settings import Numbers, Text, Trellises
 
 BAD = {
     "rows differ": (lambda X, y: (X, y[:-1]), "1797 rows, y 1796"),
@@ -37,13 +36,13 @@ def with_index(X, index):
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize("assignment", ["random", "similarity"])
-def test_a_failed_fit_leaves_the_estimator_unchanged(digits, name, method, assignment):
+@pytest.mark.parametrize("parts", [{}, {"views": True}], ids=str)
+def test_a_failed_fit_leaves_the_estimator_unchanged(digits, name, method, parts):
     if method == "partial_fit" and name == "one class":
         pytest.skip("partial_fit may begin with one class")
     X, y = digits
     spoil, message = BAD[name]
-    model = LTLSClassifier(random_state=0, assignment=assignment).fit(X, y)
+    model = LTLSClassifier(random_state=0, **parts).fit(X, y)
     scores, classes = model.decision_function(X), model.classes_.copy()
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(*spoil(X, y))
@@ -59,11 +58,13 @@ def test_a_failed_fit_leaves_the_estimator_unchanged(digits, name, method, assig
         ({"class_weight": {0: -1.0}}, "class_weight"),
         ({"class_weight": {0: np.nan}}, "class_weight"),
         ({"class_weight": "balanced"}, "balanced"),
-        ({"loss": "separation"}, "loss must stay 'auto'"),
-        ({"n_trellises": 2}, "n_trellises must stay 'auto'"),
-        ({"fit_intercept": False}, "fit_intercept must stay True"),
-        ({"l1": 1.0}, "l1 must stay 0.0"),
-        ({"optimizer": "sgd"}, "optimizer must stay 'adagrad'"),
+        ({"trellises": Trellises(loss="separation")}, "loss must stay 'softmax' .*, got 'sep"),
+        ({"trellises": Trellises(n_trellises=2)}, "n_trellises must stay 3 .*, got 2"),
+        ({"trellises": Trellises(width=4)}, "width must stay 8 .*, got 4"),
+        ({"trellises": Trellises(l1=1.0)}, "l1 must stay 0.0 .*, got 1.0"),
+        ({"trellises": Trellises(optimizer="sgd")}, "optimizer must stay 'adagrad'"),
+        ({"features": Numbers(fit_intercept=False)}, "fit_intercept must stay True"),
+        ({"features": Text()}, "features must stay 'Numbers' .*, got 'Text'"),
     ],
 )
 def test_a_failed_partial_fit_adds_no_label(digits, settings, message):
@@ -85,7 +86,9 @@ def test_values_too_large_for_float32_weights_are_rejected(digits):
         with pytest.raises(ValueError, match="X must hold values of at most"):
             call(X * 1e300, y)
     with pytest.raises(ValueError, match="learning_rate"):
-        model.set_params(learning_rate=1e38, optimizer="sgd").fit(X, y)
+        model.set_params(trellises__learning_rate=1e38, trellises__optimizer="sgd").fit(X, y)
+    with pytest.raises(ValueError, match=r"X must hold values of at most 1e\+15.* got 1e\+16"):
+        model.predict(np.full((1, 64), 1e16))
     assert model.score(X, y) > 0.5
 
 
@@ -103,7 +106,7 @@ def test_labels_that_numpy_would_merge_stay_distinct(digits):
     X, _ = digits
     for labels in (["a", "a\0"], [2**63, 2**63 + 1, -1], [b"x", b"x\0"]):
         given = [labels[i % len(labels)] for i in range(len(X))]
-        model = LTLSClassifier(epochs=1).fit(X, given)
+        model = LTLSClassifier().fit(X, given)
         assert set(model.classes_.tolist()) == set(labels)
 
 
@@ -130,73 +133,66 @@ def test_classes_of_partial_fit_may_be_any_iterable(digits):
     assert model.classes_.tolist()[-1] == 77
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value"),
-    [
-        ("width", 1),
-        ("loss", "hinge"),
-        ("assignment", "best"),
-        ("epochs", 0),
-        ("learning_rate", 0),
-        ("optimizer", "adam"),
-        ("l1", -1),
-        ("validation_fraction", 1.0),
-        ("n_jobs", "many"),
-    ],
-)
-def test_an_invalid_parameter_is_named(digits, parameter, value):
-    with pytest.raises(ValueError, match=parameter):
-        LTLSClassifier(**{parameter: value}).fit(*digits)
+METHODS = {
+    "predict": lambda model, X: model.predict(X),
+    "predict_topk": lambda model, X: model.predict_topk(X, 3),
+    "predict_proba": lambda model, X: model.predict_proba(X),
+    "decision_function": lambda model, X: model.decision_function(X),
+    "log_proba": lambda model, X: model.log_proba(X, [1] * len(X)),
+    "edge_scores": lambda model, X: model.edge_scores(X),
+    "explain": lambda model, X: model.explain(X),
+    "score": lambda model, X: model.score(X, [1] * len(X)),
+}
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value", "reason"),
-    [
-        ("width", 1, "in the range [2, inf) or a str among {'auto'}. Got 1 instead."),
-        ("density", 2.0, "Got 2.0 instead."),
-        ("assignment", "best", "Got 'best' instead."),
-        ("epochs", 0, "Got 0 instead."),
-    ],
-)
-def test_a_parameter_error_has_the_parameter_and_the_reason(digits, parameter, value, reason):
-    with pytest.raises(ParameterError) as raised:
-        LTLSClassifier(**{parameter: value}).fit(*digits)
-    error = raised.value
-    assert isinstance(error, InvalidParameterError)  # as the estimators of scikit-learn raise
-    assert isinstance(error, ValueError)
-    assert error.parameter == parameter
-    assert error.reason.startswith("must be ")
-    assert error.reason.endswith(reason)
-    assert str(error) == f"The {parameter!r} parameter of LTLSClassifier {error.reason}"
-
-
-def test_a_parameter_error_names_the_estimator():
-    with pytest.raises(ParameterError, match="The 'width' parameter of TextClassifier must be"):
-        TextClassifier(width=1).fit(["a text", "another"], ["a", "b"])
-    constraints = {"depth": [int], "size": [int]}
-    with pytest.raises(ParameterError) as raised:
-        check_parameters("Model", constraints, {"depth": 3, "size": "x"})
-    assert raised.value.parameter == "size"
-    check_parameters("Model", constraints, {"depth": 3, "size": 4, "other": object()})
-
-
-def test_the_terminal_names_the_option_of_an_invalid_parameter(tmp_path, command):
-    data = tmp_path / "data.svm"
-    data.write_text("0 1:1\n1 2:1\n")
-    result = command("train", data, "-o", tmp_path / "model.ltls", "--learning-rate", 0)
-    assert (result.code, result.out) == (2, "")
-    with pytest.raises(ParameterError) as raised:
-        LTLSClassifier(learning_rate=0.0).fit(np.eye(2), [0, 1])
-    assert result.err == f"ltls: --learning-rate {raised.value.reason}\n"
-
-
-def test_too_few_paths_in_a_codebook_are_an_error(digits):
-    with pytest.raises(ValueError, match="assignment has 5 paths, y has 10 labels"):
-        LTLSClassifier(assignment=RandomCodebook(5)).fit(*digits)
-
-
-def test_other_number_of_features_is_an_error(digits):
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_do_not_fit_the_model_are_an_error(digits, method, dtype):
     X, y = digits
-    model = LTLSClassifier().fit(X, y)
-    with pytest.raises(ValueError, match="64 features"):
-        model.predict(X[:, :60])
+    X = X.astype(dtype)
+    model, ask = LTLSClassifier(random_state=0).fit(X, y), METHODS[method]
+    for rows, message in (
+        (X[:, :60], "64 features"),
+        (X[:0], "0 sample"),
+        (X[0], "1D array|2D array"),
+        (np.where(X.max() == X, np.nan, X), "NaN"),
+        (np.where(X.max() == X, np.inf, X), "infinity"),
+        (np.where(X.max() == X, -np.inf, X), "infinity"),
+        (np.full((2, 64), "a"), "could not convert|dtype"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask(model, rows)
+    ask(model, X[:3])
+
+
+def test_results_that_are_too_large_are_rejected():
+    model = LTLSClassifier(random_state=0).fit(np.eye(200, 5), np.arange(200))
+    X = csr_array((3_000_000, 5), dtype=np.float32)
+    with pytest.raises(ValueError, match=r"decision_function .* 3000000 rows × 200 classes"):
+        model.decision_function(X)
+    with pytest.raises(ValueError, match="predict_topk"):
+        model.predict_proba(X)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None])
+def test_k_is_a_positive_integer(digits, k):
+    model = LTLSClassifier(random_state=0).fit(*digits)
+    for ask in (model.predict_topk, model.explain):
+        with pytest.raises((ValueError, TypeError), match="k must be"):
+            ask(digits[0][:2], k=k)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0], r"sample_weight.shape == \(1,\), expected \(1797,\)"),
+        (np.full(1797, -1.0), "Negative values"),
+        (np.full(1797, np.nan), "NaN"),
+        (np.full(1797, 1e10), "at most 1e[+]09"),
+        (np.zeros(1797), "at least one non-zero number"),
+    ],
+    ids=["length", "negative", "missing", "large", "zero"],
+)
+def test_invalid_sample_weights(digits, weights, message):
+    with pytest.raises(ValueError, match=message):
+        LTLSClassifier().fit(*digits, sample_weight=weights)

@@ -4,23 +4,15 @@ import numpy as np
 import pytest
 
 from ltls.features import ngram_counts
-from ltls.features.vectorizer import Vectorizer, VectorizerSettings
+from ltls.features.text import Text, Vectorizer
 
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(f"w{i}" for i in RNG.zipf(1.3, 12) % 400) for _ in range(150)]
 
 
 def settings(**given):
-    usual = {
-        "ngram_range": (1, 2),
-        "char_ngram_range": (2, 3),
-        "min_df": 1,
-        "max_features": None,
-        "n_features": None,
-        "sublinear_tf": True,
-        "lowercase": True,
-    }
-    return VectorizerSettings(**{**usual, **given})
+    usual = {"char_ngram_range": (2, 3), "max_features": None}
+    return Text(**{**usual, **given})
 
 
 def in_batches(size):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltls.core import _engine
-from ltls.features.rows import SparseRows, check_sparse, engine_features
+from ltls.features.rows import Rows, check_sparse
 
 N_ROWS, N_COLUMNS = 5, 7
 
@@ -88,18 +88,16 @@ def test_coordinates_out_of_range_are_rejected(axis, place, value):
         check_sparse(X, "y")
 
 
-def test_sparse_rows_select_rows_as_scipy_does():
-    X = matrix()
-    rows = SparseRows(X.data, X.indices, X.indptr, X.shape)
-    for some in ([0], [4, 1, 1], []):
-        some = np.array(some, np.int64)
-        np.testing.assert_array_equal(rows[some].toarray(), X[some].toarray())
-
-
 def edge_scores(features, weights):
     h = np.empty((N_ROWS, weights.shape[1]), np.float32)
     features.edge_scores(_engine.Weights.dense(weights, None), h, 0, 1)
     return h
+
+
+def with_mixed_indices(X):
+    X = X.copy()
+    X.indices = X.indices.astype(np.int64)
+    return X
 
 
 @pytest.mark.parametrize("unit_length", [False, True])
@@ -111,19 +109,40 @@ def edge_scores(features, weights):
         lambda X: X.astype(np.float64),
         lambda X: X.toarray(),
         lambda X: np.asfortranarray(X.toarray()),
-        lambda X: SparseRows(X.data, X.indices, X.indptr, X.shape),
-        lambda X: SparseRows(X.data, X.indices.astype(np.int64), X.indptr, X.shape),
+        lambda X: with_mixed_indices(X),
     ],
-    ids=["csr", "float64", "dense", "fortran", "rows", "mixed indices"],
+    ids=["csr", "float64", "dense", "fortran", "mixed indices"],
 )
 def test_the_engine_reads_every_layout(convert, intercept, unit_length):
     X = matrix()
     weights = np.zeros((N_COLUMNS + intercept, 16), np.float32)
     weights[:] = np.random.default_rng(1).normal(size=weights.shape)
-    features = engine_features(convert(X), intercept, unit_length)
-    assert isinstance(features, _engine.Features)
+    rows = Rows(convert(X), intercept, unit_length)
+    assert isinstance(rows.engine, _engine.Features)
+    assert (len(rows), rows.n_columns) == (N_ROWS, N_COLUMNS + intercept)
     dense = X.toarray()
     if unit_length:
         dense = dense / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-30)
     expected = dense @ weights[:N_COLUMNS] + (weights[-1] if intercept else 0)
-    np.testing.assert_allclose(edge_scores(features, weights), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(edge_scores(rows.engine, weights), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("unit_length", [False, True])
+def test_entries_and_lengths_are_those_of_rows_as_they_are_scored(sparse, unit_length):
+    X = matrix().tolil()
+    X[2] = 0
+    rows = Rows(X.tocsr() if sparse else X.toarray(), True, unit_length)
+    dense = X.toarray()
+    lengths = np.linalg.norm(dense, axis=1)
+    lengths[2] = 1
+    scored = dense / lengths[:, None] if unit_length else dense
+    np.testing.assert_allclose(rows.lengths, np.ones(N_ROWS) if unit_length else lengths)
+    for row in range(N_ROWS):
+        features, values = rows.entries(row)
+        np.testing.assert_array_equal(features, np.flatnonzero(dense[row]))
+        np.testing.assert_allclose(values, scored[row, features], rtol=1e-6)
+    some = rows[np.array([4, 1])]
+    np.testing.assert_array_equal(some.entries(0)[0], rows.entries(4)[0])
+    assert (some.sparse, some.intercept, some.unit_length) == (sparse, True, unit_length)
+    assert rows.n_values == (X.nnz if sparse else X.shape[0] * X.shape[1])

@@ -11,9 +11,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ltls.features.table import TableColumns, TableVectorizer
+from ltls.features.table import Table, TableColumns, TableVectorizer
 
-COLUMNS = TableColumns(number=("size", "price"), category=("shop", "day"))
+TABLE = Table(number=("size", "price"), category=("shop", "day"))
+COLUMNS = TABLE.columns()
 ROWS = [
     {"size": 1.0, "price": 20.0, "shop": "north", "day": "1"},
     {"size": 3.0, "price": math.nan, "shop": "south", "day": None},
@@ -35,7 +36,7 @@ def test_the_features_are_those_of_scikit_learn():
         ],
         sparse_threshold=0,
     ).fit_transform(cells(ROWS))
-    X = TableVectorizer(COLUMNS, None).fit_transform(ROWS).toarray()
+    X = TableVectorizer(TABLE, COLUMNS, None).fit_transform(ROWS).toarray()
     # Each kind of column has two of them here.
     np.testing.assert_allclose(X, expected / math.sqrt(2), rtol=1e-6)
     given = cells(ROWS)[:, :2].astype(float)
@@ -46,18 +47,21 @@ def test_the_features_are_those_of_scikit_learn():
 
 
 def test_batches_teach_the_same_as_all_rows():
-    at_once, in_batches = TableVectorizer(COLUMNS, None), TableVectorizer(COLUMNS, None)
+    at_once, in_batches = (
+        TableVectorizer(TABLE, COLUMNS, None),
+        TableVectorizer(TABLE, COLUMNS, None),
+    )
     X = at_once.fit_transform(ROWS)
     in_batches.fit([ROWS[1:2], ROWS[:1], ROWS[3:], ROWS[2:3]])  # one without a price, first
     np.testing.assert_allclose(in_batches.transform(ROWS).toarray(), X.toarray(), rtol=1e-6)
-    assert in_batches.feature_names() == at_once.feature_names()
+    assert in_batches.names() == at_once.names()
 
 
 def test_names_and_unknown_values():
-    vectorizer = TableVectorizer(COLUMNS, None)
+    vectorizer = TableVectorizer(TABLE, COLUMNS, None)
     vectorizer.fit_transform(ROWS)
     names = ["size", "price", "shop=north", "shop=south", "shop=", "day=1", "day=2", "day="]
-    assert vectorizer.feature_names() == names
+    assert vectorizer.names() == names
     new = {"size": 4.0, "price": 23.0, "shop": "west", "day": None}
     X = vectorizer.transform([new]).toarray()[0]
     assert dict(zip(names, X, strict=True))["day="] > 0
@@ -137,4 +141,4 @@ def test_columns_must_be_there_and_differ():
     with pytest.raises(ValueError, match="needs a column"):
         TableColumns()
     with pytest.raises(ValueError, match="number column 'n' must have numbers"):
-        TableVectorizer(TableColumns(number=("n",)), None).fit_transform([{"n": math.nan}])
+        Table(number="n").fit([{"n": math.nan}])

@@ -9,7 +9,8 @@ import threading
 
 import numpy as np
 
-from ltls import LTLSClassifier, TextClassifier
+from ltls import LTLSClassifier, TableClassifier, TextClassifier
+from ltls.settings import Table
 
 from .mutate import VALUES, mutated_bytes, mutated_json, pick
 
@@ -27,7 +28,8 @@ BODIES = [
     ("/predict", {"model": "text", "text": "my card", "k": 3, "trellis": 0, "explain": False}),
     ("/predict", {"model": "rows", "rows": [[0, 1, 0, 0.5], [1, 0, 0, 0]], "k": 2}),
     ("/predict", {"model": "rows", "rows": [{"indices": [0, 3], "values": [1.5, -2]}]}),
-    ("/predict", {"model": "rows", "rows": [{"a": 1, "b": 2}], "proba": True}),
+    ("/predict", {"model": "table", "rows": [{"item": "my card", "price": 2}], "proba": True}),
+    ("/predict", {"model": "text", "text": ["my card", ""], "explain": True, "trellis": 1}),
     (
         "/v2/models/text/infer",
         {
@@ -88,15 +90,19 @@ def server():
 
     from serving import in_thread
 
-    from ltls.serve import Settings, connection
+    from ltls.serve import Settings
 
-    folder = Path(tempfile.mkdtemp())
+    kept = tempfile.TemporaryDirectory()
+    folder = Path(kept.name)
     X, texts = np.eye(4, dtype=np.float32), ["my card", "a fee", "the login", "no idea"]
-    LTLSClassifier(epochs=2, random_state=0).fit(X, list("abcd")).save(folder / "rows.ltls")
-    TextClassifier(epochs=2, random_state=0).fit(texts, list("abcd")).save(folder / "text.ltls")
-    connection.HEAD_SECONDS = 0.5
+    table = [{"item": text, "price": n} for n, text in enumerate(texts)]
+    LTLSClassifier(random_state=0).fit(X, list("abcd")).save(folder / "rows.ltls")
+    TextClassifier(random_state=0).fit(texts, list("abcd")).save(folder / "text.ltls")
+    columns = Table(text="item", number="price")
+    mixed = TableClassifier(features=columns, random_state=0).fit(table, list("abcd"))
+    mixed.save(folder / "table.ltls")
     settings = Settings(
-        models={"rows": folder / "rows.ltls", "text": folder / "text.ltls"},
+        models={path.stem: path for path in folder.iterdir()},
         max_body=1 << 20,
         timeout=0.5,
         reload=0,
@@ -113,7 +119,7 @@ def server():
     for thread in threads:
         thread.join()
     errors.found.clear()
-    return running, errors, context
+    return running, errors, (context, kept)
 
 
 def generate(rng, folder):
@@ -142,7 +148,7 @@ def generate(rng, folder):
     head = "\r\n".join(
         [
             f"{method} {path} HTTP/1.1",
-            "Host: x",
+            "Host: localhost",
             "Connection: close",
             f"Content-Length: {length}",
             *headers,
@@ -162,7 +168,11 @@ def run(content, path):
     for status in _statuses(received):
         assert status < 400 or status in ANSWERS, received[:300]
     if not received:
-        alive = _sent(running, b"GET /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n", 4)
+        alive = _sent(
+            running,
+            b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            4,
+        )
         assert _statuses(alive) == [200], "the server does not answer any more"
     return 200 in _statuses(received)
 

@@ -8,8 +8,6 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
 from ltls.io.arrow import (  # noqa: E402
     InputColumns,
     as_table,
-    canonical,
-    canonical_columns,
     list_column,
     read_targets,
     with_text_labels,
@@ -37,15 +35,6 @@ def test_sparse_rows_of_any_type_and_slice(kind, index):
     chunked = pa.concat_tables([table.slice(0, 2), table.slice(2)])
     np.testing.assert_array_equal(columns.read(chunked, 4).toarray(), MATRIX)
     assert columns.read(table).shape == (4, 4)  # one more than the largest index
-
-
-def test_rows_are_the_same_after_a_round_trip():
-    table = pa.table({"i": INDICES, "v": VALUES})
-    sparse = InputColumns.of(["i", "v"], None).read(table, 4)
-    for rows in (sparse, MATRIX):
-        again = pa.table(canonical(rows))
-        found = canonical_columns(again.column_names).read(again, 4)
-        np.testing.assert_array_equal(found.toarray() if rows is sparse else found, MATRIX)
 
 
 def test_labels():

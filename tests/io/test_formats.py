@@ -4,12 +4,18 @@ import json
 import pickle
 
 import pytest
-from toy_format import Toy
 
 import ltls
 from ltls.io import formats
-from ltls.io.errors import ColumnError, FormatError, RowError
+from ltls.io.errors import (
+    ColumnError,
+    EmptyFileError,
+    FormatError,
+    RowError,
+    TooManyFeaturesError,
+)
 from ltls.io.formats import FORMATS, Sample, by_suffix, detect
+from ltls.io.tables import LineFormat
 
 ROWS = [(f"{word} please", label) for label, words in {
     "card": ["card", "cards", "visa"], "fee": ["fee", "fees", "charge"],
@@ -17,10 +23,34 @@ ROWS = [(f"{word} please", label) for label, words in {
 TEXT = "toy\n" + "".join(f"{label} = {text}\n" for text, label in ROWS)
 
 
+class Toy(LineFormat):
+    """``label|label = text`` lines below a line ``toy``."""
+
+    name = "toy"
+    kind = "text"
+    suffixes = (".toy",)
+
+    def detect(self, sample):
+        return sample.first_line == b"toy"
+
+    def parse(self, line, columns, labelled):
+        if line == "toy\n":
+            return None
+        labels, equals, text = line.rstrip("\n").partition(" = ")
+        if not equals:
+            raise RowError("syntax", "it has no ' = '")
+        return {"text": text, "label": labels.split("|")}
+
+    def write(self, stream, rows, columns):
+        stream.write(b"toy\n")
+        for text, labels in rows:
+            stream.write(f"{'|'.join(labels)} = {text}\n".encode())
+
+
 @pytest.fixture
 def toy():
     yield formats.register(Toy())
-    formats.unregister("toy")
+    formats.FORMATS.pop("toy")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +117,14 @@ def test_bad_rows_of_a_new_format_are_skipped(toy, tmp_path, monkeypatch, comman
 
 @pytest.mark.parametrize(
     "error",
-    [RowError("label", "bad", path="rows", line=3), ColumnError("a", ["b"], path="rows")],
+    [
+        RowError("label", "bad", path="rows", line=3),
+        ColumnError("a", ["b"], path="rows"),
+        EmptyFileError(path="rows"),
+        TooManyFeaturesError(9, 4, path="rows"),
+        FormatError("bad"),
+    ],
+    ids=repr,
 )
 def test_errors_cross_processes_with_their_attributes(error):
     back = pickle.loads(pickle.dumps(error))

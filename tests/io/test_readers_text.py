@@ -232,21 +232,6 @@ def test_standard_input(monkeypatch, reader):
     assert (data.n_rows, data.zero_based) == (2, False)
 
 
-def test_zstd_files(tmp_path):
-    zstd = pytest.importorskip(
-        "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    )
-    text = text_of(300).encode()
-    (tmp_path / "rows").write_bytes(text)
-    packed = zstd.compress(text)
-    (tmp_path / "packed").write_bytes(packed)
-    assert_same_rows(_Once(read(tmp_path / "packed")), read(tmp_path / "rows"))
-    for damaged in (packed[: len(packed) // 2], packed[:20] + b"xxxxxxxx" + packed[28:]):
-        (tmp_path / "packed").write_bytes(damaged)
-        with pytest.raises(ValueError, match="packed: the compressed file is truncated or corrupt"):
-            read(tmp_path / "packed")
-
-
 def test_the_limits_of_the_engine_are_checked():
     with pytest.raises(ValueError, match="features must be from 0"):
         parsed(b"", last=2**31)

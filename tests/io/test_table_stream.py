@@ -99,14 +99,6 @@ def test_a_pipe_is_read_again(tmp_path):
     assert rows_of(stream)[0] == rows_of(stream)[0] == ROWS
 
 
-def test_a_compressed_parquet_file_is_not_held_in_memory(tmp_path):
-    path = file_of(tmp_path / "rows.parquet", "parquet", ROWS)
-    path.write_bytes(gzip.compress(path.read_bytes()))
-    stream = TableStream(path, "text", "kind", format="parquet")
-    assert rows_of(stream)[0] == ROWS
-    assert stream._files[0].file != path
-
-
 def test_bad_rows_are_reported_once_with_the_name_of_their_file(tmp_path):
     good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
     good.write_text("text,kind\na,x\nb,y\n")

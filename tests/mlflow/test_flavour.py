@@ -12,6 +12,7 @@ import pandas as pd  # noqa: E402
 
 import ltls.mlflow  # noqa: E402
 from ltls import LTLSClassifier, TableClassifier, TextClassifier  # noqa: E402
+from ltls.settings import Table, Trellises  # noqa: E402
 
 X = np.eye(4, dtype=np.float32)
 TEXTS = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
@@ -27,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def classifier():
-    return LTLSClassifier(epochs=20, random_state=0).fit(X, list("abcd"))
+    return LTLSClassifier(trellises=Trellises(epochs=20), random_state=0).fit(X, list("abcd"))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def tagger():
 def test_features(classifier, tmp_path):
     path = tmp_path / "model"
     ltls.mlflow.save_model(classifier, path, features=["indices", "values"], input_example=ROWS)
-    assert classifier.model_.columns is None  # the estimator stays as it was
+    assert classifier.fitted_.provenance.columns is None  # the estimator stays as it was
     loaded = mlflow.pyfunc.load_model(str(path))
     labels, scores = ltls.mlflow.load(str(path)).predict_topk(X[[0, 2]], 4)
     result = loaded.predict(ROWS)
@@ -116,7 +117,8 @@ def test_spark(classifier, tagger, tmp_path, monkeypatch):
 
 def test_mixed_columns(tmp_path):
     rows = pd.DataFrame({"text": TEXTS, "amount": [0.0, np.nan, 9.0, 8.0], "country": list("aabb")})
-    table = TableClassifier("text", "amount", "country", random_state=0)
+    columns = Table(text="text", number="amount", category="country")
+    table = TableClassifier(features=columns, random_state=0)
     table.fit(rows, ["card", "card", "fee", "fee"])
     ltls.mlflow.save_model(table, tmp_path / "model", input_example=rows)
     result = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(rows, params={"k": 1})

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from ltls import LTLSClassifier, TableCodebook, load
+from ltls.settings import Numbers, Trellises, Views
 
 N_FEATURES = 300
 
@@ -22,18 +23,19 @@ def fitted(n_classes=40, **parameters):
     X = rows()
     y = np.random.default_rng(1).integers(n_classes, size=X.shape[0])
     y[:n_classes] = np.arange(n_classes)
-    return LTLSClassifier(random_state=0, epochs=2, **parameters).fit(X, y)
+    return LTLSClassifier(random_state=0, **parameters).fit(X, y)
 
 
 MODELS = {
     "softmax": {},
-    "separation": {"loss": "separation", "average": True},
-    "logistic": {"loss": "logistic", "width": 3},
-    "ranking": {"assignment": "ranking"},
-    "no intercept": {"fit_intercept": False},
-    "several": {"width": 8, "n_trellises": 3},
-    "several, similar": {"width": 4, "n_trellises": 2, "assignment": "similarity"},
-    "wide": {"width": 40},
+    "separation": {"trellises": Trellises(loss="separation", average=True)},
+    "logistic": {"trellises": Trellises(loss="logistic", width=3)},
+    "ranking": {"trellises": Trellises(assignment="ranking")},
+    "no intercept": {"features": Numbers(fit_intercept=False)},
+    "similar": {"trellises": Trellises(width=4, n_trellises=2, assignment="similarity")},
+    "wide": {"trellises": Trellises(width=40)},
+    "label weights": {"label_weights": True},
+    "views": {"views": Views(cluster_size=5), "prototypes": True, "neighbours": True},
 }
 
 
@@ -60,22 +62,9 @@ def test_every_row_format_agrees_with_predict_topk(model, k):
         same(predictor(row), [answer[[i]] for answer in expected])
 
 
-def test_every_instruction_set_gives_the_same_labels(instruction_set):
-    for parameters in MODELS.values():
-        model = fitted(**parameters)
-        X = rows(37, seed=5)
-        indices, values = X[[3]].indices, X[[3]].data
-        labels, scores = model.predictor(3)(indices, values)
-        slow = model.decision_function(X[[3]]).ravel()
-        ranked = np.argsort(-slow, kind="stable")[:3]
-        np.testing.assert_allclose(scores, slow[ranked], rtol=1e-4, atol=1e-4)
-        assert labels.tolist() == model.classes_[ranked].tolist()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_predictors_of_loaded_models(tmp_path, dtype):
+def test_predictors_of_loaded_models(tmp_path, model):
     path = tmp_path / "model.ltls"
-    fitted(width=4, n_trellises=2).save(path, dtype=dtype)
+    model.save(path)
     model = load(path)
     X = rows(20, seed=6)
     same(model.predictor(4)(X), model.predict_topk(X, 4))
@@ -114,20 +103,16 @@ def test_a_row_without_features():
 def test_free_paths_are_never_returned():
     X, y = rows(), np.arange(200) % 5
     book = TableCodebook(5, [0, 1, 2, 3, 4])
-    model = LTLSClassifier(assignment=book, random_state=0).fit(X, y)
+    model = LTLSClassifier(trellises=Trellises(assignment=book), random_state=0).fit(X, y)
     model.partial_fit(rows(1, seed=3), [5])  # the trellis grows and has free paths
     assert model.trellis_.n_classes > 6
     X = rows(50, seed=4)
     same(model.predictor(6)(X), model.predict_topk(X, 6))
-    same(
-        model.predictor(6)(X[[0]].indices, X[[0]].data),
-        [a[0] for a in model.predict_topk(X[[0]], 6)],
-    )
     assert set(np.unique(model.predictor(6)(X)[0])) == set(range(6))
 
 
 def test_a_predictor_is_a_snapshot():
-    model = fitted(assignment="ranking")
+    model = fitted(trellises=Trellises(assignment="ranking"))
     X = rows(30, seed=7)
     predictor, expected = model.predictor(2), model.predict_topk(X, 2)
     model.partial_fit(rows(50, seed=8), np.arange(50) + 100)
@@ -135,17 +120,10 @@ def test_a_predictor_is_a_snapshot():
     assert not np.array_equal(model.predict_topk(X, 2)[1], expected[1])
 
 
-def test_labels_may_be_strings():
-    model = LTLSClassifier(random_state=0).fit(np.eye(3), ["ant", "bee", "cat"])
-    labels, _ = model.predictor(1)([1], [1.0])
-    assert labels.tolist() == ["bee"]
-    assert "3" in repr(model.predictor(9))
-
-
-@pytest.mark.parametrize("parameters", [{}, {"width": 8, "n_trellises": 3}])
+@pytest.mark.parametrize("name", ["softmax", "views"])
 @pytest.mark.parametrize("n_rows", [1, 64])
-def test_concurrent_calls(parameters, n_rows):
-    model = fitted(**parameters)
+def test_concurrent_calls(name, n_rows):
+    model = fitted(**MODELS[name])
     predictor = model.predictor(5)
     parts = [rows(n_rows, seed) for seed in range(40)]
     expected = [model.predict_topk(part, 5) for part in parts]
@@ -167,17 +145,19 @@ def test_concurrent_calls(parameters, n_rows):
         (([0, N_FEATURES], [1.0, 1.0]), "indices must be between 0 and 299, got 300"),
         (([-1], [1.0]), "indices must be between 0 and 299, got -1"),
         (([0, 1], [1.0]), "one length"),
-        (([0], [np.nan]), "values must be finite"),
-        (([0], [-np.inf]), "values must be finite"),
-        (([0], [1e16]), "values must be finite and at most"),
-        (([0, 2], [0], [1.0]), "indptr of row 0"),
-        (([1, 0], [0], [1.0]), "indptr of row 0"),
-        (([-1, 1], [0], [1.0]), "indptr of row 0"),
+        (([0], [np.nan]), "X must hold values of at most"),
+        (([0], [-np.inf]), "X must hold values of at most"),
+        (([0], [1e16]), "X must hold values of at most"),
+        (([0, 2], [0], [1.0]), "not a valid CSR matrix|index pointer"),
+        (([1, 0], [0], [1.0]), "not a valid CSR matrix|index pointer"),
+        (([-1, 1], [0], [1.0]), "not a valid CSR matrix|index pointer"),
         (([0.5], [1.0]), "indices must be integers"),
         (([[0, 1]], [1.0, 2.0]), "indices must have 1 dim"),
         (([0], ["a"]), "values must be numbers"),
         ((), "takes"),
-        ((np.zeros((1, N_FEATURES)),), "takes"),
+        ((np.full((1, N_FEATURES), np.nan),), "X must hold values of at most"),
+        ((np.zeros((1, N_FEATURES - 1)),), "X has 299 features, expected 300"),
+        ((np.array([["a"] * N_FEATURES]),), "could not convert string"),
         ((1, 2, 3, 4), "takes"),
         ((sp.csr_matrix((1, N_FEATURES - 1)),), "X has 299 features, expected 300"),
     ],
@@ -187,16 +167,24 @@ def test_invalid_rows_are_rejected(arguments, message):
         fitted().predictor(2)(*arguments)
 
 
-def test_a_csc_matrix_is_converted_or_rejected():
+@pytest.mark.parametrize("form", ["tocsc", "tocoo", "tolil", "todok", "tobsr", "toarray"])
+@pytest.mark.parametrize("n_rows", [10, N_FEATURES])
+def test_every_other_matrix_is_converted_or_rejected(form, n_rows):
     model = fitted()
-    X = rows(10, seed=5)
+    X = rows(n_rows, seed=5)
     try:
-        labels, _ = model.predictor(2)(X.tocsc())
+        labels, _ = model.predictor(2)(getattr(X, form)())
     except (TypeError, ValueError):
         return
     np.testing.assert_array_equal(labels, model.predict_topk(X, 2)[0])
 
 
-def test_k_must_be_positive():
+def test_one_dense_row_is_a_batch_of_one():
+    model, X = fitted(), rows(3, seed=5).toarray()
+    same(model.predictor(2)(X[0]), [answer[:1] for answer in model.predict_topk(X, 2)])
+
+
+def test_k_is_positive_and_at_most_all_labels():
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         fitted().predictor(0)
+    assert repr(fitted().predictor(99)) == "<Predictor of the 40 best of 40 labels>"

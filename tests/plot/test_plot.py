@@ -1,12 +1,14 @@
 """Plots: the paper's figures and edge numbers, every edge and vertex, paths in color."""
 
+import importlib
 import sys
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
-from ltls import LTLSClassifier, RandomCodebook, Trellis
+from ltls import LTLSClassifier, RandomCodebook, TableCodebook, TextClassifier, Trellis
+from ltls.settings import Trellises, Views
 
 matplotlib = pytest.importorskip(
     "matplotlib", reason="plots need matplotlib; `make test-all` runs these tests"
@@ -262,41 +264,58 @@ def test_the_error_without_matplotlib_says_how_to_install_it(monkeypatch):
     with pytest.raises(
         ImportError, match=r"ltls\.plot needs matplotlib: pip install 'ltls\[plot\]'"
     ):
-        plot_trellis(Trellis(22))
+        importlib.reload(sys.modules["ltls.plot"])
 
 
 # Plots of models.
 
 
-@pytest.fixture(scope="module")
-def classifier():
-    X, y = np.eye(30, dtype=np.float32), np.arange(30)
-    model = LTLSClassifier(width=3, n_trellises=2, embedding_dim=0, epochs=10, random_state=0)
-    return model.fit(X, [f"label {i}" for i in y])
+X = np.eye(30, dtype=np.float32)
+NAMES = [f"label {i}" for i in range(30)]
+
+
+@pytest.fixture(scope="module", params=["labels", "views"])
+def classifier(request):
+    """A model of two trellises over labels, or of two views: a trellis over clusters each."""
+    if request.param == "views":
+        trellises = Trellises(width=3, epochs=10)
+        views = Views(n_views=2, cluster_size=4)
+        return LTLSClassifier(trellises=trellises, views=views, random_state=0).fit(X, NAMES)
+    trellises = Trellises(width=3, n_trellises=2, epochs=10)
+    return LTLSClassifier(trellises=trellises, views=False, random_state=0).fit(X, NAMES)
 
 
 @pytest.mark.parametrize("trellis", [0, 1])
 def test_a_prediction_is_drawn_as_its_path_with_edge_scores(classifier, trellis):
-    x = np.eye(30, dtype=np.float32)[[7]]
-    ax = plot_prediction(classifier, x, trellis=trellis)
-    label = classifier.predict(x)[0]
+    ax = plot_prediction(classifier, X[[7]], trellis=trellis)
+    label = classifier.predict(X[[7]])[0]
     number = classifier.classes_.tolist().index(label)
     path = classifier.codebooks_[trellis].path_of(number)
     edges = classifier.trellis_.path_edges(path)
     gids = drawn(ax, FancyArrowPatch)
     assert {gid for gid in gids if "path" in gid} == {f"edge-{e}-path-{path}" for e in edges}
     n_edges = classifier.trellis_.n_edges
-    h = classifier.edge_scores(x)[0][trellis * n_edges :][:n_edges]
+    h = classifier.edge_scores(X[[7]])[0][trellis * n_edges :][:n_edges]
     assert sorted(texts(ax)) == sorted(f"{h[e]:.2g}".replace("-", "−") for e in edges)
     assert label in ax.get_title()
 
 
+def test_labels_of_a_cluster_share_a_path(classifier):
+    ax = plot_prediction(classifier, X[[7]], 30)
+    paths = classifier.codebooks_[0].path_of(np.arange(30))
+    found = {gid.split("-")[-1] for gid in drawn(ax, FancyArrowPatch) if "path" in gid}
+    assert found == {str(path) for path in paths}
+
+
+def test_the_prediction_of_a_text():
+    model = TextClassifier(random_state=0).fit(["a red apple", "a blue sky"], ["red", "blue"])
+    assert plot_prediction(model, ["red"], title="{label}").get_title() == "red"
+
+
 def test_a_prediction_of_several_labels(classifier):
-    x = np.eye(30, dtype=np.float32)[[7]]
-    ax = plot_prediction(classifier, x, 2, title="{label}?")
-    labels = classifier.predict_topk(x, 2)[0][0]
+    ax = plot_prediction(classifier, X[[7]], 2, title="{label}?")
+    labels = classifier.predict_topk(X[[7]], 2)[0][0]
     assert ax.get_title() == f"{labels[0]}, {labels[1]}?"
-    assert len({gid.split("-")[-1] for gid in drawn(ax, FancyArrowPatch) if "path" in gid}) == 2
 
 
 def test_a_codebook_map_shows_the_states_of_every_path():
@@ -308,6 +327,18 @@ def test_a_codebook_map_shows_the_states_of_every_path():
         expected = [(head - 1) % 4 for head in heads if head != sink]
         assert row.compressed().tolist() == expected
         assert row[: len(expected)].mask.any() == False  # noqa: E712
+
+
+def test_labels_without_a_path_are_blank():
+    states = plot_codebook(Trellis(10, 3), TableCodebook(10, [3, -1, 4])).images[0].get_array()
+    assert states.mask.all(axis=1).tolist() == [False, True, False]
+
+
+def test_a_codebook_of_clusters(classifier):
+    ax = plot_codebook(classifier.trellis_, classifier.codebooks_[0], [*range(30)])
+    assert len(np.unique(ax.images[0].get_array().filled(-1), axis=0)) == len(
+        set(classifier.codebooks_[0].path_of(np.arange(30)).tolist())
+    )
 
 
 def test_a_large_codebook_is_subsampled():
@@ -324,9 +355,9 @@ def test_learning_curves_of_models_and_numbers(classifier):
 
 def test_invalid_models_and_rows(classifier):
     with pytest.raises(ValueError, match="x must be one row, got 2"):
-        plot_prediction(classifier, np.eye(30)[:2])
+        plot_prediction(classifier, X[:2])
     with pytest.raises(ValueError, match="trellis must be at most 1, got 2"):
-        plot_prediction(classifier, np.eye(30)[:1], trellis=2)
+        plot_prediction(classifier, X[:1], trellis=2)
     with pytest.raises(ValueError, match=r"codebook must fit .* 10 paths, got n_paths=11"):
         plot_codebook(Trellis(10), RandomCodebook(11))
     with pytest.raises(ValueError, match="curves must hold at least one"):

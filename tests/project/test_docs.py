@@ -3,34 +3,48 @@
 import gzip
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from tickets import TICKETS
 
+from ltls import LTLSClassifier
+from ltls.cli.app import COMMANDS
+
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUNNABLE = [page for page in PAGES if page.name != "tuning.md"]  # whose search takes a minute
-SHELL = [ROOT / "README.md", ROOT / "docs" / "terminal.md"]  # what other pages repeat
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+# Modules that only `make test-all` installs. A block that imports one has to run by itself.
+EXTRAS = ("torch", "pandas", "polars", "pyarrow", "ray", "mlflow", "sentence_transformers")
+# "py" needs more than that, and runs elsewhere: with a server in tests/serve, with Spark in
+# tests/mlflow.
+RUN_ELSEWHERE = {"serving.md", "cluster.md"}
+OTHERS = {"sh", "console", "cpp", "diff", "dockerfile", "ini", "mermaid", "text", "yaml"}
+CASES = "subject,body,amount,country,kind\n" + 10 * (
+    "card lost,please help,0,CH,card\nwhich fee,it was charged,25.5,,fee\nmy card,,,AT,card\n"
+)
 
 
-def blocks(language, pages=PAGES):
-    """Return the code blocks of a language, page by page."""
-    found = [
-        (page, code)
-        for page in pages
-        for code in re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
-    ]
-    return [pytest.param(code, id=f"{page.name}-{i}") for i, (page, code) in enumerate(found)]
+def blocks(page, *languages):
+    return [code for kind, code in FENCE.findall(page.read_text("utf-8")) if kind in languages]
+
+
+def extra_of(code):
+    """Return the extra that a block imports, None if it needs none."""
+    imported = re.findall(r"^\s*(?:import|from) (?:ltls\.)?(\w+)", code, re.M)
+    return next((name for name in EXTRAS if name in imported), None)
 
 
 def run(command, folder):
     scripts = sysconfig.get_path("scripts")
-    return subprocess.run(
+    done = subprocess.run(
         command,
         cwd=folder,
         env={
@@ -41,65 +55,129 @@ def run(command, folder):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=600,
     )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
 
-@pytest.mark.parametrize("code", blocks("python", RUNNABLE))
-def test_python(code, tmp_path):
-    if "torch" in code:
-        pytest.importorskip("torch", reason="needs torch, which `make test-all` installs")
-    done = run([sys.executable, "-c", code], tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(os.name == "nt", reason="the commands are written for a POSIX shell")
-@pytest.mark.parametrize("commands", blocks("sh", SHELL))
-def test_shell(commands, tmp_path):
-    if "make" in commands:
-        for target in re.findall(r"^make ([\w-]+)", commands, re.M):
-            assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
-        return
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with the files that the pages speak of."""
     for name in ("tickets.csv", "held_out.csv"):
         (tmp_path / name).write_text(TICKETS)
+    (tmp_path / "cases.csv").write_text(CASES)
     rows = "".join(f"{i % 7} {i % 7 + 1}:1 {i % 3 + 8}:0.5\n" for i in range(200))
     for name in ("train.txt.gz", "test.txt.gz"):
         (tmp_path / name).write_bytes(gzip.compress(rows.encode()))
-    done = run(["sh", "-e", "-c", commands], tmp_path)
-    assert done.returncode == 0, done.stderr
+    return tmp_path
 
 
-def test_other_pages_repeat_commands_that_were_tried():
-    def lines(pages):
-        return {line for block in blocks("sh", pages) for line in block.values[0].splitlines()}
+def write_parquet(folder):
+    """Write sparse rows of ten tags, to train on and to score, and a model of them."""
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = [[i % 10, 10 + i % 3] for i in range(200)]
+    tags = [f"tag{i % 10}" for i in range(200)]
+    values = [[1.0, 0.5]] * 200
+    for name in ("train", "in"):
+        (folder / name).mkdir()
+        table = arrow.table({"indices": columns, "values": values, "tag": tags})
+        parquet.write_table(table, folder / name / "rows.parquet")
+    indptr = np.arange(0, 401, 2)
+    X = csr_array((np.ravel(values), np.ravel(columns), indptr), shape=(200, 13))
+    LTLSClassifier(random_state=0).fit(X, tags).save(folder / "model.ltls")
 
-    tried = {line.split("   #")[0] for line in lines(SHELL)}
-    assert lines(PAGES) <= tried | lines(SHELL)
+
+def with_blocks(*languages):
+    pages = [page for page in PAGES if blocks(page, *languages)]
+    return pytest.mark.parametrize(
+        "page", pages, ids=lambda page: page.relative_to(ROOT).as_posix()
+    )
 
 
-def test_there_are_blocks_to_test():
-    assert len(blocks("python", [ROOT / "README.md"])) == 2  # the estimator and torch
-    assert len(blocks("sh", [ROOT / "README.md"])) == 2  # set up, and the terminal
-    assert len(blocks("python")) >= 9
+@with_blocks("python", "sh")
+def test_the_code_of_a_page_runs_in_order(page, folder):
+    """Blocks of a page follow one another, as in a session; then the commands."""
+    code = "\n".join(code for code in blocks(page, "python") if extra_of(code) is None)
+    if code:
+        run([sys.executable, "-c", code], folder)
+    commands = [code for code in blocks(page, "sh") if not code.startswith("make ")]
+    if commands and os.name != "nt":  # they are written for a POSIX shell
+        run(["sh", "-e", "-c", "\n".join(commands)], folder)
+
+
+def blocks_with_extras():
+    return [
+        pytest.param(extra_of(code), code, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, code in enumerate(blocks(page, "python"))
+        if extra_of(code) is not None
+    ]
+
+
+@pytest.mark.parametrize(("extra", "code"), blocks_with_extras())
+def test_code_that_needs_an_extra_runs(extra, code, folder):
+    pytest.importorskip(extra, reason=f"needs {extra}: run make test-all")
+    if "model.ltls" in code:  # trained before, on Parquet files
+        write_parquet(folder)
+    run([sys.executable, "-c", code.replace("head:6379", "local")], folder)
+
+
+def shown_commands():
+    for page in PAGES:
+        for block in blocks(page, "console", "sh"):
+            for line in block.splitlines():
+                yield page, line.removeprefix("$ ").split("  #")[0]
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+    "words",
+    [
+        pytest.param(words[1:], id=" ".join(words[:3]))
+        for _, line in shown_commands()
+        if (words := shlex.split(line))[:1] == ["ltls"]
+    ],
 )
+def test_commands_are_understood(words):
+    """Also those that are not run here, such as servers."""
+    command = next(each for each in COMMANDS if each.name == words[0]).load()
+    assert command.make_context(words[0], words[1:]) is not None
+
+
+def test_targets_and_extras_that_are_shown_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    targets = set(re.findall(r"(?:^|`|\$ )make ([a-z][\w-]*)", text, re.M))
+    assert {"demo", "test", "test-all", "docs"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.M), target
+    extras = {name for found in re.findall(r"'(?:ltls|\.)\[([\w,]+)\]", text)
+              for name in found.split(",")}  # fmt: skip
+    assert extras >= {"serve", "plot"}
+    for extra in extras:
+        assert re.search(rf"^{extra} = \[", project, re.M), extra
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_code_escapes_these_tests(page):
+    text = page.read_text("utf-8")
+    assert len(re.findall(r"^ *```", text, re.M)) == 2 * len(FENCE.findall(text))
+    known = OTHERS | {"python"} | ({"py"} if page.name in RUN_ELSEWHERE else set())
+    assert {language for language, _ in FENCE.findall(text)} <= known
+    outside = FENCE.sub("", text)
+    assert not re.search(r"^ {4,}(from \w|import \w|ltls \w)", outside, re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8")):
+    text = FENCE.sub("", page.read_text("utf-8"))
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
 
 
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
-    for page in (ROOT / "docs").rglob("*.md"):
-        assert page.relative_to(ROOT / "docs").as_posix() in navigation
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-def test_make_knows_what_is_documented():
-    makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"`make ([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text()):
-        assert re.search(rf"^{re.escape(target)}:", makefile, re.M), target
+    for page in DOCS:
+        assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in navigation

@@ -10,18 +10,14 @@ import pytest
 from tickets import TICKETS
 
 ROOT = Path(__file__).parents[2]
-# Fenced blocks, and commands within sentences, in the order in which they are read.
-COMMANDS = re.compile(
-    r"^```(?P<language>sh|python)\n(?P<block>.*?)^```"
-    r"|(?<!`)`(?P<inline>(?:make|pip|ltls|\.venv/bin/\w+) [^`\n]+)`(?!`)",
-    re.M | re.S,
-)
 
 
 def commands(readme):
-    """Return (language, code) of all that a reader is told to run."""
-    for found in COMMANDS.finditer(readme):
-        yield found["language"] or "sh", found["block"] or found["inline"]
+    """Return (language, code) of all that is run in a clone: what installs it comes first."""
+    found = re.findall(r"^```(sh|python)\n(.*?)^```", readme, re.M | re.S)
+    inline = re.findall(r"`((?:make \w+|pip install '\.)[^`\n]*)`", readme)
+    found += [("sh", code) for code in inline]
+    return sorted(found, key=lambda each: not each[1].startswith(("make", "pip")))
 
 
 def environment(clone):
@@ -38,12 +34,11 @@ def environment(clone):
 
 
 def test_commands_are_found():
-    found = list(commands((ROOT / "README.md").read_text("utf-8")))
-    shell = (code for language, code in found if language == "sh")
-    words = [line.split()[:2] for code in shell for line in code.splitlines()]
+    found = commands((ROOT / "README.md").read_text("utf-8"))
+    shell = "\n".join(code for language, code in found if language == "sh")
     for wanted in ("make demo", "make test", "make docs", "pip install", "ltls train"):
-        assert wanted.split() in words
-    assert sum(language == "python" for language, _ in found) == 2
+        assert re.search(rf"^{wanted}\b", shell, re.M)
+    assert sum(language == "python" for language, _ in found) == 3
 
 
 @pytest.mark.clone
@@ -58,23 +53,19 @@ def test_every_command_works_in_a_fresh_clone(tmp_path):
         (folder / name).write_text(TICKETS)
     python = clone / ".venv" / "bin" / "python"
     for language, code in commands((clone / "README.md").read_text("utf-8")):
-        here = re.match(r"make|pip|\.venv", code)  # what is done in the clone itself
+        here = code.startswith(("make", "pip"))  # what is done in the clone itself
         done = subprocess.run(
             ["sh", "-e", "-c", code] if language == "sh" else [python, "-c", code],
             cwd=clone if here else folder,
             env=environment(clone),
-            input="for i in\n\n",  # typed into `ltls demo --interactive`
             capture_output=True,
             text=True,
             encoding="utf-8",
             timeout=600,
         )
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
-        if "make demo" in code:
-            assert float(re.search(r"ltls\s*│\s*(0\.\d+)", done.stdout)[1]) >= 0.5
-            assert "passed" in done.stdout  # of make test
-        if "--interactive" in code:
-            assert re.search(r"%.* range\n", done.stdout)
+        if "make test" in code:
+            assert "passed" in done.stdout
     for made in ("demo/path.png", "demo/accuracy.png", "build/docs/index.html"):
         assert (clone / made).exists()
     assert (folder / "report.html").exists()

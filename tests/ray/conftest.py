@@ -1,3 +1,6 @@
+import os
+import sys
+
 import pytest
 
 
@@ -14,18 +17,20 @@ def pytest_collection_modifyitems(items):
 def cluster():
     """A local Ray, one for all tests.
 
-    Its object store holds what the largest fit needs (123 MB of old and new weights, and what is on
-    its way). A smaller one spills to disk, which Ray refuses where the disk is nearly full.
+    Its object store holds what the largest fit needs. A smaller one spills to disk, which Ray
+    refuses where the disk is nearly full.
     """
     import ray
 
-    ray.init(
-        num_cpus=2,
-        object_store_memory=600_000_000,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    with pytest.MonkeyPatch.context() as patch:  # workers can import what tests can
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        ray.init(
+            num_cpus=2,
+            object_store_memory=600_000_000,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
     yield ray
     ray.shutdown()
 
@@ -35,6 +40,6 @@ def dataset(cluster):
     """Make a dataset of an Arrow table, in a few blocks."""
 
     def make(table, n_blocks=3):
-        return cluster.data.from_arrow(table).repartition(n_blocks)
+        return cluster.data.from_arrow(table).repartition(n_blocks).materialize()
 
     return make

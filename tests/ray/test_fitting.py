@@ -1,8 +1,9 @@
-"""Training on Ray: the same bytes for the same seed, whatever happens to the workers."""
+"""Training on Ray: the bytes of `fit`, whoever does the work, and whatever happens to them."""
 
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,14 +16,25 @@ from ray_workers import clusters_of_rows, dense, killing, workers
 from scipy.sparse import csr_array
 
 import ltls.ray
-from ltls import LTLSClassifier, TextClassifier
+from ltls import LTLSClassifier, TableClassifier, TextClassifier
 from ltls.io.errors import ColumnError
-from ltls.ray import BatchPredictor
+from ltls.ray import BatchPredictor, chunks
+from ltls.ray.tasks import Tasks
+from ltls.ray.workers import ClusterWorkers, shards_of
+from ltls.settings import Table, Trellises
 from ltls.storage.tensor_file import TensorFile
 from ltls.training.checkpoint import _CHECKPOINT
+from ltls.training.progress import TrainingInterruptedWarning
 
 SPARSE = {"label": "label", "features": ["i", "v"], "n_features": 40}
-SMALL = {"width": 3, "n_trellises": 2, "epochs": 3, "random_state": 0}
+TASKS = ("ray::train_trellises", "ray::train_shard", "ray::read", "ray::encode")
+
+
+def small(**given):
+    return LTLSClassifier(
+        trellises=Trellises(width=3, n_trellises=2, epochs=given.pop("epochs", 3)),
+        **{"random_state": 0, **given},
+    )
 
 
 def saved(model, tmp_path, name="model"):
@@ -30,66 +42,163 @@ def saved(model, tmp_path, name="model"):
     return (tmp_path / name).read_bytes()
 
 
-def test_workers_with_a_trellis_each_are_one_worker(dataset, tmp_path):
-    """Trellises do not talk to each other: the split changes nothing."""
-    table, _ = clusters_of_rows(700)
+def sparse_rows(n_rows=1300, n_labels=70):
+    table, labels = clusters_of_rows(n_rows, n_labels)
+    return table, csr_array(dense(table)), labels
+
+
+# One chunk: the result is that of `fit`
+
+
+def views():
+    """Views of clusters, class weights and propensities."""
+    table, X, y = sparse_rows()
+    given = {"class_weight": "balanced", "propensity": True, "n_jobs": 2}
+    return lambda: LTLSClassifier(random_state=0, **given), X, y, table, SPARSE
+
+
+def early_stopping():
+    table, X, y = sparse_rows()
+    given = {"validation_fraction": 0.2, "class_weight": {"label 3": 2.0}, "memory": False}
+    return lambda: LTLSClassifier(random_state=0, **given), X, y, table, SPARSE
+
+
+def several_labels():
+    """Classifiers of all labels in one cluster, neighbours, prototypes, threshold, a budget."""
+    table, X, y = sparse_rows()
+    y = [sorted({label, y[7 * row % len(y)]}) for row, label in enumerate(y)]
+    table = table.set_column(3, "label", pa.array(y))
+    given = {"neighbours": True, "prototypes": True, "size_budget": "100KB"}
+    return lambda: LTLSClassifier(random_state=0, **given), X, y, table, SPARSE
+
+
+def ranking():
+    """Labels get their paths while they are trained on, and weights are averaged."""
+    table, X, y = sparse_rows(600)
+    given = Trellises(assignment="ranking", average=True, n_trellises=3, l1=0.01, shuffle=False)
+    return lambda: LTLSClassifier(trellises=given, random_state=0), X, y, table, SPARSE
+
+
+def learned():
+    """Labels move to other paths between epochs."""
+    table, X, y = sparse_rows(600)
+    given = Trellises(assignment="learned", n_trellises=2, width=4)
+    return lambda: LTLSClassifier(trellises=given, random_state=0), X, y, table, SPARSE
+
+
+def dense_vectors():
+    """Standardized features, and a trellis as wide as there are labels."""
+    table, _, y = sparse_rows(600, 20)
+    X = dense(table) * np.linspace(1, 1000, 40, dtype=np.float32) + 1000
+    rows = pa.table({"x": list(X), "y": [int(label.split()[1]) for label in y]})
+    y = rows["y"].to_numpy()
+    return lambda: LTLSClassifier(random_state=0), X, y, rows, {"label": "y", "features": "x"}
+
+
+def words_of(y):
+    rng = np.random.default_rng(0)
+    first = [int(label.split()[1]) * 3 for label in y]
+    return [" ".join(f"word{at + each}" for each in rng.integers(6, size=6)) for at in first]
+
+
+def texts():
+    _, _, y = sparse_rows()
+    given = words_of(y)
+    rows = pa.table({"body": given, "tag": y})
+    return lambda: TextClassifier(random_state=0), given, y, rows, {"label": "tag", "text": "body"}
+
+
+def table_rows():
+    _, _, y = sparse_rows(700)
+    given = [
+        {"body": text, "n": None if row % 5 == 0 else row % 7, "kind": "abc"[row % 3]}
+        for row, text in enumerate(words_of(y))
+    ]
+    rows = pa.Table.from_pylist([{**row, "tag": tag} for row, tag in zip(given, y, strict=True)])
+    columns = Table(text="body", number="n", category="kind")
+    return (
+        lambda: TableClassifier(features=columns, random_state=0), given, y, rows, {"label": "tag"}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [views, early_stopping, several_labels, ranking, learned, dense_vectors, texts, table_rows],
+)
+def test_any_number_of_workers_is_fit(dataset, tmp_path, problem):
+    make, X, y, table, options = problem()
+    expected = saved(make().fit(X, y), tmp_path)
+    for n_workers, n_blocks in [(1, 1), (3, 4)]:
+        model = make()
+        assert (
+            ltls.ray.fit(model, dataset(table, n_blocks), n_workers=n_workers, **options) is model
+        )
+        assert saved(model, tmp_path) == expected
+    assert model.n_features_in_ == model.fit(X, y).n_features_in_
+
+
+# Several chunks
+
+
+def test_several_chunks_are_batches_of_a_stream(dataset, tmp_path, monkeypatch):
+    """Trellises are those of `fit_stream`; label weights see all rows of their cluster at once."""
+    table, X, y = sparse_rows(1500)
+    test, test_y = clusters_of_rows(600, 70, seed=1)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 400)  # four chunks of 375
+    batches = [(X[first : first + 375], y[first : first + 375]) for first in range(0, 1500, 375)]
+    local = LTLSClassifier(random_state=0).fit_stream(batches)
     files = []
-    for n_workers, n_blocks in [(1, 1), (5, 4)]:
-        model = LTLSClassifier(**{**SMALL, "n_trellises": 5})
+    for n_workers, n_blocks in [(1, 1), (3, 5)]:
+        model = LTLSClassifier(random_state=0)
         ltls.ray.fit(model, dataset(table, n_blocks), n_workers=n_workers, **SPARSE)
         files.append(saved(model, tmp_path))
     assert files[0] == files[1]
+    np.testing.assert_array_equal(model.coef_, local.coef_)
+    assert model.loss_curve_ == local.loss_curve_
+    whole = LTLSClassifier(random_state=0).fit(X, y).score(dense(test), test_y)
+    assert whole > 0.9
+    assert model.score(dense(test), test_y) > whole - 0.02
+    assert model.partial_fit(dense(test), test_y).n_features_in_ == 40
 
 
-def test_one_worker_is_a_local_fit(dataset):
-    """Without shuffling, one worker makes the steps of `fit`: the same plan, rows and choices."""
-    table, labels = clusters_of_rows(1300, n_labels=70)
-    parameters = {"shuffle": False, "epochs": 2, "bucket_size": 2, "random_state": 0}
-    model = LTLSClassifier(**parameters, density=0.3)
-    ltls.ray.fit(model, dataset(table), n_workers=1, **SPARSE)
-    X = csr_array(dense(table))
-    local = LTLSClassifier(**parameters, density=0.3).fit(X, labels)
-    assert np.array_equal(model.coef_, local.coef_)
-    assert model.model_.density == local.model_.density == 0.3
-    assert np.array_equal(model.model_.reservoir.keys, local.model_.reservoir.keys)
-    assert np.array_equal(model.model_.reservoir.values, local.model_.reservoir.values)
-    # Label weights see the held-out rows last.
-    assert model.score(X, labels) == pytest.approx(local.score(X, labels), abs=0.003)
-    found, expected = model.predict_proba(X), local.predict_proba(X)
-    assert np.abs(found - expected).mean() < 0.002
+@pytest.mark.parametrize("n_shards", [1, 2, 3, 8, 200])
+def test_shards_have_every_cluster_once(n_shards):
+    rng = np.random.default_rng(n_shards)
+    counts = rng.integers(1, 50, size=60)
+    clusters = []
+    for n in (7, 12):
+        sizes = np.bincount(rng.integers(n, size=60), minlength=n)
+        sizes[0], sizes[1] = sizes[0] + sizes[1], 0  # an empty cluster
+        clusters.append((np.concatenate([[0], np.cumsum(sizes)]), rng.permutation(60)))
+    shards = shards_of(clusters, counts, n_shards)
+    assert 1 <= len(shards) <= n_shards
+
+    def lists(ptr, labels):
+        return [labels[a:b].tolist() for a, b in pairwise(ptr)]
+
+    for number, whole in enumerate(clusters):
+        assert [each for shard in shards for each in lists(*shard[number])] == lists(*whole)
+    work = [
+        sum(counts[each].sum() * len(each) for own in shard for each in lists(*own) if each)
+        for shard in shards
+    ]
+    largest = max(counts[each].sum() * len(each) for own in clusters for each in lists(*own))
+    assert max(work) <= sum(work) / n_shards + largest
 
 
-def test_averaging(dataset, tmp_path):
-    """Two shards end near one, twice with the same bytes; the model needs no Ray."""
-    table, labels = clusters_of_rows(1500)
-    test, test_labels = clusters_of_rows(600, seed=1)
-    parameters = {**SMALL, "label_weights": True}
-    files = []
-    for _ in range(2):
-        model = LTLSClassifier(**parameters)
-        result = ltls.ray.fit(model, dataset(table), n_workers=2, split="rows", **SPARSE)
-        assert result is model
-        files.append(saved(model, tmp_path))
-    assert files[0] == files[1]
-    local = LTLSClassifier(**parameters).fit(dense(table), labels)
-    X = dense(test)
-    assert model.score(X, test_labels) > local.score(X, test_labels) - 0.03
-    assert local.score(X, test_labels) > 0.9
-    assert model.classes_.tolist() == local.classes_.tolist()
-    assert model.partial_fit(X, test_labels).n_features_in_ == 40
+# Faults
 
 
 def test_killed_workers_change_nothing(dataset, tmp_path):
-    table, _ = clusters_of_rows(4000)
-    parameters = {**SMALL, "epochs": 5, "label_weights": True}
+    table, _, _ = sparse_rows(4000)
 
     def fitted():
-        model = LTLSClassifier(**parameters)
-        ltls.ray.fit(model, dataset(table), n_workers=2, split="rows", **SPARSE)
+        model = LTLSClassifier(random_state=0)
+        ltls.ray.fit(model, dataset(table), n_workers=2, **SPARSE)
         return saved(model, tmp_path)
 
     undisturbed = fitted()
-    with killing([0, 0.1, 0.2], "ray::train", "ray::reduce", "ray::candidates") as killed:
+    with killing([0, 0.1, 0.2], *TASKS) as killed:
         for _ in range(20):  # a fit may be over before a worker of it is found
             assert fitted() == undisturbed
             if killed:
@@ -102,13 +211,14 @@ def test_the_driver_is_killed_and_resumes(cluster, dataset, command, tmp_path):
     table, _ = clusters_of_rows(600)
     rows, model, file = (tmp_path / name for name in ("rows.parquet", "m.ltls", "fit.checkpoint"))
     pa.parquet.write_table(table, rows)
-    parameters = {**SMALL, "epochs": 60}
-    whole = LTLSClassifier(**parameters)
+    whole = small(epochs=60)
     ltls.ray.fit(whole, dataset(table), n_workers=2, **SPARSE)
     words = ["train", rows, "--label", "label", "--features", "i,v", "-o", model, "-q"]
-    words += ["--width", 3, "--n-trellises", 2, "--epochs", 60, "--random-state", 0]
+    words += ["--width", 3, "--set", "trellises.n_trellises=2", "--epochs", 60]
     words += ["--ray", cluster.get_runtime_context().gcs_address, "--checkpoint", file]
-    driver = subprocess.Popen([sys.executable, "-m", "ltls", *map(str, words)])
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "ltls", *map(str, words), "--random-state", "0"]
+    )
     deadline = time.monotonic() + 60
     while not file.exists() and driver.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -117,17 +227,102 @@ def test_the_driver_is_killed_and_resumes(cluster, dataset, command, tmp_path):
     assert not model.exists()
     n_done = len(TensorFile(file, _CHECKPOINT).description["losses"])
     assert 1 <= n_done < 60
-    done = command(*words, "--resume", "--workers", 3)
-    assert (done.code, "n_workers=2, got 3" in done.err) == (2, True)
-    done = command(*words, "--resume")
+    done = command(*words, "--resume", "--random-state", 1)
+    assert (done.code, "random_state=0, got 1" in done.err) == (2, True)
+    done = command(*words, "--resume", "--random-state", 0, "--workers", 1)
     assert done.code == 0, done.err
     resumed = ltls.load(model)
-    whole.save(tmp_path / "whole.ltls")
-    assert np.array_equal(resumed.coef_, ltls.load(tmp_path / "whole.ltls").coef_)
+    np.testing.assert_array_equal(resumed.coef_, whole.coef_)
     assert resumed.n_iter_ == 60
     assert not file.exists()
     scored = BatchPredictor(model, k=1)(table)  # the model has recorded its columns
     assert scored["labels"].to_pylist() == [[name] for name in whole.predict(dense(table))]
+
+
+def test_an_interrupted_epoch_is_left_out(dataset, monkeypatch):
+    table, _ = clusters_of_rows(300)
+    run_epoch = ClusterWorkers.run_epoch
+
+    def interrupted(self, training, *others):
+        if training.weights.epochs == 2:
+            raise KeyboardInterrupt
+        return run_epoch(self, training, *others)
+
+    monkeypatch.setattr(ClusterWorkers, "run_epoch", interrupted)
+    model = small(epochs=5)
+    with pytest.warns(TrainingInterruptedWarning):
+        ltls.ray.fit(model, dataset(table), **SPARSE)
+    two = ltls.ray.fit(small(epochs=2), dataset(table), **SPARSE)
+    assert model.n_iter_ == 2
+    np.testing.assert_array_equal(model.coef_, two.coef_)
+
+
+def test_an_error_ends_the_other_tasks(cluster):
+    def wait_or_fail(seconds):
+        for _ in range(seconds):
+            time.sleep(0.1)
+        if seconds == 1:
+            raise ValueError("a bad row")
+        return None, None
+
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="a bad row"):
+        Tasks(2, n_cpus=0).map(wait_or_fail, [(6000,), (1,)])
+    while workers("ray::wait_or_fail") and time.monotonic() < start + 60:
+        time.sleep(0.1)
+    assert not workers("ray::wait_or_fail")
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"label": "tag"}, ColumnError, "no column 'tag', only 'id', 'i', 'v', 'label'"),
+        ({"features": "x"}, ColumnError, "no column 'x'"),
+        ({"features": None}, ValueError, "takes features: name the columns with features"),
+        ({"features": None, "text": "label"}, ValueError, "takes features"),
+        ({"n_workers": 0}, ValueError, "n_workers must be at least 1, got 0"),
+        ({"n_features": 3}, ValueError, "must be from 0 to 2, got "),
+    ],
+)
+def test_bad_arguments(dataset, change, error, text):
+    table, _ = clusters_of_rows(50)
+    model = LTLSClassifier()
+    with pytest.raises(error, match=text):
+        ltls.ray.fit(model, dataset(table, 1), **{**SPARSE, **change})
+    assert not hasattr(model, "fitted_")
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ({"x": [[1.0], [2.0]], "y": ["a", None]}, "'y' must not have nulls, row 1 is null"),
+        ({"x": [[1.0], [2.0, 3.0]], "y": ["a", "b"]}, "'x' must have one length"),
+        ({"x": [[1.0], [np.nan]], "y": ["a", "b"]}, "NaN"),
+        ({"x": [[1.0], [2.0]], "y": ["a", "a"]}, "at least 2 different labels, got 1"),
+    ],
+)
+def test_bad_rows(dataset, rows, text):
+    with pytest.raises(ValueError, match=text):
+        ltls.ray.fit(LTLSClassifier(), dataset(pa.table(rows), 1), label="y", features="x")
+
+
+def test_other_bad_input(cluster, dataset):
+    rows = pa.table({"x": [[1.0], [2.0]], "y": ["a", "b"]})
+    options = {"label": "y", "features": "x"}
+    for model, text in [
+        (LTLSClassifier(n_jobs=-1), "n_jobs must be at least 1 on a cluster"),
+        (LTLSClassifier(class_weight={"c": 1.0}), "labels that occur in y, got 'c'"),
+        (LTLSClassifier(trellises=Trellises(width=1)), "'width' parameter"),
+        (TextClassifier(), "the model takes text: name the columns with text"),
+        (LTLSClassifier(features=Table(text="x")), "takes the columns x: name no others"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            ltls.ray.fit(model, dataset(rows, 1), **options)
+    with pytest.raises(ValueError, match="the dataset has no rows"):
+        ltls.ray.fit(LTLSClassifier(), cluster.data.from_items([]), **options)
 
 
 def test_bad_commands(cluster, command, tmp_path):
@@ -146,74 +341,29 @@ def test_bad_commands(cluster, command, tmp_path):
     assert not (tmp_path / "m.ltls").exists()
 
 
-def test_texts_and_several_labels(dataset):
-    words = ["ant bee", "bee cat", "cat dog", "dog ant"] * 30
-    rows = pa.table({"body": words, "tags": [text.split() for text in words]})
-    model = TextClassifier(random_state=0, epochs=8)
-    ltls.ray.fit(model, dataset(rows), label="tags", text="body", n_workers=2)
-    assert model.multilabel_
-    found = model.predict(["bee cat", "dog ant"])
-    named = [set(model.classes_[found[[i]].indices]) for i in range(2)]
-    assert named == [{"bee", "cat"}, {"ant", "dog"}]
-
-
-def test_empty_shards_and_labels_of_one_shard(dataset):
-    """Three rows for four workers; each label is known to one of them only."""
-    rows = pa.table({"x": [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]], "label": [5, 7, 9]})
-    model = LTLSClassifier(epochs=20, random_state=0, n_trellises=1, replay_size=0)
-    ltls.ray.fit(model, dataset(rows, 1), label="label", features="x", n_workers=4, split="rows")
-    assert model.model_.reservoir is None
-    assert model.predict(np.eye(3)).tolist() == [5, 7, 9]
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "text"),
-    [
-        ({"label": "tag"}, ColumnError, "no column 'tag', only 'id', 'i', 'v', 'label'"),
-        ({"features": "x"}, ColumnError, "no column 'x'"),
-        ({"features": None}, ValueError, "either features or text must name columns"),
-        ({"n_workers": 0}, ValueError, "n_workers must be at least 1, got 0"),
-        ({"split": "labels"}, ValueError, 'split must be "auto", "rows" or "trellises"'),
-        ({"sync_rows": 0}, ValueError, "sync_rows must be at least 1"),
-        ({"n_features": 3}, ValueError, "n_features must be at least 40, got 3"),
-        ({"features": None, "text": "label"}, ValueError, "LTLSClassifier takes features"),
-    ],
-)
-def test_bad_arguments(dataset, change, error, text):
-    table, _ = clusters_of_rows(50)
-    model = LTLSClassifier()
-    with pytest.raises(error, match=text):
-        ltls.ray.fit(model, dataset(table, 1), **{**SPARSE, **change})
-    assert not hasattr(model, "model_")
-
-
-def test_bad_rows(dataset):
-    model = LTLSClassifier()
-    options = {"label": "label", "features": "x"}
-    for rows, text in [
-        ({"x": [[1.0], [2.0]], "label": ["a", None]}, "'label' must not have nulls, row 1 is null"),
-        ({"x": [[1.0], [2.0, 3.0]], "label": ["a", "b"]}, "'x' must have one length"),
-        ({"x": [[1.0], [2.0]], "label": ["a", "a"]}, "at least 2 different labels, got 1"),
-    ]:
-        with pytest.raises(ValueError, match=text):
-            ltls.ray.fit(model, dataset(pa.table(rows), 1), **options)
-    for parameters, text in [
-        ({"assignment": "ranking"}, "needs one machine"),
-        ({"average": True}, "average=True"),
-        ({"n_jobs": -1}, "n_jobs must be at least 1 on a cluster"),
-        ({"embedding_dim": 8}, "embedding_dim=8 needs all rows in memory"),
-        ({"standardize": True}, "standardize=True needs one machine"),
-    ]:
-        with pytest.raises(ValueError, match=text):
-            ltls.ray.fit(LTLSClassifier(**parameters), dataset(pa.table(rows), 1), **options)
+def test_tables_at_the_terminal(cluster, command, tmp_path):
+    """Numbers and categories are trained on and scored; labels are texts, as in every format."""
+    rows = pa.table(
+        {"n": [1.0, 2.0, 8.0, 9.0] * 9, "kind": list("aabb") * 9, "y": [1, 1, 2, 2] * 9}
+    )
+    pa.parquet.write_table(rows, tmp_path / "rows.parquet")
+    model, address = tmp_path / "m.ltls", ["--ray", "auto", "-q"]
+    words = ["--number", "n", "--category", "kind", "--label", "y", "-o", model]
+    done = command("train", tmp_path / "rows.parquet", *words, *address)
+    assert done.code == 0, done.err
+    scored = ["-o", tmp_path / "out", "-k", 1]
+    done = command("predict", model, tmp_path / "rows.parquet", *scored, *address)
+    assert done.code == 0, done.err
+    found = pa.parquet.read_table(tmp_path / "out").to_pylist()
+    assert len(found) == 36
+    assert all(row["labels"] == [str(row["y"])] for row in found)
 
 
 def test_nothing_is_left_behind(cluster):
     """After all tests above: no task runs, and every CPU is free again."""
 
     def busy():
-        tasks = workers("ray::train", "ray::reduce", "ray::candidates", "ray::_other")
-        return tasks, 2 - cluster.available_resources().get("CPU", 0)
+        return workers(*TASKS), 2 - cluster.available_resources().get("CPU", 0)
 
     deadline = time.monotonic() + 60
     while busy() != ([], 0) and time.monotonic() < deadline:  # Ray gives CPUs back after a while

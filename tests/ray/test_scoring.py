@@ -14,16 +14,20 @@ from ray_workers import clusters_of_rows, dense, killing, workers  # noqa: E402
 import ltls.ray  # noqa: E402
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
 from ltls.io.errors import ColumnError  # noqa: E402
+from ltls.parts.base import PARTS  # noqa: E402
 from ltls.ray import cluster as cluster_module  # noqa: E402
 from ltls.ray.batch_predictor import BatchPredictor  # noqa: E402
 from ltls.ray.cluster import ClusterError, VersionMismatchError  # noqa: E402
+from ltls.settings import Table, Trellises  # noqa: E402
+from tests.parts.test_toy_part import Toy, ToyPart  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A fitted estimator and its file."""
     table, labels = clusters_of_rows(600)
-    estimator = LTLSClassifier(width=3, n_trellises=2, epochs=3, random_state=0)
+    trellises = Trellises(width=3, n_trellises=2, epochs=3)
+    estimator = LTLSClassifier(trellises=trellises, random_state=0)
     estimator.fit(dense(table), labels)
     path = tmp_path_factory.mktemp("model") / "model.ltls"
     estimator.save(path)
@@ -90,8 +94,8 @@ def test_only_some_labels_are_allowed(model, k):
 
 def test_texts_thresholds_and_empty_batches(tmp_path):
     texts = ["ant bee", "bee cat", "cat dog", "dog ant"] * 10
-    estimator = TextClassifier(random_state=0, epochs=8).fit(texts, [t.split() for t in texts])
-    estimator.save(tmp_path / "m.ltls")
+    estimator = TextClassifier(trellises=Trellises(epochs=8), random_state=0)
+    estimator.fit(texts, [text.split() for text in texts]).save(tmp_path / "m.ltls")
     predictor = BatchPredictor(tmp_path / "m.ltls", text="body", threshold=True, keep=["body"])
     result = predictor(pa.table({"body": ["bee cat", "dog ant"], "other": [1, 2]}))
     assert [sorted(row) for row in result["labels"].to_pylist()] == [["bee", "cat"], ["ant", "dog"]]
@@ -99,6 +103,19 @@ def test_texts_thresholds_and_empty_batches(tmp_path):
     empty = predictor(pa.table({"body": pa.array([], pa.string())}))
     assert empty.num_rows == 0
     assert empty.schema.field("labels").type == result.schema.field("labels").type
+
+
+def test_rows_of_tables(tmp_path):
+    rows = [{"n": float(row % 4), "kind": "ab"[row % 2]} for row in range(40)]
+    columns = Table(number="n", category="kind")
+    estimator = LTLSClassifier(features=columns, random_state=0)
+    estimator.fit(rows, [f"{row['n']} {row['kind']}" for row in rows])
+    estimator.save(tmp_path / "m.ltls")
+    with pytest.raises(ValueError, match="takes the columns n, kind: name no others"):
+        BatchPredictor(tmp_path / "m.ltls", text="kind")
+    result = BatchPredictor(tmp_path / "m.ltls", k=1)(pa.Table.from_pylist(rows[:4]))
+    assert result.column_names == ["labels", "scores"]
+    assert result["labels"].to_pylist() == [["0.0 a"], ["1.0 b"], ["2.0 a"], ["3.0 b"]]
 
 
 def test_bad_batches(model, tmp_path):
@@ -160,6 +177,23 @@ def test_a_killed_worker_loses_no_row_and_scores_none_twice(cluster, model, file
         np.concatenate([dense(pq.read_table(f)) for f in sorted(files.iterdir())])
     )
     assert [row[0] for row in result["labels"].to_pylist()] == expected.tolist()
+
+
+def test_a_part_from_outside(cluster, monkeypatch, tmp_path):
+    """Actors know the parts that are registered here, if they can import them."""
+    monkeypatch.setitem(PARTS, "toy", ToyPart)
+    table, labels = clusters_of_rows(300)
+    estimator = LTLSClassifier(parts={"toy": Toy(strength=100.0)}, random_state=0)
+    estimator.fit(dense(table), labels).save(tmp_path / "m.ltls")
+    assert (estimator.predict(dense(table)) != np.array(labels)).mean() > 0.5  # it is heard
+    pq.write_table(table, tmp_path / "rows.parquet")
+    options = {"features": ["i", "v"], "k": 1}
+    ltls.ray.score_parquet(
+        tmp_path / "m.ltls", tmp_path / "rows.parquet", tmp_path / "o", **options
+    )
+    result = pq.read_table(tmp_path / "o").sort_by("id")
+    expected = estimator.predict(dense(table)).tolist()
+    assert [row[0] for row in result["labels"].to_pylist()] == expected
 
 
 def test_the_command(cluster, command, model, files, tmp_path):

@@ -6,8 +6,9 @@ from serving import in_thread
 
 from ltls import LTLSClassifier, TableClassifier, TextClassifier
 from ltls.serve import Settings
+from ltls.settings import Table, Trellises, Views
 
-NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 SUBJECTS = {"card": ["card", "visa"], "fee": ["fee", "charge"], "été": ["login", "mot de passé"]}
 TEXTS = [
@@ -36,26 +37,30 @@ def _packages():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """Model files: text, features (integer labels), named features, several labels, margins,
-    and mixed columns.
+    """Model files: texts, features (integer labels), named features, several labels, margins,
+    mixed columns, and views of many labels.
     """
     folder = tmp_path_factory.mktemp("models")
     texts, labels = map(list, zip(*TEXTS, strict=True))
-    TextClassifier(random_state=0, epochs=10).fit(texts, labels).save(folder / "tickets.ltls")
+    TextClassifier(random_state=0).fit(texts, labels).save(folder / "tickets.ltls")
     X = np.eye(N_FEATURES, dtype=np.float32)
     y = 10 * np.arange(N_FEATURES)
-    model = LTLSClassifier(random_state=0, epochs=20, width=2)
-    model.fit(X, y).save(folder / "codes.ltls")
-    named = LTLSClassifier(random_state=0, epochs=20).fit(X[:4, :4], list("abcd"))
-    named._set_feature_names(["height", "width", "depth", "größe"])
+    narrow = Trellises(epochs=20, width=2)
+    LTLSClassifier(random_state=0, trellises=narrow).fit(X, y).save(folder / "codes.ltls")
+    named = LTLSClassifier(random_state=0).fit(X[:4, :4], list("abcd"))
+    named.model_.front_end.given_names = ["height", "width", "depth", "größe"]
     named.save(folder / "boxes.ltls")
     Y = np.eye(N_FEATURES, dtype=int)[:, :6] + np.eye(N_FEATURES, dtype=int, k=-1)[:, :6]
-    LTLSClassifier(random_state=0, epochs=10).fit(X, Y).save(folder / "tags.ltls")
-    margins = LTLSClassifier(random_state=0, epochs=5, loss="separation", label_weights=False)
+    LTLSClassifier(random_state=0).fit(X, Y).save(folder / "tags.ltls")
+    margins = LTLSClassifier(random_state=0, trellises=Trellises(loss="separation"))
     margins.fit(X, y).save(folder / "margins.ltls")
-    orders = TableClassifier("item", "price", "shop", random_state=0, epochs=10)
+    columns = Table(text="item", number="price", category="shop")
+    orders = TableClassifier(features=columns, random_state=0)
     orders.fit(ORDERS, [f"{row['item']} {row['price'] > 11}" for row in ORDERS])
     orders.save(folder / "orders.ltls")
+    words = [f"w{n} v{n % 40}" for n in range(100)] * 10
+    views = TextClassifier(random_state=0, views=Views(n_views=2, cluster_size=10))
+    views.fit(words, [f"label {n}" for n in range(100)] * 10).save(folder / "words.ltls")
     return folder
 
 

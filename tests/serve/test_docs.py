@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from ltls.cli.app import COMMANDS
+from ltls.serve import Settings as ServeSettings
+
+pytest.importorskip("msgspec", reason="needs msgspec: run make test-all")
+from ltls.serve import gate, plain, running, work
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
 LINES = re.findall(r"(?:^\$ |bin/)ltls serve (.*)$", PAGE, re.M)
@@ -34,17 +38,22 @@ def test_requests_are_answered(server, body):
 
 
 def test_every_status_and_option_is_listed():
-    for status in (400, 401, 404, 405, 408, 413, 415, 422, 431, 503, 504):
+    for status in (400, 401, 404, 405, 408, 413, 415, 422, 503, 504):
         assert re.search(rf"^\|[^|]*\b{status}\b", PAGE, re.M), status
-    for option in (
-        "--reload",
-        "--drain",
-        "--workers",
-        "--token-file",
-        "--cors-origin",
-        "--max-rows",
-    ):
-        assert option in PAGE
+    without = {"models", "token", "verify", "access_log"}
+    for name in {name for name, *_ in ServeSettings.declared()} - without:
+        assert f"--{name.replace('_', '-').removesuffix('s')}" in PAGE, name
+
+
+def test_limits_are_those_of_the_code():
+    assert f"{work._MAX_ANSWER >> 20} MiB" in PAGE
+    assert f"counts as {work._EXPLAINED}" in PAGE
+    assert f"{work._MAX_HELD} times `--max-body`" in PAGE
+    assert f"up to {work._QUICK_BYTES >> 10} KiB" in PAGE
+    assert f"up to {work._ROWS}\nrows" in PAGE
+    assert f"more than {plain._MAX_EXPLAINED >> 10} KiB to explain" in PAGE
+    assert f"{gate._MAX_PIPELINED} requests, then" in PAGE
+    assert f"headers of more than {running._MAX_HEAD >> 10} KiB" in PAGE
 
 
 @pytest.mark.parametrize("code", re.findall(r"^```py\n(.*?)^```", PAGE, re.M | re.S))

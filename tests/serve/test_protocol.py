@@ -155,13 +155,16 @@ def text(data, shape=(1,), datatype="BYTES", **others):
 @pytest.mark.parametrize(
     ("inputs", "others", "message"),
     [
-        ([], {}, "inputs: List should have at least 1 item"),
+        ([], {}, "inputs: expected `array` of length >= 1"),
         ([text(["a"], (2,))], {}, "must have 2 values, got 1"),
-        ([text(["a"], (-1,))], {}, "has shape [-1]"),
-        ([text([1])], {}, "must hold strings"),
+        ([text(["a"], (-1,))], {}, "inputs[0].shape[0]: expected `int` >= 0"),
+        ([text(["a"], (10**4298,) * 8)], {}, "inputs[0].shape[0]: expected `int` <= "),
+        ([text(["a"], (2**40,) * 8)], {}, "values, got 1"),
+        ([text(["a"], (1,) * 9)], {}, "inputs[0].shape: expected `array` of length <= 8"),
+        ([text([1])], {}, "must hold BYTES: [0]: expected `str`, got `int`"),
         ([text(["a"], datatype="FP32")], {}, "must be BYTES"),
-        ([text(["a"])], {"parameters": {"k": 0}}, "parameter k must be a number from 1 to 1000"),
-        ([text(["a"])], {"parameters": {"k": True}}, "parameter k must be"),
+        ([text(["a"])], {"parameters": {"k": 0}}, "parameters.k: expected `int` >= 1"),
+        ([text(["a"])], {"parameters": {"k": True}}, "parameters.k: expected `int`"),
         ([text(["a"])], {"outputs": [{"name": "vectors"}]}, "there is no 'vectors'"),
         (
             [text(["a"])],
@@ -169,8 +172,10 @@ def text(data, shape=(1,), datatype="BYTES", **others):
             "scores or probabilities, got both",
         ),
         ([text(None, parameters={"binary_data_size": 9})], {}, "0 bytes follow the JSON part"),
-        ([text(None, parameters={"binary_data_size": "x"})], {}, "binary_data_size must be"),
-        ([{"name": "text"}], {}, "inputs.0.shape: Field required"),
+        ([text(None, parameters={"binary_data_size": "x"})], {}, "binary_data_size: expected"),
+        ([text(None, parameters={"binary_data_size": 10**4298})], {}, "binary_data_size: expected"),
+        ([text(None, parameters={"binary_data_size": 2**40})] * 256, {}, "adds up to 2814749767"),
+        ([{"name": "text"}], {}, "inputs[0]: object missing required field `shape`"),
     ],
 )
 def test_mistakes_of_texts(server, inputs, others, message):
@@ -186,31 +191,38 @@ def numbers(name, data, datatype="INT64", shape=None):
 @pytest.mark.parametrize(
     ("inputs", "status", "message"),
     [
-        ([numbers("indices", [0])], 400, "indices and values"),
-        ([numbers("indices", [0.5]), numbers("values", [1])], 400, "must hold INT64 numbers"),
+        ([numbers("indices", [0])], 400, "are indptr, indices, values, or features"),
+        (
+            [numbers("indices", [0.5]), numbers("values", [1])],
+            400,
+            "[0]: expected `int`, got `float`",
+        ),
         ([numbers("indices", [2**70]), numbers("values", [1])], 400, "outside of INT64"),
         ([numbers("indices", [0], "FP32"), numbers("values", [1])], 400, "INT32 or INT64"),
-        ([numbers("indices", [0], "COMPLEX"), numbers("values", [1])], 400, "must be one of INT8"),
-        ([numbers("indices", [0]), numbers("values", [1, 2])], 422, "equal lengths, got 1 and 2"),
-        ([numbers("indices", [99]), numbers("values", [1])], 422, "from 0 to 11, got 99"),
+        ([numbers("features", [0], "COMPLEX")], 400, "must be one of INT8"),
+        ([numbers("indices", [0]), numbers("values", [1, 2])], 422, "one length, got 1 and 2"),
+        ([numbers("indices", [99]), numbers("values", [1])], 422, "integers from 0 to 11"),
         (
             [numbers("indptr", [0, 3, 1]), numbers("indices", [0]), numbers("values", [1])],
             422,
-            "must not decrease",
+            "indptr must begin with 0, not decrease",
         ),
         (
             [numbers("indptr", []), numbers("indices", [0]), numbers("values", [1])],
-            400,
-            "at least one value",
+            422,
+            "at least one row",
         ),
         (
             [numbers("indptr", [0, 5]), numbers("indices", [0]), numbers("values", [1])],
             422,
-            "must end with the number of values, 1, got 5",
+            "indptr must begin with 0, not decrease, and end with 1",
         ),
-        ([numbers("features", [1, 2, 3], "FP32", [1, 3])], 422, "must have 12 numbers"),
+        ([numbers("features", [1, 2, 3], "FP32", [1, 3])], 422, "a list of 12 numbers, got 3"),
         ([numbers("features", [1] * 12, "FP32", [2**40, 2**40])], 400, "values, got 12"),
-        ([numbers("features", ["1"] * 12, "FP32", [1, 12])], 400, "must hold FP32 numbers"),
+        ([numbers("features", ["1"] * 12, "FP32", [1, 12])], 400, "expected `float`, got `str`"),
+        ([numbers("features", [1e39] * 12, "FP32", [1, 12])], 422, "at most 1e+15"),
+        ([numbers("features", [300] * 12, "UINT8", [1, 12])], 400, "outside of UINT8"),
+        ([numbers("features", [1] * 12, "FP32", [12])], 422, "must be a list of 12 numbers"),
     ],
 )
 def test_mistakes_of_rows(server, inputs, status, message):
@@ -226,7 +238,11 @@ def test_mistakes_of_rows(server, inputs, status, message):
         (struct.pack("<I", 4) + b"abc", 7, "cut off"),
         (b"ab", 2, "cut off"),
         (struct.pack("<I", 1) + b"\xff", 5, "UTF-8"),
-        (struct.pack("<I", 3) + b"abc", 8, "7 bytes follow the JSON part, but tensors take 8"),
+        (
+            struct.pack("<I", 3) + b"abc",
+            8,
+            "7 bytes follow the JSON part, but binary_data_size adds up to 8",
+        ),
         (struct.pack("<I", 1) * 2, 8, "cut off"),
     ],
 )

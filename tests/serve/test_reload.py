@@ -20,7 +20,7 @@ X = np.eye(8, dtype=np.float32)
 
 def save(path, prefix):
     labels = [f"{prefix}{i}" for i in range(8)]
-    LTLSClassifier(random_state=0, epochs=5).fit(X, labels).save(path)
+    LTLSClassifier(random_state=0).fit(X, labels).save(path)
 
 
 def eventually(condition, seconds=30):
@@ -85,6 +85,27 @@ def test_a_damaged_file_is_not_taken(store):
     assert store.get("model").estimator.classes_[0] == "new0"
 
 
+@pytest.mark.parametrize("place", ["load", "warm_up"])
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), RecursionError(), MemoryError(), AssertionError()]
+)
+def test_no_error_ends_reloading(store, monkeypatch, place, error):
+    from ltls.serve import models
+
+    def fail(*_, **__):
+        raise error
+
+    store, path, metrics = store
+    store.watch(0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(models if place == "load" else models.ServedModel, place, fail)
+        save(path, "bad")
+        assert eventually(lambda: b'outcome="error"} 1.0' in metrics.text())
+    save(path, "new")
+    assert eventually(lambda: store.get("model").estimator.classes_[0] == "new0")
+    store.close()
+
+
 def test_a_file_that_is_removed_stays_loaded(store):
     store, path, metrics = store
     served = store.get("model")
@@ -93,7 +114,7 @@ def test_a_file_that_is_removed_stays_loaded(store):
         store.reload()
         assert b'outcome="error"} 1.0' in metrics.text()
     assert store.get("model") is served
-    assert served.predictor(1)(np.array([3]), np.array([1.0]))[0][0] == "old3"
+    assert served.best([{"indices": [3], "values": [1.0]}], 1)[0][0, 0] == "old3"
 
 
 def test_a_file_that_is_not_replaced_is_not_loaded_again(store):

@@ -1,6 +1,7 @@
 """Work that goes on for ever takes no more memory: a budget in bytes after a warm-up."""
 
 import gc
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from scipy.sparse import random_array
 
 from ltls import LTLSClassifier, load
 from ltls.readers import read
+from ltls.settings import Memory, Trellises, Views
 
 BUDGET = 2 << 20  # bytes: what the allocator may keep; a leak of 3 bytes per prediction exceeds it
 ROUND = 1000  # predictions
@@ -32,9 +34,13 @@ def rows():
 
 @pytest.fixture
 def model(rows):
-    return LTLSClassifier(epochs=1, n_trellises=2, random_state=0).fit(
-        rows, np.arange(ROUND) % N_LABELS
-    )
+    settings = {
+        "trellises": Trellises(n_trellises=2, epochs=1),
+        "views": Views(n_views=1, cluster_size=10),
+        "memory": Memory(n_rows=500),
+    }
+    model = LTLSClassifier(**settings, prototypes=True, neighbours=True, random_state=0)
+    return model.fit(rows, np.arange(ROUND) % N_LABELS)
 
 
 def predict_single_rows(model, rows, folder):
@@ -46,6 +52,21 @@ def predict_single_rows(model, rows, folder):
 
 def predict_batches(model, rows, folder):
     model.predict_topk(rows, 5)
+
+
+def predict_with_any_k(model, rows, folder):
+    """Trellises alone search with memory that depends on k."""
+    if not hasattr(model, "trellises_alone"):
+        alone = LTLSClassifier(label_weights=False, random_state=0).set_params(trellises__epochs=1)
+        model.trellises_alone = alone.fit(rows, np.arange(ROUND) % 500), itertools.count(1)
+    alone, numbers = model.trellises_alone
+    for k in itertools.islice(numbers, 20):
+        alone.predict_topk(rows[:2], k)
+
+
+def explain(model, rows, folder):
+    for row in range(20):
+        model.explain(rows[[row]], k=2)
 
 
 def load_and_predict(model, rows, folder):
@@ -72,6 +93,8 @@ def train_and_predict(model, rows, folder):
 WORKS = [
     predict_single_rows,
     predict_batches,
+    predict_with_any_k,
+    explain,
     load_and_predict,
     read_and_predict,
     train_and_predict,

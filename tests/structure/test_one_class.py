@@ -5,8 +5,10 @@ import pytest
 
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook, Trellis
 from ltls.core import _engine
-from ltls.features.rows import engine_features
+from ltls.features.rows import Rows
+from ltls.settings import Trellises
 
+ONE_PATH = Trellises(assignment=TableCodebook(1), n_trellises=1)
 LOSSES = [loss.name for loss in _engine.losses()]
 
 
@@ -31,7 +33,7 @@ def test_training(instruction_set, loss, n_trellises, batch_size, assigns):
     books = [TableCodebook(1) for _ in range(n_trellises)] if assigns else []
     paths = np.full((n_trellises, 5), -1 if assigns else 0)
     task = _engine.TrainTask(
-        trellis.engine, engine_features(X, True, False), np.arange(6), np.zeros(5, np.int64),
+        trellis.engine, Rows(X, True, False).engine, np.arange(6), np.zeros(5, np.int64),
         paths, None, [book.engine for book in books],
         loss=loss, multilabel=False, ranking_multiplier=1,
     )  # fmt: skip
@@ -59,16 +61,16 @@ def test_decoding(instruction_set, loss, n_trellises, n_rows):
     labels[:] = -7
     weights = _engine.Weights.dense(np.empty((4, 0), np.float32), None)
     predictor = _engine.Predictor(trellis, books, weights, False, False, loss, 1, 1, 2)
-    predictor.predict(engine_features(np.ones((n_rows, 4)), False, False), 0, labels, scores, 1)
+    predictor.predict(Rows(np.ones((n_rows, 4)), False, False).engine, 0, labels, scores, 1)
     np.testing.assert_array_equal(labels, [[0, -1]] * n_rows)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("n_trellises", [1, 2])
 def test_estimator(loss, n_trellises):
-    model = LTLSClassifier(assignment=TableCodebook(1), n_trellises=1, loss=loss, random_state=0)
-    if n_trellises > 1:
-        model.set_params(assignment="ranking", n_trellises=n_trellises)
+    book = TableCodebook(1) if n_trellises == 1 else "ranking"
+    trellises = Trellises(assignment=book, n_trellises=n_trellises, loss=loss)
+    model = LTLSClassifier(trellises=trellises, random_state=0)
     X = np.eye(2)
     model.partial_fit(X, ["a", "a"])
     assert model.predict(X).tolist() == ["a", "a"]
@@ -79,14 +81,14 @@ def test_estimator(loss, n_trellises):
 
 
 def test_a_second_label_needs_a_larger_trellis():
-    model = LTLSClassifier(assignment=TableCodebook(1), n_trellises=1, random_state=0)
+    model = LTLSClassifier(trellises=ONE_PATH, random_state=0)
     model.partial_fit(np.eye(2), ["a", "a"])
     with pytest.raises(ValueError, match=r"one class .* cannot grow"):
         model.partial_fit(np.eye(2), ["b", "b"])
 
 
 def test_a_trellis_that_cannot_grow_leaves_the_estimator_unchanged():
-    model = LTLSClassifier(assignment=TableCodebook(1), n_trellises=1, random_state=0)
+    model = LTLSClassifier(trellises=ONE_PATH, random_state=0)
     model.partial_fit(np.eye(2), ["a", "a"])
     with pytest.raises(ValueError, match="cannot grow"):
         model.partial_fit(np.eye(2), ["b", "b"])
@@ -94,13 +96,13 @@ def test_a_trellis_that_cannot_grow_leaves_the_estimator_unchanged():
     assert model.predict(np.eye(2)).tolist() == ["a", "a"]
 
 
-def test_policies_start_with_room_for_a_second_label():
-    for assignment in ("random", "ranking", "frequency", "similarity", "learned"):
-        model = LTLSClassifier(assignment=assignment, random_state=0)
-        model.partial_fit(np.eye(2), ["a", "a"])
-        for _ in range(20):
-            model.partial_fit(np.eye(2), ["a", "b"])
-        assert model.predict(np.eye(2)).tolist() == ["a", "b"]
+@pytest.mark.parametrize("assignment", ["random", "ranking", "frequency", "similarity", "learned"])
+def test_policies_start_with_room_for_a_second_label(assignment):
+    model = LTLSClassifier(trellises=Trellises(assignment=assignment), random_state=0)
+    model.partial_fit(np.eye(2), ["a", "a"])
+    for _ in range(20):
+        model.partial_fit(np.eye(2), ["a", "b"])
+    assert model.predict(np.eye(2)).tolist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("n_labels", [-1, 11, 2**62])

@@ -112,10 +112,12 @@ def test_a_forked_process_can_call_after_its_parent_used_threads():
 COUNT_THREADS = """
 import os, sys
 from ltls import LTLSClassifier, readers
+from ltls.settings import Trellises
 
 for n_jobs in (None, 1, 2, 3):
     rows = readers.read(sys.argv[1], n_jobs=n_jobs)
-    model = LTLSClassifier(n_jobs=n_jobs, n_trellises=4, epochs=1, random_state=0)
+    trellises = Trellises(n_trellises=4, epochs=1)
+    model = LTLSClassifier(n_jobs=n_jobs, trellises=trellises, random_state=0)
     model.fit(rows.X, rows.y).predict_topk(rows.X, 1)
     print(len(os.listdir("/proc/self/task")))
 """

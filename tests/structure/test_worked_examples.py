@@ -9,11 +9,13 @@ from comparison import (
     classifier,
     draw,
     plain_learner,
+    trellises_only,
     with_each_loss,
 )
 from reference import Graph
 
-from ltls import LTLSClassifier, TableCodebook
+from ltls import TableCodebook
+from ltls.settings import Trellises
 
 # Tail and head of e_0 … e_18 in the paper's figures 1 and 2.
 PAPER_EDGES = [
@@ -74,7 +76,7 @@ def test_several_labels_update_the_lowest_scoring_one():
 
 @with_each_loss
 def test_only_the_logistic_loss_learns_from_a_row_without_labels(loss):
-    model = LTLSClassifier(loss=loss, epochs=1, shuffle=False, random_state=0)
+    model = trellises_only(Trellises(loss=loss, epochs=1, shuffle=False), random_state=0)
     model.fit([[0, 1], [1, 0], [0, 1]], [[0], [], [1]])
     assert np.any(model.coef_[:, 0] != 0) == (loss == "logistic")
 
@@ -82,7 +84,8 @@ def test_only_the_logistic_loss_learns_from_a_row_without_labels(loss):
 @pytest.mark.parametrize("loss", ["separation", "logistic"])
 def test_the_mean_loss_is_over_rows_with_weight_and_labels(loss):
     # Without a step every example has the loss of weights 0.
-    model = LTLSClassifier(loss=loss, learning_rate=1e-30, optimizer="sgd", shuffle=False, epochs=1)
+    given = {"learning_rate": 1e-30, "optimizer": "sgd", "shuffle": False, "epochs": 1}
+    model = trellises_only(Trellises(loss=loss, n_trellises=1, **given))
     X = np.ones((6, 1))
     y = [[0], [1], [], [2], [], [1, 2]]
     model.fit(X, y, sample_weight=[1, 0, 1, 3, 0, 1])

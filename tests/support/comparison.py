@@ -5,8 +5,10 @@ import pytest
 from reference_learner import ReferenceLearner, class_weights
 
 from ltls import LTLSClassifier, TableCodebook
+from ltls.settings import Numbers, Trellises
+from ltls.structure.losses import LOSSES as REGISTERED
 
-LOSSES = ["separation", "softmax", "logistic"]
+LOSSES = list(REGISTERED)
 OPTIMIZERS = ["sgd", "adagrad"]
 SIZES = [(22, 2), (13, 3), (30, 5)]  # classes, width; all have early exits
 N_ROWS, N_FEATURES, EPOCHS = 100, 12, 2
@@ -60,26 +62,37 @@ def as_target(labels, multilabel):
     return labels if multilabel else np.array([label for (label,) in labels])
 
 
-def classifier(X, labels, *, multilabel=False, sample_weight=None, **parameters):
-    plain = {"width": 2, "n_trellises": 1, "normalize": False, "learning_rate": 0.3}
-    model = LTLSClassifier(**{**plain, "shuffle": False, "epochs": EPOCHS, **parameters})
+def trellises_only(trellises, intercept=True, **parameters):
+    """A classifier that is one trellis, whose weights are not rounded."""
+    features = Numbers(normalize=False, standardize=False, fit_intercept=intercept)
+    return LTLSClassifier(
+        features=features, trellises=trellises, views=False, label_weights=False, **parameters
+    )
+
+
+def classifier(X, labels, *, multilabel=False, sample_weight=None, class_weight=None, **settings):
+    plain = {"width": 2, "n_trellises": 1, "learning_rate": 0.3, "average": False}
+    usual = {**plain, "shuffle": False, "epochs": EPOCHS, "dtype": "float32"}
+    intercept = settings.pop("fit_intercept", True)
+    given = Trellises(**{**usual, **settings})
+    model = trellises_only(given, intercept, class_weight=class_weight)
     return model.fit(X, as_target(labels, multilabel), sample_weight=sample_weight)
 
 
 def plain_learner(codebook, average=False):
     """One epoch of the paper's step, which can be worked out by hand."""
-    return LTLSClassifier(
+    trellises = Trellises(
         loss="separation",
         optimizer="sgd",
         learning_rate=1.0,
         average=average,
         epochs=1,
         shuffle=False,
-        fit_intercept=False,
         width=2,
-        standardize=False,
         assignment=codebook,
+        dtype="float32",
     )
+    return trellises_only(trellises, intercept=False)
 
 
 def trained_both(
@@ -118,7 +131,7 @@ def trained_both(
             weights = weights * class_weights(labels, n_classes, class_weight)
 
         def reference_learner(
-            X, labels=labels, weights=weights, hint=model.codebook_.path_of, **more
+            X, labels=labels, weights=weights, hint=model.codebooks_[0].path_of, **more
         ):
             learner = ReferenceLearner(
                 n_classes,

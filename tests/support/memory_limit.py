@@ -6,15 +6,18 @@ from pathlib import Path
 
 from ltls import TextClassifier
 from ltls.readers import TableStream
+from ltls.settings import Memory, Text, Trellises
+from ltls.training import context
 
+context._BLOCK_VALUES = 1 << 16  # label weights are trained on so many values at a time
 SETTINGS = {
-    "n_features": 1 << 12,
-    "ngram_range": (1, 1),
-    "char_ngram_range": None,
-    "width": 4,
-    "n_trellises": 1,
+    "features": Text(n_features=1 << 12, ngram_range=(1, 1), char_ngram_range=None),
+    "trellises": Trellises(width=4, n_trellises=1, epochs=1),
     "label_weights": True,
-    "epochs": 1,
+    "prototypes": False,
+    "neighbours": False,
+    "calibration": False,
+    "memory": Memory(n_rows=1000),
     "random_state": 0,
 }
 
@@ -50,4 +53,7 @@ if __name__ == "__main__":
     except MemoryError:
         print("MemoryError")
     else:
-        print(status("VmHWM") - before, model.model_.n_rows, model.model_.label_weights is not None)
+        has_label_weights = any(
+            part.name in ("views", "label_weights") for part in model.model_.parts
+        )
+        print(status("VmHWM") - before, model.fitted_.provenance.n_rows, has_label_weights)

@@ -131,3 +131,34 @@ def test_the_largest_number_of_classes_needs_no_table(options):
     assert loss.item() == pytest.approx(math.log(n), rel=0.3)
     labels, log_probs = head.topk(x[:1], 2)
     torch.testing.assert_close(head.log_prob(x[:1], labels), log_probs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda paths, labels: paths[:2].copy_(paths[:2].flip(0)),
+        lambda paths, labels: paths[1].copy_(paths[0]),
+        lambda paths, labels: paths[3].fill_(C),
+        lambda paths, labels: paths[3].fill_(-1),
+        lambda paths, labels: labels[5].fill_(99),
+    ],
+    ids=["swapped", "repeated", "out of range", "negative", "other labels"],
+)
+def test_tables_that_are_no_codebook_are_not_loaded(change):
+    head = TrellisSoftmax(IN, C, 4, assignment=torch.arange(C).flip(0))
+    state = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    head.load_state_dict(state)
+    before = head.codebooks[0].paths.clone()
+    change(state["codebooks.0.paths"], state["codebooks.0.labels"])
+    with pytest.raises(RuntimeError, match=r"codebooks\.0\.paths and .* not each other's inverse"):
+        head.load_state_dict(state)
+    assert torch.equal(head.codebooks[0].paths, before)
+
+
+def test_missing_and_misshapen_tables_are_reported_by_torch():
+    head = TrellisSoftmax(IN, C, 4, assignment=torch.arange(C).flip(0))
+    state = head.state_dict()
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        head.load_state_dict({**state, "codebooks.0.paths": torch.arange(99)})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        head.load_state_dict({k: v for k, v in state.items() if k != "codebooks.0.labels"})

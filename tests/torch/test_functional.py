@@ -239,3 +239,34 @@ def test_marginals_in_inference_mode(n_classes):
         torch.testing.assert_close(functional.marginals(h.clone(), trellis), expected)
         found = reference.marginals(h.clone(), make_layout(n_classes, 2))
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("size", [(10**6, 8), (2**62, 2), (2**62 - 1, 64), (3**39, 3)], ids=str)
+def test_reference_equals_the_engine(size):
+    trellis, layout = Trellis(*size), make_layout(*size)
+    h = edge_scores(trellis.n_edges, 2)
+    np.testing.assert_allclose(reference.log_partition(h, layout), trellis.log_partition(h.numpy()))
+    paths, scores = reference.topk(h, layout, 4)
+    expected_paths, expected_scores = trellis.topk(h.numpy(), 4)
+    np.testing.assert_array_equal(paths, expected_paths)
+    np.testing.assert_allclose(scores, expected_scores)
+    np.testing.assert_allclose(
+        reference.marginals(h, layout), trellis.marginals(h.numpy()), atol=1e-9
+    )
+
+
+def test_reference_supports_double_backward():
+    layout = make_layout(22, 2)
+    h = edge_scores(layout.n_edges, 1).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda h: reference.log_partition(h, layout), h)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_sampling_from_nan_is_an_error_that_names_the_row(value):
+    layout = make_layout(100, 4)
+    h = torch.zeros(3, layout.n_edges)
+    h[1, 2] = value
+    with pytest.raises(ValueError, match="row 1 holds NaN or"):
+        functional.sample(h, layout, 5)
+    h[1, 2] = -INFINITY
+    assert functional.sample(h, layout, 5).min() >= 0

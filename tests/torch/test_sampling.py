@@ -29,6 +29,49 @@ def follows(drawn, expected):
     return bool(((counts - n * expected).abs() <= spread).all())
 
 
+def restricted(log_probs, temperature=1.0, top_k=None, top_p=None, among=None):
+    """Return the probabilities as the warpers of Hugging Face's `generate` define them."""
+    log_probs = log_probs.detach().double()
+    if among is not None:
+        forbidden = torch.ones_like(log_probs, dtype=torch.bool)
+        forbidden[among] = False
+        log_probs = log_probs.masked_fill(forbidden, -torch.inf)
+    log_probs = log_probs / temperature
+    if top_k is not None:
+        log_probs = log_probs.masked_fill(log_probs < log_probs.topk(top_k)[0][-1], -torch.inf)
+    probs = log_probs.softmax(0)
+    if top_p is not None:
+        ordered, indices = probs.sort(descending=True)
+        probs[indices[ordered.cumsum(0) - ordered >= top_p]] = 0
+    return probs / probs.sum()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 2.0, "top_p": 0.8},
+        {"temperature": 2.0, "top_k": 20},
+        {"top_k": 5, "top_p": 0.8},
+        {"top_p": 0.95},
+        {"among": [*range(0, 60, 7)]},
+        {"among": [*range(0, 60, 3)], "temperature": 2.0, "top_k": 6},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", LAYERS)
+def test_samples_follow_the_distribution(name, options):
+    layer, x = make(name)
+    if name == "mixture" and "temperature" in options and not options.keys() & {"top_k", "among"}:
+        with pytest.raises(ValueError, match="temperature must be 1 for a mixture"):
+            layer.sample(x, **options)
+        return
+    drawn = layer.sample(x, 40_000, generator=torch.Generator().manual_seed(0), **options)
+    assert drawn.shape == (1, 40_000)
+    assert follows(drawn, restricted(layer.log_prob(x)[0], **options))
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_search_for_top_p_is_widened_until_it_has_enough(name):
     layer, x = make(name, 3000)
@@ -66,22 +109,21 @@ def test_samples_are_those_of_the_generator(name, options):
     assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("options", [{}, {"top_p": 0.8}, {"top_k": 7}], ids=str)
-def test_a_node_at_another_temperature(options):
-    category = np.arange(60) % 3
-    layer, x = make("trellis", hierarchy=category)
-    log_probs = layer.log_prob(x)[0].detach().double()
-    log_probs[torch.from_numpy(category != 1)] = -torch.inf
-    probs = torch.softmax(log_probs / 0.6, 0)
-    best = probs.sort(descending=True)
-    kept = torch.ones(60, dtype=torch.bool)
-    if "top_p" in options:
-        kept[best.indices[best.values.cumsum(0) - best.values >= options["top_p"]]] = False
-    if "top_k" in options:
-        kept[best.indices[options["top_k"] :]] = False
-    probs = torch.where(kept, probs, 0)
-    drawn = layer.sample(x, 40_000, 0.6, within=1, **options)
-    assert follows(drawn, probs / probs.sum())
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mixture", {}),
+        ("trellis", {"temperature": 0.6}),
+        ("trellis", {"temperature": 0.6, "top_p": 0.8}),
+        ("trellis", {"temperature": 0.6, "top_k": 7}),
+    ],
+    ids=str,
+)
+def test_samples_within_a_node_follow_the_distribution(name, options):
+    layer, x = make(name, hierarchy=np.arange(60) % 3)
+    drawn = layer.sample(x, 40_000, within=1, **options)
+    among = [*range(1, 60, 3)]
+    assert follows(drawn, restricted(layer.log_prob(x)[0], **options, among=among))
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-6, 1e-39])
@@ -120,14 +162,9 @@ def test_free_paths_are_part_of_the_sum_of_top_p(n, top_p):
 def test_rows_with_and_without_enough_in_the_first_search():
     layer, _ = make("trellis", 3000)
     x = torch.cat([torch.zeros(1, D), 200 * torch.randn(1, D)])
-    probs = torch.softmax(layer.log_prob(x).detach().double() / 0.5, 1)
     drawn = layer.sample(x, 20_000, 0.5, top_p=0.9)
-    for row in range(2):
-        best = probs[row].sort(descending=True)
-        expected = torch.zeros(3000, dtype=torch.float64)
-        kept = best.indices[best.values.cumsum(0) - best.values < 0.9]
-        expected[kept] = probs[row, kept] / probs[row, kept].sum()
-        assert follows(drawn[row], expected)
+    for found, log_probs in zip(drawn, layer.log_prob(x), strict=True):
+        assert follows(found, restricted(log_probs, 0.5, top_p=0.9))
 
 
 def test_a_class_of_probability_zero_is_not_drawn(monkeypatch):
@@ -148,10 +185,9 @@ def test_more_classes_than_multinomial_takes(monkeypatch):
     for name in LAYERS:
         layer, x = make(name)
         among = torch.arange(0, 60, 2)
-        probs = torch.zeros(60, dtype=torch.float64)
-        probs[among] = layer.log_prob(x, among=among)[0, among].detach().exp().double()
-        assert follows(layer.sample(x, 40_000, among=among), probs)
-        assert follows(layer.sample(x, 40_000), layer.log_prob(x)[0].detach().exp().double())
+        log_probs = layer.log_prob(x)[0]
+        assert follows(layer.sample(x, 40_000, among=among), restricted(log_probs, among=among))
+        assert follows(layer.sample(x, 40_000), restricted(log_probs))
 
 
 def test_samples_under_vmap():

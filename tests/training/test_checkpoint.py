@@ -6,70 +6,65 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from ltls import Checkpoint, LTLSClassifier, TextClassifier
-from ltls.structure.policies import POLICIES, CodebookPolicy, register_policy
-from ltls.training.interrupt import TrainingInterruptedWarning
+from ltls import Checkpoint, LTLSClassifier, ModelFileError, TextClassifier
+from ltls.settings import Text, Trellises, Views
+from ltls.storage.tensor_file import TensorFile, write
+from ltls.training.checkpoint import _CHECKPOINT, CheckpointMismatchError
+from ltls.training.progress import TrainingInterruptedWarning
 
 RNG = np.random.default_rng(0)
 X = csr_array(RNG.random((300, 20)) * (RNG.random((300, 20)) < 0.4))
 ONE = RNG.integers(0, 30, 300)
 SEVERAL = (RNG.random((300, 30)) < 0.1).astype(int)
 
+ALL_PARTS = {"views": Views(n_views=2, cluster_size=5), "prototypes": True, "neighbours": True}
 CASES = {
-    "softmax": ({}, ONE),
-    "several trellises": ({"n_trellises": 3, "width": 4, "n_jobs": 2}, ONE),
+    "softmax": ({}, {}, ONE),
+    "several trellises": ({"n_trellises": 3, "width": 4}, {"n_jobs": 2}, ONE),
     "ranking, averaged": (
         {"assignment": "ranking", "average": True, "optimizer": "sgd", "loss": "separation"},
+        {},
         ONE,
     ),
-    "similarity, l1": ({"assignment": "similarity", "l1": 0.01, "shuffle": False}, ONE),
-    "held-out rows": ({"validation_fraction": 0.2, "n_iter_no_change": 5}, ONE),
-    "several labels": ({"loss": "logistic"}, SEVERAL),
+    "similarity, l1": ({"assignment": "similarity", "l1": 0.01, "shuffle": False}, {}, ONE),
+    "learned": ({"assignment": "learned", "width": 2}, {"validation_fraction": 0.2}, ONE),
+    "held-out rows": ({"n_iter_no_change": 5}, {"validation_fraction": 0.2}, ONE),
+    "label weights": ({}, {"label_weights": True, "prototypes": True}, ONE),
+    "views": ({}, ALL_PARTS, ONE),
+    "several labels": ({"loss": "logistic"}, {"class_weight": "balanced"}, SEVERAL),
+    "several labels, views": ({}, ALL_PARTS, SEVERAL),
 }
+
+
+def estimator(name="softmax", epochs=6, **changes):
+    settings, parts, _ = CASES[name]
+    return LTLSClassifier(trellises=Trellises(epochs=epochs, **settings), **{**parts, **changes})
 
 
 class Killed(BaseException):
     """Handled nowhere, as if the process were killed."""
 
 
-class Stopping(CodebookPolicy):
-    """Another policy that can stop training between two epochs."""
+class Stopping(Checkpoint):
+    """A checkpoint after which training ends."""
 
-    name = "stopping"
-    policy = POLICIES["random"]
-    needs_sample = True
-    error = None
-    at_epoch = 0
-    epoch = 0
+    error, after = Killed, 3
 
-    def initial(self, trellis, n_trellises, stats, rng):
-        self.epoch = 0
-        return self.policy.initial(trellis, n_trellises, stats, rng)
-
-    def between_epochs(self, trellis, paths, score_sums, n_jobs):
-        self.epoch += 1
-        if self.error is not None and self.epoch == self.at_epoch:
+    def save(self, *arguments):
+        super().save(*arguments)
+        if len(arguments[1].losses) == self.after:
             raise self.error
-        return self.policy.between_epochs(trellis, paths, score_sums, n_jobs)
 
 
-@pytest.fixture
-def stopping():
-    policy = Stopping()
-    register_policy(policy)
-    yield policy
-    POLICIES.pop(policy.name)
+class KilledInPass:
+    """Batches whose iteration is killed in the middle of a pass; the first collects statistics."""
 
-
-class KilledInEpoch:
-    """Batches whose iteration is killed in the middle of an epoch; pass 0 collects statistics."""
-
-    def __init__(self, batches, epoch):
-        self.batches, self.epoch, self.passes = batches, epoch, 0
+    def __init__(self, batches, last):
+        self.batches, self.last, self.passes = batches, last, 0
 
     def __iter__(self):
         for number, batch in enumerate(self.batches):
-            if self.passes == self.epoch and number == len(self.batches) // 2:
+            if self.passes == self.last and number == len(self.batches) // 2:
                 raise Killed
             yield batch
         self.passes += 1
@@ -81,119 +76,180 @@ def path(tmp_path):
 
 
 def model_bytes(model, path):
-    model.save(path, dtype="float32")
+    model.save(path, resumable=True)
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("seed", [0, None], ids=["seeded", "unseeded"])
-@pytest.mark.parametrize(("settings", "y"), CASES.values(), ids=CASES)
-def test_resuming_is_bit_identical(path, tmp_path, stopping, settings, y, seed):
-    stopping.policy = POLICIES[settings.get("assignment", "random")]
-    settings = {**settings, "assignment": "stopping"}
-    model = LTLSClassifier(epochs=6, random_state=seed, **settings)
+@pytest.mark.parametrize("name", CASES)
+def test_resuming_is_bit_identical(path, tmp_path, name, seed):
+    model, y = estimator(name, random_state=seed), CASES[name][2]
     np.random.seed(7)  # noqa: NPY002 - used if random_state is None
     whole = model_bytes(model.fit(X, y), tmp_path / "whole")
-    stopping.error, stopping.at_epoch = Killed(), 3
     np.random.seed(7)  # noqa: NPY002
     with pytest.raises(Killed):
-        model.fit(X, y, checkpoint=path)
-    stopping.error = None
+        model.fit(X, y, checkpoint=Stopping(path))
     np.random.seed(8)  # noqa: NPY002 - another process
     model.fit(X, y, checkpoint=Checkpoint(path, resume=True))
     assert model_bytes(model, tmp_path / "resumed") == whole
+    # Killed after the last epoch: what follows the epochs is done again.
+    if model.n_iter_ == 6:
+        again = estimator(name, random_state=seed)
+        again.fit(X, y, checkpoint=Checkpoint(path, resume=True))
+        assert model_bytes(again, tmp_path / "resumed") == whole
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["seeded", "unseeded"])
+@pytest.mark.parametrize("name", CASES)
+def test_resuming_a_stream_is_bit_identical(path, tmp_path, name, seed):
+    y = CASES[name][2]
+    batches = [(X[first : first + 70], y[first : first + 70]) for first in range(0, 300, 70)]
+    model = estimator(name, random_state=seed)
+    np.random.seed(7)  # noqa: NPY002
+    whole = model_bytes(model.fit_stream(batches), tmp_path / "whole")
+    np.random.seed(7)  # noqa: NPY002
+    with pytest.raises(Killed):
+        model.fit_stream(KilledInPass(batches, 4), checkpoint=path)
+    np.random.seed(8)  # noqa: NPY002
+    resume = Checkpoint(path, resume=True)
+    model.fit_stream(batches, checkpoint=resume)
+    assert model_bytes(model, tmp_path / "resumed") == whole
+    swapped = np.r_[1, 0, 2:70]
+    for other in (batches[::-1], [(X[:70], y[:70][swapped]), *batches[1:]]):
+        with pytest.raises(CheckpointMismatchError, match="of other rows or labels"):
+            model.fit_stream(other, checkpoint=resume)
 
 
 def test_resuming_after_early_stopping_changes_nothing(path):
-    settings = {"validation_fraction": 0.2, "n_iter_no_change": 1, "random_state": 0}
-    whole = LTLSClassifier(epochs=50, **settings).fit(X, ONE, checkpoint=path)
+    settings = {"name": "softmax", "epochs": 50, "validation_fraction": 0.2, "random_state": 0}
+    whole = estimator(**settings).fit(X, ONE, checkpoint=path)
     assert whole.n_iter_ < 50
-    again = LTLSClassifier(epochs=50, **settings)
-    again.fit(X, ONE, checkpoint=Checkpoint(path, resume=True))
+    again = estimator(**settings).fit(X, ONE, checkpoint=Checkpoint(path, resume=True))
     np.testing.assert_array_equal(again.coef_, whole.coef_)
     assert again.n_iter_ == whole.n_iter_
 
 
 def test_text_classifiers_resume(path):
     texts = [f"row {number} of label {label}" for number, label in enumerate(ONE)]
-    whole = TextClassifier(epochs=4, random_state=0).fit(texts, ONE)
-    TextClassifier(epochs=2, random_state=0).fit(texts, ONE, checkpoint=path)
-    model = TextClassifier(epochs=4, random_state=0)
-    model.fit(texts, ONE, checkpoint=Checkpoint(path, resume=True))
-    np.testing.assert_array_equal(model.coef_, whole.coef_)
 
+    def model(epochs, tokenizer=str.split):
+        return TextClassifier(
+            features=Text(tokenizer=tokenizer), trellises=Trellises(epochs=epochs), random_state=0
+        )
 
-@pytest.mark.parametrize("seed", [0, None], ids=["seeded", "unseeded"])
-@pytest.mark.parametrize(("settings", "y"), CASES.values(), ids=CASES)
-def test_resuming_a_stream_is_bit_identical(path, tmp_path, settings, y, seed):
-    batches = [(X[first : first + 70], y[first : first + 70]) for first in range(0, 300, 70)]
-    model = LTLSClassifier(epochs=6, random_state=seed, **settings)
-    np.random.seed(7)  # noqa: NPY002
-    whole = model_bytes(model.fit_stream(batches), tmp_path / "whole")
-    np.random.seed(7)  # noqa: NPY002
-    with pytest.raises(Killed):
-        model.fit_stream(KilledInEpoch(batches, 4), checkpoint=path)
-    np.random.seed(8)  # noqa: NPY002
+    whole = model(4).fit(texts, ONE)
+    model(2).fit(texts, ONE, checkpoint=path)
     resume = Checkpoint(path, resume=True)
-    model.fit_stream(batches, checkpoint=resume)
-    assert model_bytes(model, tmp_path / "resumed") == whole
-    with pytest.raises(ValueError, match="of other rows or labels"):
-        model.fit_stream(batches[::-1], checkpoint=resume)
+    np.testing.assert_array_equal(model(4).fit(texts, ONE, checkpoint=resume).coef_, whole.coef_)
+    with pytest.raises(CheckpointMismatchError, match="a checkpoint of features__tokenizer="):
+        model(4, list).fit(texts, ONE, checkpoint=resume)
 
 
-def test_an_interrupted_fit_resumes_from_its_last_epoch(path, stopping):
-    stopping.error, stopping.at_epoch = KeyboardInterrupt(), 3
-    settings = {"assignment": "stopping", "random_state": 0}
-    interrupted = Checkpoint(path)
+def test_an_interrupted_fit_resumes_from_its_last_epoch(path):
+    interrupted = Stopping(path)
+    interrupted.error = KeyboardInterrupt
     with pytest.warns(TrainingInterruptedWarning):
-        LTLSClassifier(epochs=50, **settings).fit(X, ONE, checkpoint=interrupted)
+        estimator(epochs=50, random_state=0).fit(X, ONE, checkpoint=interrupted)
     assert not interrupted.completed
-    stopping.error = None
-    model = LTLSClassifier(epochs=9, **settings)
     resumed = Checkpoint(path, resume=True)
-    model.fit(X, ONE, checkpoint=resumed)
+    model = estimator(epochs=9, random_state=0).fit(X, ONE, checkpoint=resumed)
     assert resumed.completed
-    whole = LTLSClassifier(epochs=9, **settings).fit(X, ONE)
+    whole = estimator(epochs=9, random_state=0).fit(X, ONE)
     np.testing.assert_array_equal(model.coef_, whole.coef_)
 
 
-def test_checkpoints_of_other_data_or_parameters_are_rejected(path):
-    LTLSClassifier(epochs=1).fit(X, ONE, checkpoint=path)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trellises__width": 3}, "of trellises__width='auto', got 3: resume with the same"),
+        ({"class_weight": {3: 2.0}}, "of class_weight=None, got "),
+        ({"views": True}, "of views='auto', got True"),
+        ({"random_state": 1}, "of random_state=0, got 1"),
+    ],
+)
+def test_checkpoints_of_other_parameters_are_rejected(path, change, message):
+    model = estimator(epochs=1, random_state=0).fit(X, ONE, checkpoint=path)
     resume = Checkpoint(path, resume=True)
-    with pytest.raises(
-        ValueError, match=r"a checkpoint of width='auto', got 3: resume with the same"
+    with pytest.raises(CheckpointMismatchError, match=message):
+        model.set_params(**change).fit(X, ONE, checkpoint=resume)
+    with pytest.raises(CheckpointMismatchError, match=message):
+        model.fit_stream([(X, ONE)], checkpoint=resume)
+
+
+def test_checkpoints_of_other_data_are_rejected(path):
+    model = estimator(epochs=1).fit(X, ONE, checkpoint=path)
+    resume = Checkpoint(path, resume=True)
+    for other, y, weight in (
+        (2 * X, ONE, None),
+        (X, ONE[::-1], None),
+        (X[:-1], ONE[:-1], None),
+        (X, ONE, np.full(300, 2.0)),
     ):
-        LTLSClassifier(width=3).fit(X, ONE, checkpoint=resume)
-    for other, y in ((2 * X, ONE), (X, ONE[::-1]), (X[:-1], ONE[:-1])):
-        with pytest.raises(ValueError, match="of other rows or labels"):
-            LTLSClassifier().fit(other, y, checkpoint=resume)
-    with pytest.raises(ValueError, match="of other rows or labels"):
-        LTLSClassifier().fit(X, ONE, sample_weight=np.full(300, 2.0), checkpoint=resume)
+        with pytest.raises(CheckpointMismatchError, match="of other rows or labels"):
+            model.fit(other, y, sample_weight=weight, checkpoint=resume)
+    model.set_params(n_jobs=2, verbose=0, trellises__epochs=2).fit(X, ONE, checkpoint=resume)
 
 
 def test_files_that_are_not_checkpoints_are_rejected(path):
-    resume = Checkpoint(path, resume=True)
+    model, resume = estimator(epochs=1), Checkpoint(path, resume=True)
     with pytest.raises(ValueError, match="there is no checkpoint to resume from"):
-        LTLSClassifier().fit(X, ONE, checkpoint=resume)
-    LTLSClassifier(epochs=1).fit(X, ONE).save(path)
-    with pytest.raises(ValueError, match="is not a checkpoint of ltls"):
-        LTLSClassifier().fit(X, ONE, checkpoint=resume)
-    with pytest.raises(ValueError, match="is not a checkpoint of ltls"):
-        LTLSClassifier().fit(X, ONE, checkpoint=path)  # and it is not overwritten
+        model.fit(X, ONE, checkpoint=resume)
+    model.fit(X, ONE).save(path)
+    for checkpoint in (resume, path):  # it is not overwritten
+        with pytest.raises(ModelFileError, match="is not a checkpoint of ltls"):
+            model.fit(X, ONE, checkpoint=checkpoint)
     path.unlink()
-    LTLSClassifier(epochs=1).fit(X, ONE, checkpoint=path)
+    model.fit(X, ONE, checkpoint=path)
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ValueError, match="is damaged"):
-        LTLSClassifier().fit(X, ONE, checkpoint=resume)
+    with pytest.raises(ModelFileError, match="is damaged"):
+        model.fit(X, ONE, checkpoint=resume)
+
+
+OTHERS = (None, "x", -1, 1.5, 2**70, np.nan, [], {}, [1], True)
+
+
+@pytest.mark.parametrize("name", ["softmax", "ranking, averaged", "held-out rows", "views"])
+def test_checkpoints_that_lie_are_rejected(path, name):
+    model = estimator(name, 2, random_state=0).fit(X, ONE, checkpoint=path)
+    model.set_params(trellises__epochs=3)
+    file, resume = TensorFile(path, _CHECKPOINT), Checkpoint(path, resume=True)
+    tensors = {each: np.array(file.tensor(each)) for each in file.tensors}
+
+    def refused(description, tensors):
+        write(path, _CHECKPOINT, description, tensors)
+        try:
+            model.fit(X, ONE, checkpoint=resume)
+        except (ModelFileError, CheckpointMismatchError) as error:
+            return str(path) in str(error)
+        return False
+
+    assert not refused(file.description, tensors)
+    for key in file.description:
+        assert refused({k: v for k, v in file.description.items() if k != key}, tensors), key
+        accepted = [v for v in OTHERS if not refused({**file.description, key: v}, tensors)]
+        # Any list of losses tells how many epochs are done, any precision is that of the best one.
+        assert accepted in ([], [[]], [-1], [[], [1]], [[1]]) or key == "random", key
+    assert refused({**file.description, "other": 1}, tensors)
+    for key, tensor in tensors.items():
+        below = np.where(np.arange(tensor.size).reshape(tensor.shape) == 3, -5, tensor)
+        wrong = [tensor[None], tensor.astype(np.int8), below.astype(np.int64)]
+        wrong += [tensor[:-1]] if key != "held_out" else []  # any rows may be held out
+        wrong += [tensor * np.nan] if tensor.dtype.kind == "f" else []
+        for each in filter(lambda each: tensor.size, wrong):
+            assert refused(file.description, {**tensors, key: np.ascontiguousarray(each)}), key
+        rest = {other: each for other, each in tensors.items() if other != key}
+        assert refused(file.description, rest), key
+    assert refused(file.description, {**tensors, "other": np.zeros(3)})
 
 
 def test_training_continues_if_a_checkpoint_cannot_be_written(path, full_disk):
     with full_disk(), pytest.warns(RuntimeWarning, match="could not be written"):
-        model = LTLSClassifier(epochs=2).fit(X, ONE, checkpoint=path)
+        model = estimator(epochs=2).fit(X, ONE, checkpoint=path)
     assert model.n_iter_ == 2
     assert os.listdir(path.parent) == []
 
 
 def test_seconds_is_the_minimum_time_between_checkpoints(path):
-    LTLSClassifier(epochs=3).fit(X, ONE, checkpoint=Checkpoint(path, seconds=1000))
+    estimator(epochs=3).fit(X, ONE, checkpoint=Checkpoint(path, seconds=1000))
     assert not path.exists()

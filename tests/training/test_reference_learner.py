@@ -24,6 +24,7 @@ from reference_learner import ReferenceLearner
 from scipy.sparse import random as sparse_random
 
 from ltls import LTLSClassifier, TableCodebook
+from ltls.settings import Trellises
 
 # The losses of the reference itself.
 
@@ -75,8 +76,9 @@ def test_threads_that_share_mini_batches_change_nothing(batch_size, assignment, 
 
     def model(n_jobs):
         shape = {"width": 3, "n_trellises": n_trellises, "assignment": assignment}
-        how = {"batch_size": batch_size, "average": True, "random_state": 0, "epochs": 2}
-        return LTLSClassifier(n_jobs=n_jobs, **shape, **how).fit(X, y)
+        how = {"batch_size": batch_size, "average": True, "epochs": 2, "dtype": "float32"}
+        given = {"trellises": Trellises(**shape, **how), "random_state": 0}
+        return LTLSClassifier(n_jobs=n_jobs, **given).fit(X, y)
 
     one = model(None)
     for n_jobs in (2, 5):
@@ -92,8 +94,8 @@ def test_mini_batches_are_as_accurate_as_single_rows():
     X = (centers[y] + sparse_random(6000, 500, 0.02, "csr", np.float32, rng)).tocsr()
 
     def precision(batch_size):
-        shape = {"width": 2, "n_trellises": 1, "label_weights": False}
-        model = LTLSClassifier(random_state=0, epochs=3, batch_size=batch_size, **shape)
+        given = Trellises(width=2, n_trellises=1, epochs=3, batch_size=batch_size)
+        model = LTLSClassifier(trellises=given, label_weights=False, random_state=0)
         return model.fit(X[:5000], y[:5000]).score(X[5000:], y[5000:])
 
     alone = precision(1)
@@ -132,7 +134,7 @@ def test_ranking_assigns_the_paths_of_the_reference(
     parameters = settings_of(loss, optimizer, average, l1)
     parameters |= {"width": width, "ranking_multiplier": n_classes}
     model, reference, X = trained_both(n_classes, multilabel, **parameters)
-    assert model.codebook_ == TableCodebook(n_classes, reference.paths)
+    assert model.codebooks_[0] == TableCodebook(n_classes, reference.paths)
     assert_same_model(model, reference)
     assert_same_predictions(model, reference, X[:30], 4)
 
@@ -146,10 +148,11 @@ def test_ranking_considers_only_a_few_paths(n_classes, width, multilabel, multip
     X, labels = draw(0, n_classes, multilabel, exact=True)
     X = X[np.arange(N_ROWS) % 2]  # two distinct rows: their best paths are soon taken
     model = classifier(X, labels, assignment="ranking", **parameters)
-    reference = ReferenceLearner(n_classes, N_FEATURES, hint=model.codebook_.path_of, **parameters)
+    (book,) = model.codebooks_
+    reference = ReferenceLearner(n_classes, N_FEATURES, hint=book.path_of, **parameters)
     reference.fit(X, labels, epochs=EPOCHS)
     assert 0 < len(reference.open_choices) < n_classes - 3
-    assert model.codebook_ == TableCodebook(n_classes, reference.paths)
+    assert model.codebooks_[0] == TableCodebook(n_classes, reference.paths)
     assert_same_model(model, reference)
 
 
@@ -160,7 +163,7 @@ def test_labels_without_training_rows_take_the_remaining_paths(multilabel):
     model = classifier(
         X, labels, multilabel=multilabel, sample_weight=weights, assignment="ranking"
     )
-    assert sorted(model.codebook_.path_of(np.arange(22))) == list(range(22))
+    assert sorted(model.codebooks_[0].path_of(np.arange(22))) == list(range(22))
 
 
 @with_each_size
@@ -273,14 +276,16 @@ def test_a_row_of_weight_0_is_a_step_of_the_average():
 def test_a_shuffled_epoch_visits_every_row_once():
     X = np.eye(N_ROWS, dtype=np.float32)
     y = np.arange(N_ROWS) % 22
-    parameters = {"loss": "separation", "optimizer": "sgd", "learning_rate": 1.0, "epochs": 1}
-    parameters |= {"fit_intercept": False, "assignment": TableCodebook(22, range(22))}
+
+    def model(**changes):
+        learner = plain_learner(TableCodebook(22, range(22))).set_params(random_state=0)
+        return learner.set_params(**{f"trellises__{k}": v for k, v in changes.items()}).fit(X, y)
+
     # Every row has its own feature, so that the order has no effect without averaging.
-    in_order = LTLSClassifier(**parameters, shuffle=False).fit(X, y)
-    shuffled = LTLSClassifier(**parameters, shuffle=True, random_state=0).fit(X, y)
+    in_order, shuffled = model(shuffle=False), model(shuffle=True)
     np.testing.assert_array_equal(shuffled.coef_, in_order.coef_)
     # The average keeps 1 − turn / (N + 1) of the step of every row.
-    averaged = LTLSClassifier(**parameters, average=True, random_state=0).fit(X, y)
+    averaged = model(shuffle=True, average=True)
     left = np.abs(averaged.coef_).max(axis=0)
     turns = (N_ROWS + 1) * (1 - left)
     np.testing.assert_allclose(np.sort(turns), np.arange(1, N_ROWS + 1), atol=1e-3)

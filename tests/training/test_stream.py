@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from ltls import LTLSClassifier, readers
+from ltls.settings import Memory, Trellises, Views
 
 N_ROWS, N_FEATURES, N_LABELS = 600, 40, 30
 
@@ -29,6 +30,11 @@ def in_batches(X, y, size=70):
     return [(X[first : first + size], y[first : first + size]) for first in range(0, N_ROWS, size)]
 
 
+def classifier(parts=None, **settings):
+    given = Trellises(**{"epochs": 3, "shuffle": False, **settings})
+    return LTLSClassifier(**{"trellises": given, "random_state": 0, **(parts or {})})
+
+
 def assert_same_model(one, other):
     assert np.array_equal(one.coef_, other.coef_)
     assert np.array_equal(one.intercept_, other.intercept_)
@@ -40,40 +46,44 @@ def assert_same_model(one, other):
         assert one.threshold_ == other.threshold_
 
 
-PARAMETERS = [
+SETTINGS = [
     {},
-    {"width": 4, "n_trellises": 2, "n_jobs": 2},
+    {"width": 4, "n_trellises": 2, "parts": {"n_jobs": 2}},
     {"assignment": "frequency"},
     {"assignment": "ranking", "loss": "separation", "optimizer": "sgd", "average": True},
-    {"class_weight": {3: 2.0}},
-    {"class_weight": "balanced"},
+    {"parts": {"class_weight": {3: 2.0}}},
+    {"parts": {"class_weight": "balanced"}},
     {"loss": "logistic", "l1": 0.01},
+    {"parts": {"prototypes": True, "neighbours": True, "memory": Memory(n_rows=200)}},
 ]
 
 
 @pytest.mark.parametrize("kind", [1, 2], ids=["single", "several"])
-@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
-def test_batches_in_order_give_the_model_of_fit(rows, kind, parameters):
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_batches_in_order_give_the_model_of_fit(rows, kind, settings):
     X, y = rows[0], rows[kind]
-    whole = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters).fit(X, y)
-    streamed = LTLSClassifier(epochs=3, shuffle=False, random_state=0, **parameters)
-    assert_same_model(streamed.fit_stream(in_batches(X, y)), whole)
+    settings = {"n_trellises": 3, **settings}
+    parts = {"validation_fraction": 0.0, **settings.pop("parts", {})}
+    whole = classifier(parts, **settings).fit(X, y)
+    streamed = classifier(parts, **settings).fit_stream(in_batches(X, y))
+    assert_same_model(streamed, whole)
+    ours, theirs = (np.sort(model.model_.memory.keys) for model in (streamed, whole))
+    np.testing.assert_array_equal(ours, theirs)
 
 
-def test_one_batch_is_shuffled_as_fit_does(rows):
+@pytest.mark.parametrize("parts", [{}, {"views": Views(cluster_size=6)}], ids=str)
+def test_one_batch_is_shuffled_as_fit_does(rows, parts):
     X, y, _ = rows
-    whole = LTLSClassifier(random_state=0).fit(X, y)
-    assert_same_model(LTLSClassifier(random_state=0).fit_stream([(X, y)]), whole)
+    parts = {**parts, "validation_fraction": 0.0}
+    whole = classifier(parts, shuffle=True).fit(X, y)
+    assert_same_model(classifier(parts, shuffle=True).fit_stream([(X, y)]), whole)
 
 
-@pytest.mark.parametrize(
-    "make", [str, float, lambda label: (label, "x")], ids=["str", "float", "tuple"]
-)
+@pytest.mark.parametrize("make", [str, float, lambda label: (label, "x")], ids=["s", "f", "tuple"])
 def test_labels_of_any_type(rows, make):
     X, y = rows[0].toarray(), [make(label) for label in rows[1].tolist()]
-    whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, y)
-    streamed = LTLSClassifier(shuffle=False, random_state=0).fit_stream(in_batches(X, y))
-    assert_same_model(streamed, whole)
+    streamed = classifier().fit_stream(in_batches(X, y))
+    assert_same_model(streamed, classifier().fit(X, y))
 
 
 def test_indicator_matrices(rows):
@@ -81,28 +91,29 @@ def test_indicator_matrices(rows):
     for row, labels in enumerate(rows[2]):
         Y[row, labels] = 1
     Y = Y.tocsr()
-    whole = LTLSClassifier(shuffle=False, random_state=0).fit(rows[0], Y)
-    streamed = LTLSClassifier(shuffle=False, random_state=0).fit_stream(in_batches(rows[0], Y))
-    assert_same_model(streamed, whole)
+    streamed = classifier().fit_stream(in_batches(rows[0], Y))
+    assert_same_model(streamed, classifier().fit(rows[0], Y))
     assert streamed.predict(rows[0]).shape == Y.shape
     with pytest.raises(ValueError, match="indicator matrices of the same number of columns"):
-        LTLSClassifier().fit_stream([(rows[0], Y), (rows[0], Y[:, :5])])
+        classifier().fit_stream([(rows[0], Y), (rows[0], Y[:, :5])])
 
 
-def test_one_batch_with_several_labels_makes_a_multilabel_model(rows):
+def test_batches_of_several_labels_of_one_or_of_none(rows):
     X, y, several = rows
-    mixed = [(X[:300], y[:300]), (X[300:], several[300:])]
-    lists = [[label] for label in y[:300].tolist()] + several[300:]
-    whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, lists)
-    assert_same_model(LTLSClassifier(shuffle=False, random_state=0).fit_stream(mixed), whole)
+    none = [[] for _ in range(50)]
+    mixed = [(X[:50], none), (X[50:300], y[50:300]), (X[300:], several[300:])]
+    lists = [*none, *([label] for label in y[50:300].tolist()), *several[300:]]
+    assert_same_model(classifier().fit_stream(mixed), classifier().fit(X, lists))
 
 
-@pytest.mark.parametrize("assignment", ["random", "similarity"])
-def test_shuffling_within_batches_is_as_accurate(rows, assignment):
+@pytest.mark.parametrize("settings", [{}, {"assignment": "similarity"}, {"views": True}], ids=str)
+def test_shuffling_within_batches_is_as_accurate(rows, settings):
     X, y, _ = rows
     found, expected = [], []
-    for seed in range(5):
-        model = LTLSClassifier(epochs=10, assignment=assignment, random_state=seed)
+    parts = {key: settings[key] for key in settings if key == "views"}
+    given = {"epochs": 10, "shuffle": True, **{k: v for k, v in settings.items() if k != "views"}}
+    for seed in range(4):
+        model = classifier({"random_state": seed, **parts}, **given)
         expected.append(model.fit(X, y).score(X, y))
         found.append(model.fit_stream(in_batches(X, y)).score(X, y))
     assert np.mean(expected) > 0.7
@@ -111,19 +122,15 @@ def test_shuffling_within_batches_is_as_accurate(rows, assignment):
 
 def test_held_out_rows_are_not_trained_on_and_stop_training_early(rows):
     X, y, several = rows
-    batches = in_batches(X, y)
-    model = LTLSClassifier(epochs=200, validation_fraction=0.2, random_state=0)
-    model.fit_stream(batches)
+    model = classifier({"validation_fraction": 0.2}, epochs=200).fit_stream(in_batches(X, y))
     assert model.n_iter_ < 200
     assert model.score(X, y) > 0.5
-    half = LTLSClassifier(epochs=1, validation_fraction=0.5, random_state=0)
-    half.fit_stream(batches)
-    assert half.model_.trainable.step == 1 + N_ROWS // 2
-    model = LTLSClassifier(epochs=20, validation_fraction=0.2, random_state=0)
-    model.fit_stream(in_batches(X, several))
+    half = classifier({"validation_fraction": 0.5}, epochs=1).fit_stream(in_batches(X, y))
+    assert half.fitted_.training.weights.step == 1 + N_ROWS // 2
+    model = classifier({"validation_fraction": 0.2}).fit_stream(in_batches(X, several))
     assert np.isfinite(model.threshold_)
     with pytest.raises(ValueError, match=r"validation_fraction=0\.9 leaves none of the 2 rows"):
-        LTLSClassifier(validation_fraction=0.9).fit_stream([(X[:2], y[:2])])
+        classifier({"validation_fraction": 0.9}).fit_stream([(X[:2], y[:2])])
 
 
 class Changing:
@@ -133,38 +140,28 @@ class Changing:
         self.passes = list(passes)
 
     def __iter__(self):
-        return iter(self.passes.pop(0))
+        yield from self.passes.pop(0)
 
 
 def test_invalid_batches_are_rejected(rows):
     X, y, _ = rows
-    model = LTLSClassifier(random_state=0)
+    model = classifier()
+    for batches, message in (
+        ([], "training needs at least 2 different labels, got 0"),
+        ([(X[:2], [1, 1]), (X[:1], [1])], "training needs at least 2 different labels, got 1"),
+        ([(X, y), (X, y[1:])], "X has 600 rows, y 599"),
+        ([(X, y), (X[:, 1:], y)], "39 features"),
+        (Changing([(X, y)], [(X, y + 1)]), r"the same in every epoch, got the new label \d+$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit_stream(batches)
+        assert not hasattr(model, "classes_")
     with pytest.raises(TypeError, match=r"batches must be iterable again .* got a generator"):
         model.fit_stream(batch for batch in in_batches(X, y))
-    with pytest.raises(ValueError, match="training needs at least 2 different labels, got 0"):
-        model.fit_stream([])
-    with pytest.raises(ValueError, match="training needs at least 2 different labels, got 1"):
-        model.fit_stream([(X[:2], [1, 1]), (X[:1], [1])])
-    with pytest.raises(ValueError, match="X has 600 rows, y 599"):
-        model.fit_stream([(X, y), (X, y[1:])])
-    with pytest.raises(ValueError, match="39 features"):
-        model.fit_stream([(X, y), (X[:, 1:], y)])
-    changing = Changing([(X, y)], [(X, y + 1)])
-    with pytest.raises(ValueError, match=r"the same in every epoch, got the new label \d+$"):
-        model.fit_stream(changing)
-    assert not hasattr(model, "classes_")
-
-
-def test_a_batch_may_have_no_labels_and_a_failed_fit_keeps_the_old_model(rows):
-    X, y, several = rows
-    none = [[] for _ in range(50)]
-    batches = [(X[:50], none), (X[50:], several[50:])]
-    model = LTLSClassifier(shuffle=False, random_state=0).fit_stream(batches)
-    whole = LTLSClassifier(shuffle=False, random_state=0).fit(X, none + several[50:])
-    assert_same_model(model, whole)
+    before = model.fit(X, y).model_
     with pytest.raises(ValueError, match="rows"):
         model.fit_stream([(X, y[1:])])
-    assert_same_model(model, whole)
+    assert model.model_ is before
 
 
 @pytest.mark.parametrize("kind", [1, 2], ids=["single", "several"])
@@ -175,10 +172,9 @@ def test_streaming_a_file_gives_the_model_of_reading_it(rows, kind, tmp_path):
     data = readers.read(tmp_path / "rows.txt.gz")
     stream = readers.Stream(tmp_path / "rows.txt.gz", chunk_size=5000)
     assert len(list(stream)) > 5
-    whole = LTLSClassifier(shuffle=False, random_state=0).fit(data.X, data.targets)
-    assert_same_model(LTLSClassifier(shuffle=False, random_state=0).fit_stream(stream), whole)
-    named = LTLSClassifier(shuffle=False, random_state=0)
-    assert_same_model(named.fit(data.X, y if kind == 2 else data.y), whole)
+    whole = classifier().fit(data.X, data.targets)
+    assert_same_model(classifier().fit_stream(stream), whole)
+    assert_same_model(classifier().fit(data.X, y if kind == 2 else data.y), whole)
 
 
 # Memory
@@ -187,13 +183,15 @@ def test_streaming_a_file_gives_the_model_of_reading_it(rows, kind, tmp_path):
 PEAK = """
 import sys
 from ltls import LTLSClassifier, readers
+from ltls.settings import Trellises
 
 def peak():  # getrusage would include the parent's
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
-bounded = {"replay_size": 0, "calibrate": False}
-model = LTLSClassifier(**bounded, width=4, n_trellises=1, epochs=1, random_state=0)
+given = Trellises(width=4, n_trellises=1, epochs=1)
+bounded = {"memory": False, "calibration": False, "label_weights": False}
+model = LTLSClassifier(trellises=given, random_state=0, **bounded)
 part = readers.read(sys.argv[1] + ".part")
 model.fit(part.X, part.targets)  # import and allocate what the first fit needs
 before = peak()
@@ -254,35 +252,25 @@ def memory_of(work):
         tracemalloc.stop()
 
 
-def size_of(X):
-    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    return sum(array.nbytes for array in arrays)
-
-
-@pytest.fixture(scope="module")
-def many_rows():
-    rng = np.random.default_rng(0)
-    X = sp.random(2000, 300, 0.5, "csr", np.float32, random_state=0)
-    return X, rng.integers(0, 20, 2000)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", [np.int32, np.int64, "dense"])
-def test_memory_mapped_features_are_not_copied(many_rows, tmp_path, dtype, layout):
-    X, y = many_rows
+def test_memory_mapped_features_are_not_copied(tmp_path, dtype, layout):
+    X = sp.random(9000, 100, 0.5, "csr", np.float32, random_state=0)
+    y = np.arange(9000) % 20
     if layout == "dense":
         in_memory = X.toarray().astype(dtype)
         mapped_X = mapped(in_memory, tmp_path / "dense")
+        size = mapped_X.nbytes
     else:
-        in_memory = X.astype(dtype)
-        mapped_X = mapped_csr(X, tmp_path, dtype, layout)
-    small = {"width": 2, "n_trellises": 1, "embedding_dim": 0, "epochs": 1, "random_state": 0}
-    small["replay_size"] = 0  # all of these rows would be kept
-    model = LTLSClassifier(**small)
-    assert memory_of(lambda: model.fit(mapped_X, y)) < size_of(mapped_X) / 4
-    expected = LTLSClassifier(**small).fit(in_memory, y)
+        in_memory, mapped_X = X.astype(dtype), mapped_csr(X, tmp_path, dtype, layout)
+        size = sum(part.nbytes for part in (mapped_X.data, mapped_X.indices, mapped_X.indptr))
+    # All of these rows would be kept, and a tenth of them held out.
+    bounded = {"memory": False, "calibration": False, "label_weights": False}
+    small = {"width": 2, "n_trellises": 1, "epochs": 1}
+    model = classifier(bounded, **small)
+    assert memory_of(lambda: model.fit(mapped_X, y)) < size / 4
+    expected = classifier(bounded, **small).fit(in_memory, y)
     assert_same_model(model, expected)
-    assert memory_of(lambda: model.predict_topk(mapped_X, 1)) < size_of(mapped_X) / 4
-    assert np.array_equal(
-        model.predict_topk(mapped_X, 3)[0], expected.predict_topk(in_memory, 3)[0]
-    )
+    assert memory_of(lambda: model.predict_topk(mapped_X, 1)) < size / 4
+    ours, theirs = model.predict_topk(mapped_X, 3), expected.predict_topk(in_memory, 3)
+    assert np.array_equal(ours[0], theirs[0])

@@ -7,7 +7,7 @@ import pytest
 
 from ltls import RandomCodebook, TableCodebook, Trellis
 from ltls.core import _engine
-from ltls.features.rows import engine_features
+from ltls.features.rows import Rows
 
 N_ROWS, N_FEATURES, TRELLIS = 6, 4, Trellis(10)
 OPTIONS = {
@@ -20,7 +20,7 @@ def task(**changes):
     labels = np.arange(N_ROWS)
     parts = {
         "trellis": TRELLIS.engine,
-        "features": engine_features(np.ones((N_ROWS, N_FEATURES)), False, False),
+        "features": Rows(np.ones((N_ROWS, N_FEATURES)), False, False).engine,
         "label_ptr": np.arange(N_ROWS + 1),
         "labels": labels,
         "paths": RandomCodebook(10).path_of(labels)[None],
@@ -110,51 +110,3 @@ def test_chunks_give_the_weights_of_one_run():
     for first in range(0, N_ROWS, 2):
         made.run(parts, None, None, np.arange(first, first + 2), **OPTIONS)
     np.testing.assert_array_equal(parts, whole)
-
-
-def embedding_task(**changes):
-    parts = {
-        "features": engine_features(np.ones((N_ROWS, N_FEATURES)), False, False),
-        "label_ptr": np.arange(N_ROWS + 1),
-        "labels": np.arange(N_ROWS),
-        "candidates": np.full((N_ROWS, 2), -1),
-        "example_weights": None,
-        "n_labels": 8,
-    }
-    return _engine.EmbeddingTask(**parts | changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"label_ptr": np.full(N_ROWS + 1, 7)}, "label_ptr must be that of a CSR matrix"),
-        ({"labels": np.full(N_ROWS, 8)}, "labels must be between 0 and 7, got 8"),
-        ({"candidates": np.full((N_ROWS, 2), 8)}, "candidates must be between -1 and 7, got 8"),
-        ({"candidates": np.full((3, 2), 0)}, "candidates must have 6 entries, got 3"),
-        ({"example_weights": np.ones(3, np.float32)}, "example_weights must have 6 entries"),
-    ],
-)
-def test_an_embedding_task_validates_its_examples(changes, message):
-    with pytest.raises(ValueError, match=message):
-        embedding_task(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"samples": np.full((3, 5), 8)}, "samples must be between -1 and 7, got 8"),
-        ({"samples": np.full((2, 5), 0)}, "samples must have 3 entries, got 2"),
-        ({"order": np.array([0, 1, N_ROWS])}, "order must be between 0 and 5, got 6"),
-        ({"labels": np.zeros((7, 16), np.float32)}, "label_vectors must have 8 entries, got 7"),
-        ({"labels": np.zeros((8, 17), np.float32)}, "padded to a multiple of 16 numbers, got 17"),
-    ],
-)
-def test_a_run_of_an_embedding_task_checks_its_chunk(changes, message):
-    labels = changes.get("labels", np.zeros((8, 16), np.float32))
-    features = np.zeros((N_FEATURES, labels.shape[1]), np.float32)
-    samples = changes.get("samples", np.full((3, 5), -1))
-    with pytest.raises(ValueError, match=message):
-        embedding_task().run(
-            features, features.copy(), labels, labels.copy(), changes.get("order", np.arange(3)),
-            samples, np.zeros(samples.shape, np.float32), rank=3, learning_rate=0.1,
-        )  # fmt: skip

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from comparison import trellises_only
+from sklearn.datasets import load_digits
 
-from ltls import LTLSClassifier
+from ltls import LTLSClassifier, TextClassifier
 from ltls.core import _engine
+from ltls.settings import Text, Trellises
 
 
 class Counted:
@@ -39,9 +42,10 @@ def rows(n):
     return rng.normal(size=(20, 16))[y] + 0.1 * rng.normal(size=(n, 16)), y
 
 
-def classifier(**parameters):
-    settings = {"n_trellises": 1, "embedding_dim": 0, "calibrate": False, "random_state": 0}
-    return LTLSClassifier(**{**settings, **parameters})
+def classifier(validation_fraction=0.0, **settings):
+    usual = {"width": 4, "n_trellises": 1, "average": False, "dtype": "float32"}
+    given = {"calibration": False, "validation_fraction": validation_fraction, "random_state": 0}
+    return trellises_only(Trellises(**{**usual, **settings}), **given)
 
 
 @pytest.mark.parametrize("n_rows", [500, 5000])
@@ -55,25 +59,19 @@ def test_fit_validates_all_rows_once_per_epoch(tasks, n_rows):
     assert all(len(sizes) > 1 for sizes in per_task)
 
 
-def test_fit_stream_validates_every_batch_once_per_epoch(tasks):
+def test_fit_stream_and_partial_fit_validate_every_batch_once_per_epoch(tasks):
     X, y = rows(1000)
     batches = [(X[i : i + 150], y[i : i + 150]) for i in range(0, 1000, 150)]
-    classifier(epochs=3).fit_stream(batches)
+    model = classifier(epochs=3).fit_stream(batches)
     assert tasks.n_tasks == 3 * len(batches)
     assert sum(size for _, size in tasks.runs) == 3 * 1000
-
-
-def test_partial_fit_makes_one_task(tasks):
-    X, y = rows(300)
-    model = classifier()
-    for expected in (1, 2):
-        model.partial_fit(X, y)
-        assert tasks.n_tasks == expected
+    for number in (1, 2):
+        model.partial_fit(X[:300], y[:300])
+        assert tasks.n_tasks == 3 * len(batches) + number
 
 
 def test_chunks_are_whole_mini_batches(tasks):
-    X, y = rows(3000)
-    classifier(epochs=1, batch_size=48).fit(X, y)
+    classifier(epochs=1, batch_size=48).fit(*rows(3000))
     *sizes, _ = [size for _, size in tasks.runs]
     assert all(size % 48 == 0 for size in sizes)
 
@@ -104,23 +102,41 @@ def test_the_size_of_chunks_does_not_change_the_weights(monkeypatch):
 @pytest.mark.parametrize("l1", [0.0, 0.01])
 def test_early_stopping_restores_the_weights_of_the_best_epoch(digits, average, l1):
     X, y = digits
-    settings = {
-        "width": 10, "validation_fraction": 0.3, "n_iter_no_change": 3, "average": average,
-        "l1": l1,
-    }  # fmt: skip
-    model = classifier(epochs=60, **settings).fit(X, y)
+    settings = {"width": 10, "n_iter_no_change": 3, "average": average, "l1": l1}
+    model = classifier(0.3, epochs=60, **settings).fit(X, y)
     assert 3 < model.n_iter_ < 60
-    best = classifier(epochs=model.n_iter_ - 3, **settings).fit(X, y)
+    best = classifier(0.3, epochs=model.n_iter_ - 3, **settings).fit(X, y)
     np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-6)
 
 
 def test_weights_that_overflow_are_an_error(digits):
     X, y = digits
-    with pytest.raises(ValueError, match="the weights became infinite: scale the features"):
-        classifier(learning_rate=1e38, optimizer="sgd").fit(X, y)
+    model = classifier(learning_rate=1e38, optimizer="sgd")
+    for call in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="the weights became infinite: scale the features"):
+            call(X, y)
+        assert not hasattr(model, "classes_")
 
 
 def test_the_loss_curve_has_the_mean_loss_of_every_epoch(digits):
     model = classifier(epochs=5).fit(*digits)
     assert len(model.loss_curve_) == model.n_iter_ == 5
     assert model.loss_curve_[-1] < model.loss_curve_[0] < np.log(10)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts", "hashed texts"])
+def test_files_do_not_depend_on_the_number_of_threads(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    if kind == "numbers":
+        (X, y), model = load_digits(return_X_y=True), LTLSClassifier(random_state=0, views=True)
+    else:
+        words = np.array(["card", "lost", "fee", "why", "naïve", "Straße", "a", "7"])
+        y = rng.integers(0, 5, 200)
+        X = [" ".join(rng.choice(words[label : label + 4], 6)) for label in y]
+        features = Text(n_features=500 if kind == "hashed texts" else None)
+        model = TextClassifier(features=features, random_state=0)
+    files = set()
+    for n_jobs in (1, 2, 3):
+        model.set_params(n_jobs=n_jobs).fit(X, y).set_params(n_jobs=None).save(tmp_path / "model")
+        files.add((tmp_path / "model").read_bytes())
+    assert len(files) == 1

@@ -1,0 +1,127 @@
+"""``ltls explain``: texts, rows of features and of files, nested parts, neighbours and the page."""
+
+import html
+import json
+import re
+
+import numpy as np
+import pytest
+
+from ltls import LTLSClassifier, TextClassifier
+from ltls.settings import Text, Views
+
+TEXTS = [f"word{i % 12} thing{i % 12} filler{i % 5}" for i in range(240)]
+LABELS = [f"label{i % 12}" for i in range(240)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A model of texts with all parts, and one of features that were counted from 1."""
+    folder = tmp_path_factory.mktemp("explain")
+    texts = TextClassifier(
+        features=Text(char_ngram_range=None),
+        views=Views(n_views=2, cluster_size=3),
+        prototypes=True,
+        neighbours=True,
+        random_state=0,
+    )
+    texts.fit(TEXTS, LABELS).save(folder / "texts.ltls")
+    features = LTLSClassifier(random_state=0).fit(np.eye(4), [3, 5, 7, 9])
+    features.record_source(zero_based=False)
+    features.save(folder / "features.ltls")
+    return folder
+
+
+@pytest.fixture
+def folder(files, monkeypatch):
+    monkeypatch.chdir(files)
+    return files
+
+
+def bars(lines):
+    """Return values, and lengths of bars in eighths of a character."""
+    found = [re.fullmatch(r"\s+([+-][\d.]+)  .*?  ([█▏▎▍▌▋▊▉]*)", line) for line in lines]
+    eighths = " ▏▎▍▌▋▊▉█"
+    return [(abs(float(f[1])), sum(map(eighths.index, f[2]))) for f in found if f]
+
+
+def test_words_parts_and_neighbours(folder, command):
+    result = command("explain", "texts.ltls", "word3 something filler2", "-k", 2)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0].startswith("label3  score ")
+    assert lines[1] == "  word3 something filler2"
+    assert sum(line.startswith("label") for line in lines) == 2
+    for part in ("views  ", "├── view 1  ", "│   └── label weights  ", "prototypes  "):
+        assert any(line.startswith(part) for line in lines), part
+    near = [line for line in lines if "cosine" in line]
+    assert re.fullmatch(r"├── cosine 0\.\d+ with a row of label3: filler2, word3", near[0])
+
+
+@pytest.mark.parametrize("n", [1, 100])
+def test_bars_are_in_proportion_to_values(folder, command, n):
+    words = ("explain", "texts.ltls", "word3 something filler2", "-k", 1, "--features", n)
+    shown = bars(command(*words).out.splitlines())
+    command(*words, "--html", "page.html")
+    page = html.unescape((folder / "page.html").read_text("utf-8"))
+    assert bars(re.sub(r"<[^>]+>", "", page).splitlines()) == shown
+    longest = max(value for value, _ in shown)
+    assert len(shown) == 2 + min(n, 2) + (n == 1)  # features, intercept, sum, and the others
+    for value, length in shown:
+        assert length == pytest.approx(16 * 8 * value / longest, abs=0.51)
+
+
+def test_the_page_escapes_what_it_shows_and_has_a_picture(folder, command):
+    pytest.importorskip("matplotlib")
+    words = ("explain", "texts.ltls", "<b>word3</b> & more", "-k", 1, "--html", "page.html")
+    assert command(*words).out == ""
+    page = (folder / "page.html").read_text("utf-8")
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+    assert page.count("<svg") == 1
+    assert "views" in page
+
+
+def test_json_has_everything(folder, command):
+    out = command("explain", "texts.ltls", "word3 filler2", "--label", "label5", "--json").out
+    [found] = json.loads(out)
+    assert found["label"] == "label5"
+    assert sum(part["score"] for part in found["parts"]) == pytest.approx(found["score"])
+    views, _, neighbours = found["parts"]
+    assert [part["part"] for part in views["parts"]] == ["view 1", "view 2"]
+    assert all(row["shared"] == ["filler2"] for row in neighbours["rows"])
+
+
+@pytest.mark.parametrize("row", ["2:1", '{"indices": [1], "values": [1]}', "[0, 1, 0, 0]"])
+def test_rows_of_features(folder, command, row):
+    [found] = json.loads(command("explain", "features.ltls", row, "-k", 1, "--json").out)
+    assert (found["label"], found["contributions"][0]["feature"]) == (5, "x1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("features.ltls", "0:1"), "pairs such as 4:0.5 of the features 1 to 4, got '0:1'"),
+        (("features.ltls", "5:1"), "pairs such as 4:0.5 of the features 1 to 4, got '5:1'"),
+        (("features.ltls", "two"), "a row must be a JSON object, or pairs such as 4:0.5 of"),
+        (("features.ltls", "2:x"), "a row must be a JSON object, or pairs such as 4:0.5 of"),
+        (("features.ltls", "[1, 2]"), "row 0 must be a list of 4 numbers, got 2 entries"),
+        (("features.ltls", "2:1", "--label", "4"), "--label must be a label of the model, got"),
+        (("texts.ltls", "lines.txt", "--row", 3), "--row must be at most 2, the number of rows"),
+        (("texts.ltls", "lines.txt", "--row", 0), "Invalid value for '--row'"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(folder, command, words, message):
+    (folder / "lines.txt").write_text("word1\nword2\n")
+    result = command("explain", *words)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert message in result.err
+
+
+def test_a_row_of_a_file(folder, command):
+    (folder / "lines.txt").write_text("word1\nword2\n")
+    (folder / "rows.svm").write_text("1 1:1\n1 2:1\n")
+    for model, file, row in [("texts", "lines.txt", "word2"), ("features", "rows.svm", "2:1")]:
+        expected = command("explain", f"{model}.ltls", row, "-k", 1, "--json").out
+        found = command("explain", f"{model}.ltls", file, "--row", 2, "-k", 1, "--json").out
+        assert json.loads(found) == json.loads(expected)

@@ -1,0 +1,174 @@
+"""Ctrl-C, SIGTERM and SIGKILL: what a command leaves behind, and how training continues from it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import ltls
+from ltls import LTLSClassifier, readers
+from ltls.settings import Trellises
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+
+SIGNALLED_AFTER_A_CHECKPOINT = """
+import os, sys
+from ltls import cli
+from ltls.training.checkpoint import Checkpoint
+
+save, number = Checkpoint.save, int(sys.argv.pop(1))
+
+def save_and_signal(*arguments):
+    save(*arguments)
+    os.kill(os.getpid(), number)
+
+Checkpoint.save = save_and_signal
+cli.main()
+"""
+SETTINGS = ("--set", "trellises.n_trellises=3", "--random-state", 3, "-q")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with rows of 200 labels."""
+    monkeypatch.chdir(tmp_path)
+    labels = np.random.default_rng(0).integers(0, 200, 3000)
+    lines = [f"{label} {label + 1}:1 {201 + i % 97}:0.5\n" for i, label in enumerate(labels)]
+    (tmp_path / "rows.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def signalled(number, *words):
+    """Run a command that gets a signal when it has written its first checkpoint."""
+    code = [sys.executable, "-c", SIGNALLED_AFTER_A_CHECKPOINT, int(number), *words]
+    return subprocess.run([*map(str, code)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("place", [(), ("--checkpoint", "state")], ids=["default", "given"])
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
+    ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
+)
+def test_training_resumes_to_the_same_file(folder, command, number, code, way, place):
+    words = ("train", "rows.txt", "--epochs", 4, *SETTINGS, way)
+    assert command(*words, "-o", "whole.ltls").code == 0
+    words = (*words, *place, "-o", "model.ltls")
+    checkpoint = place[1] if place else "model.ltls.checkpoint"
+    ended = signalled(number, *words)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    kept = number == signal.SIGINT  # the weights so far
+    if number != signal.SIGKILL:
+        has = "model.ltls has the weights learned so far; " if kept else ""
+        line = f"training was interrupted; {has}--resume continues from {checkpoint}\n"
+        assert ended.stderr == f"ltls: warning: {line}"
+    assert (folder / checkpoint).exists()
+    assert (folder / "model.ltls").exists() == kept
+    if kept:
+        assert ltls.load("model.ltls").n_iter_ < 4
+    result = command(*words, "--resume")
+    assert (result.code, result.err) == (0, "")
+    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
+    assert sorted(os.listdir()) == ["model.ltls", "rows.txt", "whole.ltls"]
+
+
+def test_ctrl_c_after_the_epochs_leaves_the_checkpoint(folder, command, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ltls.training.pipeline.choose", interrupted)
+    result = command("train", "rows.txt", *SETTINGS, "-o", "model.ltls")
+    assert result.code == 130
+    assert result.err.endswith("interrupted; --resume continues from model.ltls.checkpoint\n")
+    assert sorted(os.listdir()) == ["model.ltls.checkpoint", "rows.txt"]
+
+
+@pytest.mark.parametrize("held_out", [0, 0.1])
+def test_more_epochs_continue_from_a_checkpoint(folder, command, held_out):
+    words = ("train", "rows.txt", "-q", "--random-state", 3, "--set")
+    words = (*words, f"validation_fraction={held_out}", "--stream", "--epochs", 4)
+    assert command(*words, "-o", "whole.ltls").code == 0
+    given = {"random_state": 3, "validation_fraction": held_out}
+    part = LTLSClassifier(trellises=Trellises(epochs=2), **given)
+    part.fit_stream(readers.Stream("rows.txt"), checkpoint="state")
+    result = command(*words, "--checkpoint", "state", "-o", "model.ltls", "--resume")
+    assert (result.code, result.err) == (0, "")
+    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
+
+
+def test_resuming_what_is_not_there(folder, command):
+    result = command("train", "rows.txt", "-o", "m.ltls", "--resume")
+    assert result.err == (
+        "ltls: m.ltls.checkpoint: there is no checkpoint to resume from; start without resume\n"
+    )
+
+
+def test_a_checkpoint_takes_the_place_of_no_other_file(folder, command):
+    (folder / "other.txt").write_text("other")
+    words = ("train", "rows.txt", "-o", "m.ltls", "--checkpoint")
+    assert "rows.txt: the input cannot also be the output" in command(*words, "rows.txt").err
+    assert "other.txt is not a checkpoint of ltls" in command(*words, "other.txt").err
+    assert "--checkpoint and --output must be different" in command(*words, "m.ltls").err
+    assert (folder / "other.txt").read_text() == "other"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_ctrl_c_elsewhere(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words = [sys.executable, "-m", "ltls", "train", fifo, "-o", tmp_path / "model.ltls"]
+    pipe = subprocess.PIPE
+    running = subprocess.Popen([*map(str, words)], stdout=pipe, stderr=pipe, text=True)
+    writer = None
+    while writer is None and running.poll() is None:
+        time.sleep(0.05)
+        with suppress(OSError):  # it can be opened as soon as the process waits for its first row
+            writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        err = None
+        for _ in range(20):  # a signal just before the process starts to wait would be lost
+            running.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                _, err = running.communicate(timeout=5)
+                break
+    finally:
+        running.kill()
+        os.close(writer)
+    assert (running.returncode, err.strip()) == (130, "")
+    assert os.listdir(tmp_path) == ["fifo"]
+
+
+TERMINATED_WHILE_WRITING = """
+import os, signal
+from pathlib import Path
+from ltls import cli
+
+def write_half(path, content):
+    with path.open("wb") as stream:
+        stream.write(content[: len(content) // 2])
+        stream.flush()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+Path.write_bytes = write_half
+cli.main()
+"""
+
+
+def test_sigterm_leaves_the_old_model_and_no_other_file(folder):
+    (folder / "model.ltls").write_text("old")
+    words = ("train", "rows.txt", "-q", "-o", "model.ltls", "--epochs", "1")
+    ended = subprocess.run(
+        [sys.executable, "-c", TERMINATED_WHILE_WRITING, *words],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert (folder / "model.ltls").read_text() == "old"
+    assert sorted(os.listdir()) == ["model.ltls", "rows.txt"]

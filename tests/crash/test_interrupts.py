@@ -1,0 +1,217 @@
+"""Ctrl-C at any moment of any call: what there was before, or what there is after, never half.
+
+A timer interrupts calls at random moments, where the interpreter would handle SIGINT. `fit` may
+also keep the weights so far, and then says so.
+"""
+
+import os
+import signal
+import time
+import warnings
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from ltls import Checkpoint, LTLSClassifier, load
+from ltls.settings import Trellises, Views
+from ltls.training.progress import TrainingInterruptedWarning
+
+pytestmark = [
+    pytest.mark.skipif(os.name == "nt", reason="needs signals"),
+    # A file that is opened when the interrupt comes is closed by the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+N_ROWS, N_LABELS = 96, 24
+X = csr_array(np.eye(N_LABELS, dtype=np.float32)[np.arange(N_ROWS) % N_LABELS])
+Y = np.arange(N_ROWS) % N_LABELS
+
+
+def classifier(epochs=2):
+    return LTLSClassifier(
+        trellises=Trellises(width=2, n_trellises=1, epochs=epochs),
+        views=Views(n_views=1, cluster_size=6),
+        prototypes=True,
+        neighbours=True,
+        random_state=0,
+    )
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt in a call, as the handler of SIGINT does; not if it ends before."""
+
+    def __enter__(self):
+        self.armed = False
+        self.before = signal.signal(signal.SIGALRM, self._raise)
+        return self
+
+    def __exit__(self, *_):
+        signal.signal(signal.SIGALRM, self.before)
+
+    def _raise(self, *_):
+        if self.armed:  # else it comes late
+            self.armed = False
+            raise KeyboardInterrupt
+
+    def during(self, call, seconds):
+        """Return whether a call was interrupted, given when that is tried."""
+        try:
+            try:
+                self.armed = True
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+                call()
+            finally:
+                self.armed = False
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+
+def content(model, folder):
+    model.save(folder / "content")
+    return (folder / "content").read_bytes()
+
+
+class Fit:
+    """Training from scratch, where a model is already: of a clone, Ctrl-C always propagates."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.first = clone(classifier(1)).fit(X, Y)
+        self.old = content(self.first, folder)
+        self.prepare()
+        self.call()
+        self.new = self.found()
+        assert self.new != self.old
+
+    def prepare(self):
+        self.model = clone(self.first)
+        self.model.__dict__.update(self.first.__dict__)
+
+    def call(self):
+        self.model.set_params(trellises__epochs=2)
+        self.model.fit(X, Y)
+
+    def found(self):
+        self.model.set_params(trellises__epochs=self.model.n_iter_)
+        return content(self.model, self.folder)
+
+
+class PartialFit(Fit):
+    """A further batch with new labels and other parameters of training."""
+
+    def call(self):
+        self.model.partial_fit(X[:30], [*Y[:20].tolist(), *(["new"] * 10)])
+
+    def found(self):
+        return content(self.model, self.folder)
+
+
+class Save:
+    """Another model over a file."""
+
+    def __init__(self, folder):
+        self.models = [classifier(epochs).fit(X, Y) for epochs in (1, 2)]
+        self.old, self.new = (content(model, folder) for model in self.models)
+        self.folder, self.path = folder / "saved", folder / "saved" / "model.ltls"
+        self.folder.mkdir()
+
+    def prepare(self):
+        self.path.write_bytes(self.old)
+
+    def call(self):
+        self.models[1].save(self.path)
+
+    def found(self):
+        assert [path.name for path in self.folder.iterdir()] == ["model.ltls"]
+        return self.path.read_bytes()
+
+
+class Load(Save):
+    """Loading: there is a whole model, or none."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.new = self.old
+
+    def prepare(self):
+        super().prepare()
+        self.model = None
+
+    def call(self):
+        self.model = load(self.path, verify=True)
+
+    def found(self):
+        assert super().found() == self.old
+        return self.old if self.model is None else content(self.model, self.folder.parent)
+
+
+class Resume:
+    """Training with a checkpoint: whenever it ends, it can be resumed to the same model."""
+
+    def __init__(self, folder):
+        self.folder, self.path = folder, folder / "state"
+        self.model = clone(classifier(3)).fit(X, Y, checkpoint=self.path)
+        self.new = self.old = content(self.model, folder)
+
+    def prepare(self):
+        self.path.unlink()
+
+    def call(self):
+        self.model = clone(classifier(3)).fit(X, Y, checkpoint=self.path)
+
+    def found(self):
+        saved = Checkpoint(self.path, resume=self.path.exists())
+        return content(clone(classifier(3)).fit(X, Y, checkpoint=saved), self.folder)
+
+
+def moments(rng, n, call):
+    """Return n random times within a call, and some after it."""
+    call()  # the first one does what is done once
+    start = time.perf_counter()
+    call()
+    return rng.uniform(1e-6, 1.1 * (time.perf_counter() - start), n)
+
+
+@pytest.mark.parametrize(
+    "n", [40, pytest.param(1000, marks=pytest.mark.long)], ids=["some", "many"]
+)
+@pytest.mark.parametrize("work", [Fit, PartialFit, Save, Load, Resume])
+def test_the_old_or_the_new_whenever_ctrl_c_is_pressed(tmp_path, record_property, work, n):
+    work, n_interrupted = work(tmp_path), 0
+    work.prepare()
+    with Interrupts() as interrupts:
+        for seconds in moments(np.random.default_rng(0), n, work.call):
+            work.prepare()
+            interrupted = interrupts.during(work.call, seconds)
+            n_interrupted += interrupted
+            expected = (work.old, work.new) if interrupted else (work.new,)
+            assert work.found() in expected, f"half a result after {seconds:.6f} s"
+    record_property("interrupts", n_interrupted)
+    assert n_interrupted > n // 4
+
+
+@pytest.mark.parametrize("n", [10, pytest.param(200, marks=pytest.mark.long)], ids=["some", "many"])
+def test_an_interrupted_fit_keeps_the_weights_so_far_or_the_old_ones(tmp_path, n):
+    first = classifier(1).fit(X, Y)
+    old = content(first, tmp_path)
+    with Interrupts() as interrupts, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for seconds in moments(np.random.default_rng(1), n, lambda: classifier(9).fit(X, Y)):
+            caught.clear()
+            model = classifier(9)
+            model.__dict__.update(fitted_=first.fitted_, n_features_in_=first.n_features_in_)
+            propagated = interrupts.during(lambda m=model: m.fit(X, Y), seconds)
+            if propagated:
+                assert content(model.set_params(trellises__epochs=1), tmp_path) == old
+                continue
+            epochs = model.n_iter_
+            assert epochs == 9 or caught[0].category is TrainingInterruptedWarning
+            assert set(load_again(model, tmp_path).predict(X)) <= set(Y)
+
+
+def load_again(model, folder):
+    model.save(folder / "again")
+    return load(folder / "again", verify=True)

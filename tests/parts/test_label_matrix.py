@@ -1,0 +1,206 @@
+"""The label matrix against brute force: scores, steps of training, and what a user sees."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ltls
+from ltls import LTLSClassifier
+from ltls.core import _engine
+from ltls.features.rows import Rows
+from ltls.parts.label_matrix import LabelMatrixPart, _Targets, _Trainer
+from ltls.settings import LabelMatrix
+
+
+@pytest.fixture(params=_engine.instruction_sets())
+def instruction_set(request):
+    before = _engine.use_instruction_set(request.param)
+    yield
+    _engine.use_instruction_set(before)
+
+
+def random_part(rng, n_labels, n_features):
+    vectors = rng.normal(size=(n_labels, n_features)).astype(np.float32)
+    offsets = rng.normal(size=n_labels).astype(np.float32)
+    ones = np.ones(n_labels, np.float32)
+    return LabelMatrixPart.of_vectors(vectors, offsets, np.zeros(n_features, np.float32), ones)
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 20), st.integers(0, 2**32 - 1))
+def test_scores_and_candidates_are_those_of_brute_force(n_labels, n_features, n_rows, seed):
+    rng = np.random.default_rng(seed)
+    part = random_part(rng, n_labels, n_features)
+    X = rng.normal(size=(n_rows, n_features)).astype(np.float32)
+    expected = X.astype(float) @ part.vectors().T.astype(float) + part.offsets
+    rows = Rows(X, True, False)
+    every = np.tile(np.arange(n_labels), (n_rows, 1))
+    scores = part.score(rows, every, None)
+    np.testing.assert_allclose(scores, expected, atol=2e-3 * (1 + np.abs(expected).max(initial=0)))
+    ids = rng.integers(-1, n_labels, (n_rows, 7))
+    some = part.score(rows, ids, None)
+    assert (some[ids >= 0] == np.take_along_axis(scores, np.maximum(ids, 0), 1)[ids >= 0]).all()
+    k = min(5, n_labels)
+    order = np.lexsort((every, -scores), axis=1)[:, :k] if n_rows else np.empty((0, k))
+    np.testing.assert_array_equal(part.candidates(rows, k, None), order)
+
+
+def test_instruction_sets_and_threads_agree_to_the_last_bit():
+    rng = np.random.default_rng(0)
+    part, found = random_part(rng, 333, 37), []
+    X = rng.normal(size=(50, 37)).astype(np.float32)
+    every = np.tile(np.arange(333), (50, 1))
+    for name in _engine.instruction_sets():
+        before = _engine.use_instruction_set(name)
+        for n_jobs in (1, 2, 3):
+            rows = Rows(X, True, False)
+            found.append((part.score(rows, every, n_jobs), part.candidates(rows, 9, n_jobs)))
+        _engine.use_instruction_set(before)
+    for scores, ids in found[1:]:
+        np.testing.assert_array_equal(scores, found[0][0])
+        np.testing.assert_array_equal(ids, found[0][1])
+
+
+def test_ties_go_to_the_smaller_label(instruction_set):
+    part = random_part(np.random.default_rng(0), 4, 3)
+    same = np.tile(part.vectors()[:1], (100, 1))
+    part = LabelMatrixPart.of_vectors(same, np.zeros(100, np.float32), part.mean, np.ones(100))
+    rows = Rows(np.ones((9, 3), np.float32), False, False)
+    np.testing.assert_array_equal(part.candidates(rows, 6, None), np.tile(np.arange(6), (9, 1)))
+
+
+def test_the_engine_rejects_what_would_overflow():
+    vectors = _engine.DenseVectors(
+        np.ones(32, np.int8), np.ones(1, np.float32), np.zeros(1, "f4"), 1
+    )
+    rows, ids = np.full((1, 2), 2**15 - 1, np.int16), np.zeros((1, 1), np.int64)
+    out = np.empty((1, 1), np.float32)
+    vectors.scores(rows, np.ones(1, np.float32), ids, out, 1)
+    assert out[0, 0] == 2 * (2**15 - 1)
+    for bad in (np.zeros(1, np.float32), np.full(1, np.nan, np.float32)):
+        with pytest.raises(ValueError, match="units must be above 0"):
+            vectors.scores(rows, bad, ids, out, 1)
+    with pytest.raises(ValueError, match="ids must be between -1 and 0"):
+        vectors.scores(rows, np.ones(1, np.float32), ids + 1, out, 1)
+    with pytest.raises(ValueError, match="values must have 32 entries"):
+        _engine.DenseVectors(np.ones(31, np.int8), np.ones(1, np.float32), np.zeros(1, "f4"), 1)
+
+
+def test_a_step_follows_the_gradient_of_the_cross_entropy():
+    rng = np.random.default_rng(1)
+    W, b = rng.normal(size=(6, 3)).astype(np.float32), rng.normal(size=6).astype(np.float32)
+    X, weights = rng.normal(size=(4, 3)).astype(np.float32), np.array([1, 2, 0, 1], np.float32)
+    ptr, labels = np.array([0, 1, 3, 4, 4]), np.array([5, 0, 2, 1])
+
+    def loss(W, b):
+        total = 0.0
+        for row, weight in enumerate(weights):
+            own = labels[ptr[row] : ptr[row + 1]]
+            scores = W @ X[row] + b
+            log_p = scores - np.log(np.exp(scores).sum())
+            total -= weight * log_p[own].mean() if len(own) else 0
+        return total
+
+    trainer = _Trainer(W.copy(), b.copy(), np.full(6, 1e-8, np.float32), np.ones(6), 6, rng)
+    trainer.step(X, _Targets(ptr, labels, weights), 1e-3)
+    moved = trainer.W - W
+    eps = 1e-4
+    for label in range(6):
+        slope = np.array(
+            [
+                loss(W + eps * (np.arange(18).reshape(6, 3) == 3 * label + j), b)
+                - loss(W - eps * (np.arange(18).reshape(6, 3) == 3 * label + j), b)
+                for j in range(3)
+            ]
+        )
+        # One accumulator per label: the step has the direction of the gradient.
+        cosine = -slope @ moved[label] / (np.linalg.norm(slope) * np.linalg.norm(moved[label]))
+        assert cosine > 0.999
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    """150 labels around random centres, in correlated features."""
+    rng = np.random.default_rng(0)
+    centres, mix = rng.normal(size=(150, 24)), rng.normal(size=(24, 24))
+    y = np.repeat(np.arange(150), 14)
+    X = ((centres[y] + 0.8 * rng.normal(size=(len(y), 24))) @ mix).astype(np.float32)
+    order = rng.permutation(len(y))
+    return X[order], y[order]
+
+
+@pytest.fixture(scope="module")
+def model(embeddings):
+    X, y = embeddings
+    return LTLSClassifier(random_state=0).fit(X[:1600], y[:1600])
+
+
+def test_dense_rows_get_a_label_matrix_that_beats_the_nearest_mean(embeddings, model):
+    X, y = embeddings
+    assert model.plan_.startswith("label matrix: dense rows")
+    means = np.array([X[:1600][y[:1600] == label].mean(axis=0) for label in range(150)])
+    nearest = ((X[1600:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    found = model.predict(X[1600:])
+    assert (found == y[1600:]).mean() > (nearest == y[1600:]).mean() + 0.02
+    proba = model.predict_proba(X[1600:])
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-4)
+
+
+def test_rows_may_be_of_any_scale_and_threads_of_any_number(embeddings, model):
+    X, y = embeddings
+    same = LTLSClassifier(random_state=0, n_jobs=2).fit(X[:1600], y[:1600])
+    np.testing.assert_array_equal(same.model_.part("label_matrix").values,
+                                  model.model_.part("label_matrix").values)  # fmt: skip
+    large = LTLSClassifier(random_state=0).fit(1000 * X[:1600], y[:1600])
+    agree = large.predict(1000 * X[1600:]) == model.predict(X[1600:])
+    assert agree.mean() > 0.95
+
+
+def test_files_and_explanations(embeddings, model, tmp_path):
+    X, _ = embeddings
+    model.save(tmp_path / "m.ltls")
+    loaded = ltls.load(tmp_path / "m.ltls", verify=True)
+    for ours, theirs in zip(loaded.predict_topk(X, 5), model.predict_topk(X, 5), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    labels, scores = model.predict_topk(X[:3], 2)
+    for row, explained in enumerate(model.explain(X[:3], k=2)):
+        for each, label, score in zip(explained, labels[row], scores[row], strict=True):
+            assert each.label == label
+            assert each.score == pytest.approx(score, rel=1e-3, abs=1e-3)
+    assert (tmp_path / "m.ltls").stat().st_size < 150 * 24 + 150_000
+
+
+def test_new_labels_are_found_from_their_first_rows(embeddings, model):
+    X, y = embeddings
+    known = y < 145
+    first = LTLSClassifier(random_state=0).fit(X[:1600][known[:1600]], y[:1600][known[:1600]])
+    test, late = slice(1600, None), ~known[1600:]
+    before = (first.predict(X[test]) == y[test])[~late].mean()
+    first.partial_fit(X[:1600][~known[:1600]], y[:1600][~known[:1600]])
+    right = first.predict(X[test]) == y[test]
+    assert right[late].mean() > 0.5
+    assert right[~late].mean() > before - 0.03
+
+
+def test_several_labels_per_row_streams_and_weights(embeddings):
+    X, y = embeddings
+    pairs = [[int(label), int(label) // 10 + 200] for label in y]
+    several = LTLSClassifier(random_state=0).fit(X[:1600], pairs[:1600])
+    top = several.predict_topk(X[1600:], 2)[0]
+    hits = [len(set(a) & set(b)) for a, b in zip(top.tolist(), pairs[1600:], strict=True)]
+    assert np.mean(hits) / 2 > 0.5
+    batches = [(X[i : i + 400], y[i : i + 400]) for i in range(0, 1600, 400)]
+    streamed = LTLSClassifier(random_state=0).fit_stream(batches)
+    assert (streamed.predict(X[1600:]) == y[1600:]).mean() > 0.5
+    weights = (y[:1600] != 3).astype(float)
+    without = LTLSClassifier(random_state=0).fit(X[:1600], y[:1600], sample_weight=weights)
+    assert (without.predict(X[1600:]) != 3).all()
+
+
+def test_sparse_rows_are_refused(embeddings):
+    from scipy.sparse import csr_array
+
+    X, y = embeddings
+    given = {"views": False, "label_weights": False, "label_matrix": LabelMatrix(epochs=1)}
+    with pytest.raises(ValueError, match="label_matrix needs dense rows"):
+        LTLSClassifier(**given).fit(csr_array(X), y)

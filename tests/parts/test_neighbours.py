@@ -1,0 +1,70 @@
+"""Neighbours: the log of a label's share of the votes of similar rows, plus 0.01."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import reference_parts as reference
+from hypothesis import given
+from hypothesis import strategies as st
+from small_parts import N_FEATURES, N_LABELS, SEEDS, every, make_rows, neighbour_part, stored_rows
+
+from ltls.parts.neighbours import NeighbourPart
+
+
+@given(seed=SEEDS, n_neighbors=st.integers(1, 50))
+def test_neighbours(seed, n_neighbors):
+    rng = np.random.default_rng(seed)
+    part, rows = neighbour_part(rng, n_neighbors), make_rows(rng)
+    memory = part.memory
+    ends = zip(memory.label_ptr[:-1], memory.label_ptr[1:], strict=True)
+    lists = [memory.labels[a:b].tolist() for a, b in ends]
+    nearest, cosines = part.nearest(rows, None)
+    wanted = np.full((5, N_LABELS), np.float32(0.01))
+    for row in range(5):
+        votes = reference.votes_of(nearest[row], cosines[row], lists)
+        for label, share in votes:
+            wanted[row, label] += share
+        ranked = [label for label, _ in votes][:7]
+        assert part.candidates(rows, 7, None)[row].tolist() == ranked + [-1] * (7 - len(ranked))
+    np.testing.assert_allclose(part.score(rows, every(5), None), np.log(wanted), rtol=1e-5)
+
+
+def test_the_rows_that_speak_for_a_label():
+    rng = np.random.default_rng(0)
+    part, rows = neighbour_part(rng), make_rows(rng, 1)
+    nearest, cosines = part.nearest(rows, None)
+    label = int(part.candidates(rows, 1, None)[0, 0])
+    found = part.explain(rows, label).rows
+    memory = part.memory
+    expected = [
+        (row, cosine) for row, cosine in zip(nearest[0].tolist(), cosines[0].tolist(), strict=True)
+        if label in memory.labels[memory.label_ptr[row] : memory.label_ptr[row + 1]]
+    ]  # fmt: skip
+    assert [(each["row"], each["cosine"]) for each in found] == expected[:5]
+    for each in found:
+        own = memory.features[memory.ptr[each["row"]] : memory.ptr[each["row"] + 1]]
+        assert each["shared"] == sorted(set(rows.X.indices.tolist()) & set(own.tolist()))
+
+
+def test_an_empty_memory_has_no_neighbours():
+    empty = stored_rows(np.random.default_rng(0)).take(np.empty(0, np.int64))
+    part = NeighbourPart(empty, N_LABELS, N_FEATURES + 1, True, 5)
+    rows = make_rows(np.random.default_rng(0))
+    assert (part.candidates(rows, 4, None) == -1).all()
+    np.testing.assert_allclose(part.score(rows, every(5), None), np.log(0.01), rtol=1e-6)
+    assert part.explain(rows[np.array([0])], 3).score == pytest.approx(np.log(0.01))
+
+
+def test_neighbours_follow_the_memory():
+    rng = np.random.default_rng(0)
+    part, memory = neighbour_part(rng), stored_rows(rng, 9)
+    context = SimpleNamespace(
+        memory=lambda held_out=False: memory, n_labels=40, n_columns=12, intercept=True
+    )
+    for other in (part.learn(context), part.finish(context)):
+        assert (other.memory, other.n_labels, other.n_columns) == (memory, 40, 12)
+        assert other.n_neighbors == part.n_neighbors
+    assert NeighbourPart.fit(SimpleNamespace(n_neighbors=3), context).n_neighbors == 3
+    with pytest.raises(ValueError, match="neighbours need rows in memory"):
+        NeighbourPart.from_state(None, None, None)

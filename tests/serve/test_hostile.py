@@ -1,0 +1,267 @@
+"""Requests that ask for too much, and clients that do not read: they cost little, and end."""
+
+import json
+import os
+import re
+import socket
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving import in_process, in_thread
+
+from ltls.serve import Settings
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+SIZE = 8 << 20
+HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+
+
+def eventually(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def megabytes(server, key):
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split(f"{key}:")[1].split()[0]) / 1024
+
+
+def processor_seconds(server):
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def full(head, item, tail):
+    """Return a body of the largest size that repeats an item."""
+    n = (SIZE - len(head) - len(tail)) // (len(item) + 1)
+    return head + b",".join([item] * n) + tail
+
+
+TENSOR = b'{"inputs": [{"name": "indices", "datatype": "INT64", "shape": [1], "data": '
+BAD = {
+    "numbers for rows": ("/predict", full(b'{"model": "codes", "rows": [', b"1", b"]}")),
+    "numbers for texts": ("/predict", full(b'{"model": "tickets", "text": [', b"1", b"]}")),
+    "a number at the end": ("/predict", full(b'{"text": [', b'"a"', b", 1]}")),
+    "empty rows": ("/predict", full(b'{"model": "codes", "rows": [', b"[]", b"]}")),
+    "small objects": ("/predict", full(b'{"model": "codes", "rows": [', b'{"a":[]}', b"]}")),
+    "no JSON": ("/predict", b"[" * (SIZE - 1)),
+    "a long number": ("/predict", b'{"rows": [[' + b"9" * (SIZE - 20) + b"]]}"),
+    "tensors of lists": ("/v2/models/codes/infer", full(TENSOR + b"[", b"[]", b"]}]}")),
+    "tensors": ("/v2/models/codes/infer", full(b'{"inputs": [', b'{"name": "a"}', b"]}")),
+    "parameters": ("/v2/models/codes/infer", full(b'{"parameters": [', b"{}", b"]}")),
+}
+LARGE = {
+    "a text": b'{"model": "tickets", "text": "%s"}' % (b"my card " * (SIZE // 8 - 10)),
+    "texts": full(b'{"model": "tickets", "text": ["%s", ' % (b"a b " * (1 << 20)), b'"a"', b"]}"),
+    "one long text": b'{"model": "tickets", "text": ["%s"%s]}'
+    % (b"a b " * (1 << 20), b',"a"' * 1000),
+    "a row": full(b'{"model": "codes", "rows": [{"values": [1], "indices": [', b"3", b"]}]}"),
+    "numbers": full(b'{"model": "codes", "rows": [[', b"0.5", b"]]}"),
+}
+
+
+@linux
+def test_bodies_of_the_largest_size_take_little_time_and_memory(models):
+    most = 40 * SIZE >> 20  # megabytes, as the documentation says
+    with in_process(models["tickets"], models["codes"], "--no-access-log") as server:
+        usual = megabytes(server, "VmRSS")
+        for name, (path, body) in BAD.items():
+            before = processor_seconds(server)
+            answer = server.ask("POST", path, body)
+            assert 400 <= answer.status < 500, name
+            assert len(answer.body) < 500, name
+            assert processor_seconds(server) - before < 0.9, name
+        for name, body in LARGE.items():
+            assert server.ask("POST", "/predict", body).status in (200, 413, 422), name
+        assert megabytes(server, "VmHWM") - usual < most
+
+
+def test_large_bodies_are_decoded_in_a_thread_within_the_time_limit(models, monkeypatch):
+    from ltls.serve import plain
+
+    free, threads = threading.Event(), []
+
+    def decoded(decoder, content):
+        threads.append(threading.current_thread().name)
+        free.wait(20)
+        return real(decoder, content)
+
+    real = plain.decoded
+    monkeypatch.setattr(plain, "decoded", decoded)
+    with in_thread(Settings(models={"a": models["tickets"]}, timeout=0.5, reload=0)) as server:
+        answers = []
+        body = {"text": ["a" * 10_000]}
+        asking = threading.Thread(target=lambda: answers.append(server.predict(**body)))
+        asking.start()
+        assert eventually(lambda: threads)
+        assert server.ask("GET", "/v2/health/live").status == 200
+        asking.join()
+        assert answers[0].status == 504
+        free.set()
+        assert server.predict(**body).status == 200
+    assert all(name.startswith("ltls-serve") for name in threads)
+
+
+@pytest.fixture
+def one_thread(models, monkeypatch):
+    """Start a server with one thread and without a limit; return it and the pieces it begins."""
+    from ltls.serve import work
+    from ltls.serve.models import ServedModel
+
+    pieces, real = [], ServedModel.best
+
+    def best(self, items, *others):
+        pieces.append(len(items))
+        time.sleep(0.02)
+        return real(self, items, *others)
+
+    monkeypatch.setattr(work, "_MAX_THREADS", 1)
+    monkeypatch.setattr(ServedModel, "best", best)
+
+    @contextmanager
+    def start(timeout):
+        given = {"max_labels": 1 << 40, "timeout": timeout, "reload": 0}
+        with in_thread(Settings(models={"tickets": models["tickets"]}, **given)) as server:
+            pieces.clear()
+            yield server, pieces
+
+    return start
+
+
+HUGE = {"text": ["my card"] * 1024, "k": 1000}
+N_PIECES = 256  # of four rows each
+
+
+@pytest.mark.parametrize("explain", [True, False])
+def test_too_much_work_is_refused_before_it_begins(models, explain):
+    with in_thread(Settings(models={"tickets": models["tickets"]}, reload=0)) as server:
+        answer = server.predict(**HUGE, explain=explain)
+    assert answer.status == 413
+    assert f"at most {2048 if explain else 131072} " in answer.json["error"]
+
+
+@pytest.mark.parametrize("explain", [True, False])
+def test_work_ends_with_its_time(one_thread, explain):
+    with one_thread(timeout=0.5) as (server, pieces):
+        answer = server.predict(**HUGE, explain=explain)
+        assert answer.status == 504
+        assert "longer than 0.5 s" in answer.json["error"]
+        assert server.predict(text="a", proba=True).status == 200  # the thread is free
+        assert 2 <= len(pieces) < N_PIECES
+
+
+def test_work_ends_when_its_client_has_left(one_thread):
+    body = json.dumps(HUGE).encode()
+    with one_thread(timeout=60) as (server, pieces):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(HEAD % len(body) + body)
+            assert eventually(lambda: len(pieces) > 2)
+        assert server.predict(text="a", proba=True).status == 200
+        assert len(pieces) < N_PIECES
+
+
+def test_an_answer_may_not_be_too_large(models, monkeypatch):
+    from ltls.serve import work
+
+    monkeypatch.setattr(work, "_MAX_ANSWER", 100_000)
+    with in_thread(Settings(models={"words": models["words"]}, reload=0)) as server:
+        assert server.predict(text=["w1 v1"] * 500, k=100).status == 413
+        answer = server.predict(text=["w1 v1"] * 20, k=100, explain=True)
+        assert answer.status == 413
+        assert "smaller k" in answer.json["error"] or "fewer or shorter" in answer.json["error"]
+        assert server.predict(text="w1 v1", explain=True).status == 200
+
+
+def flood(server, content):
+    """Send without end; return when the server has closed the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        try:
+            for _ in range(500):
+                connection.sendall(content)
+            while connection.recv(1 << 16):
+                pass
+        except ConnectionError:
+            return
+
+
+@linux
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_client_that_sends_without_end_is_left(models, method):
+    one = b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    if method == "POST":
+        one = HEAD % 12 + b'{"text":"a"}'
+    with in_process(models["tickets"], "--no-access-log") as server:
+        usual = megabytes(server, "VmRSS")
+        flood(server, 1000 * one)
+        assert megabytes(server, "VmHWM") - usual < 30
+        assert server.predict(text="a").status == 200
+        counted = server.ask("GET", "/metrics").body.decode()
+        n_flooded = float(
+            re.search(r'_total{route="/(?:v2/health/live|predict)".* (\S+)', counted)[1]
+        )
+        assert n_flooded < 100
+
+
+@linux
+def test_clients_that_do_not_read_are_left(models):
+    body = json.dumps({"text": ["w1 v1"] * 1000, "k": 100}).encode()
+    options = ("--timeout", "1", "--max-concurrency", "8", "--no-access-log")
+    with in_process(models["words"], *options) as server:
+        usual, clients = megabytes(server, "VmRSS"), []
+        for _ in range(40):
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(HEAD % len(body) + body)
+            clients.append(client)
+        # Those that are answered take all places, until the time to send is over.
+        assert eventually(lambda: server.predict(text="w1").status == 200)
+        sockets = Path(f"/proc/{server.process.pid}/fd")
+        assert eventually(lambda: len(list(sockets.iterdir())) < 30)
+        assert megabytes(server, "VmHWM") - usual < 150
+        for client in clients:
+            client.close()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+KEYS = ["model", "text", "rows", "k", "proba", "explain", "trellis"]
+TENSOR_KEYS = ["name", "shape", "datatype", "data", "parameters"]
+
+
+@settings(max_examples=150)
+@given(
+    name=st.sampled_from(["tickets", "codes", "boxes", "orders", "words"]),
+    body=st.dictionaries(st.sampled_from(KEYS), json_values),
+    rows=st.lists(st.dictionaries(st.sampled_from(["indices", "values", "item"]), json_values)),
+    tensor=st.dictionaries(st.sampled_from(TENSOR_KEYS), json_values),
+)
+def test_no_request_is_an_error_of_ours(server, name, body, rows, tensor):
+    tensors = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", **tensor}]}
+    requests = [
+        ("/predict", {**body, "model": name}),
+        ("/predict", {"model": name, "rows": rows, "proba": True}),
+        (f"/v2/models/{name}/infer", tensors),
+    ]
+    for path, request in requests:
+        content = json.dumps(request).encode()
+        assert server.ask("POST", path, content).status < 500, request
+
+
+def test_equal_indices_with_large_values(server):
+    row = {"indices": [3] * 100_000, "values": [1e15] * 100_000}
+    for proba in (True, False):
+        answer = server.predict(model="codes", rows=[row], proba=proba)
+        assert answer.status == 422
+        assert "at most 1e+15" in answer.json["error"]

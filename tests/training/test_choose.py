@@ -1,0 +1,113 @@
+"""What is chosen on held-out rows: weights of parts, the strength of propensities, thresholds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ltls.features.rows import Rows
+from ltls.model.labels import Labels
+from ltls.model.model import Model
+from ltls.parts.calibration import Calibrator, best_threshold
+from ltls.settings import Neighbours, Propensity, Prototypes, Trellises
+from ltls.training.choose import choose
+from ltls.training.data import Examples
+from ltls.training.recipes import Plan
+
+N_ROWS, N_LABELS = 400, 50
+RNG = np.random.default_rng(0)
+TRUE = RNG.integers(0, N_LABELS, N_ROWS)
+HITS = np.eye(N_LABELS)[TRUE]
+
+
+@dataclass(frozen=True, eq=False)
+class Toy:
+    """A part that has a table of scores; a row is its own number."""
+
+    name: str
+    table: np.ndarray
+    grid: tuple = (0.5, 1.0, 2.0)
+    ranks_only: bool = False
+
+    def score(self, rows, ids, n_jobs):
+        return self.table[rows.X[:, 0].astype(int)[:, None], ids].astype(np.float32)
+
+
+def noise(scale, seed):
+    return scale * np.random.default_rng(seed).normal(size=(N_ROWS, N_LABELS))
+
+
+BASE = Toy("trellises", noise(1, 0) + 1.5 * HITS)
+HELPS = Toy("prototypes", noise(1, 1) + 2 * HITS)
+RANDOM = Toy("neighbours", noise(1, 2))
+
+
+def chosen(*parts, multilabel=False, asked_for=(), given=None, calibrate=False, usual=0.0):
+    """Return the names and weights of the parts that are chosen, and the model."""
+    settings = {"prototypes": Prototypes(), "neighbours": Neighbours(), "propensity": Propensity()}
+    tried = {part.name: settings[part.name] for part in parts[1:]} | (given or {})
+    plan = Plan("views", "", Trellises(), parts=tried, calibrate=calibrate)
+    plan.asked_for.update(asked_for)
+    rows = Rows(np.arange(N_ROWS, dtype=float)[:, None], False, False)
+    examples = Examples(rows, np.arange(N_ROWS + 1), TRUE, None, multilabel)
+    weights = tuple(1.0 if part is parts[0] else usual for part in parts)
+    model = Model(
+        Labels(range(N_LABELS)), None, None, parts, weights, multilabel, "lists", True,
+        Calibrator(multilabel),
+    )  # fmt: skip
+    found = choose(model, plan, examples, np.bincount(TRUE, minlength=N_LABELS), N_ROWS, None)
+    names = [part.name for part in found.parts]
+    return dict(zip(names, found.weights, strict=True)), found
+
+
+def quality(*pairs):
+    """P@1 + recall@5 of a sum of parts."""
+    total = sum(weight * part.table for part, weight in pairs)
+    place = (total > total[np.arange(N_ROWS), TRUE][:, None]).sum(axis=1)
+    return (place == 0).mean() + (place < 5).mean()
+
+
+def test_a_part_that_helps_is_added_and_others_are_left_out():
+    weights, _ = chosen(BASE, HELPS, RANDOM)
+    assert set(weights) == {"trellises", "prototypes"}
+    assert weights["trellises"] == 1
+    best = quality((BASE, 1), (HELPS, weights["prototypes"]))
+    assert best > quality((BASE, 1)) + 0.1
+    # Weights are those of the grid; others are hardly better.
+    assert weights["prototypes"] in HELPS.grid
+    assert best > max(quality((BASE, 1), (HELPS, each)) for each in HELPS.grid) - 0.05
+
+
+def test_what_the_user_asked_for_is_kept():
+    weights, _ = chosen(BASE, RANDOM, asked_for=["neighbours"])
+    assert weights["neighbours"] == min(RANDOM.grid)  # where it does the least harm
+
+
+def test_a_part_that_knows_is_trusted():
+    exact = Toy("prototypes", 20 * HITS)
+    assert quality((BASE, 1), (exact, chosen(BASE, exact)[0]["prototypes"])) == 2
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3])
+def test_a_strength_that_is_given_is_kept(strength):
+    harmful = Toy("propensity", 20 * noise(1, 4), ranks_only=True)
+    given = {"propensity": Propensity(strength=strength)}
+    weights, _ = chosen(BASE, harmful, given=given, usual=strength)
+    assert weights.get("propensity", 0.0) == strength
+
+
+def test_a_strength_does_not_cost_precision():
+    harmful = Toy("propensity", 20 * noise(1, 4), (0.1, 0.2, 0.4), ranks_only=True)
+    assert chosen(BASE, harmful)[0] == {"trellises": 1.0}
+    helpful = Toy("propensity", HITS, (0.1, 0.2, 0.4), ranks_only=True)
+    assert chosen(BASE, helpful)[0] == {"trellises": 1.0, "propensity": 0.4}
+
+
+def test_calibration_and_threshold_are_of_the_chosen_sum():
+    weights, model = chosen(BASE, HELPS, multilabel=True, calibrate=True)
+    total = (BASE.table + weights["prototypes"] * HELPS.table).astype(np.float32)
+    assert model.threshold == best_threshold(total, HITS > 0, N_ROWS)
+    proba = model.calibration(total)
+    assert abs(proba.sum(axis=1).mean() - 1) < 0.1
+    assert proba[HITS > 0].mean() > 5 * proba[HITS == 0].mean()
+    assert chosen(BASE, HELPS)[1].threshold is None

@@ -1,0 +1,157 @@
+"""From rows to a model: plans that keep what is given, and small dense problems."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from ltls import Checkpoint, LTLSClassifier, load
+from ltls.settings import Memory, Neighbours, Prototypes, Trellises, Views
+from ltls.training.recipes import DatasetSize, Given, plan_for
+
+# Plans
+
+
+@st.composite
+def sizes(draw):
+    n_rows, n_labels = draw(st.integers(2, 10**6)), draw(st.integers(2, 10**5))
+    n_columns = draw(st.integers(1, 10**5))
+    several = draw(st.booleans())
+    return DatasetSize(
+        n_rows,
+        n_columns,
+        n_rows * min(n_columns, 20),
+        n_labels,
+        n_rows * (3 if several else 1),
+        draw(st.booleans()),
+        several or draw(st.booleans()),
+    )
+
+
+GIVEN = {
+    "trellises": Trellises(width=3, epochs=7, n_trellises=2, density=0.5, loss="logistic"),
+    "views": Views(n_views=1, cluster_size=9),
+    "prototypes": Prototypes(n_features=5),
+    "neighbours": Neighbours(n_neighbors=4),
+    "memory": Memory(n_rows=11),
+    "validation_fraction": 0.25,
+}
+
+
+@given(sizes(), st.sets(st.sampled_from(sorted(GIVEN))), st.booleans())
+def test_what_is_given_replaces_a_field_and_never_switches_the_recipe(size, names, in_memory):
+    assume(size.n_rows > 2)
+    usual = plan_for(Given(), size, in_memory)
+    plan = plan_for(Given(**{name: GIVEN[name] for name in names}), size, in_memory)
+    assert (plan.recipe, plan.reason) == (usual.recipe, usual.reason)
+    for name in names - {"validation_fraction"}:
+        found = plan.parts.get(name) or getattr(plan, name)
+        wanted = {key: each for key, each in GIVEN[name].get_params().items() if each != "auto"}
+        assert found.get_params().items() >= wanted.items()
+    if "validation_fraction" in names:
+        assert (plan.n_held_out, plan.early_stopping) == (-(-size.n_rows // 4), True)
+    else:
+        assert plan.n_held_out < size.n_rows
+    for group in (plan.trellises, plan.views):
+        values = {} if group is None else group.get_params()
+        assert "auto" not in {k: v for k, v in values.items() if k not in ("loss", "average")}
+    assert str(plan).startswith(f"{plan.recipe}: {plan.reason}; ")
+
+
+# Small dense problems: one-vs-all with averaged weights
+
+
+def softmax(scores):
+    exponents = np.exp(scores - scores.max())
+    return exponents / exponents.sum()
+
+
+def averaged_one_vs_all(X, y, n_classes, epochs, row_length):
+    """The same model in plain NumPy: AdaGrad on two weights per class, the average of all steps."""
+    rows = np.hstack([X, np.ones((len(X), 1))])
+    n_edges = 2 * n_classes + 1  # from the source, to the sink's neighbour, and from there
+    W = np.zeros((rows.shape[1], n_edges))
+    squares = np.full_like(W, 0.3 * row_length**2)
+    total = np.zeros_like(W)
+    edges = np.zeros((n_classes, n_edges))
+    for c in range(n_classes):
+        edges[c, [c, n_classes + c, 2 * n_classes]] = 1
+    n_steps = 0
+    for _ in range(epochs):
+        for x, label in zip(rows, y, strict=True):
+            total += W
+            n_steps += 1
+            step = edges[label] - softmax(edges @ (x @ W)) @ edges
+            gradient = np.outer(x, step)
+            squares += gradient**2
+            W = W + 0.7 / row_length * gradient / np.sqrt(squares)
+    return (total + W) / (n_steps + 1) @ edges.T
+
+
+def test_weights_are_the_average_of_one_vs_all():
+    rng = np.random.default_rng(0)
+    X = 8 * rng.normal(size=(120, 3)).astype(np.float32)  # of length 14: a power of 2 is 16
+    y = np.arange(120) % 4
+    settings = Trellises(shuffle=False, epochs=2, learning_rate=0.7, dtype="float32")
+    model = LTLSClassifier(trellises=settings, random_state=0).fit(X, y)
+    assert (model.trellis_.n_edges, len(model.codebooks_)) == (9, 1)
+    assert model.fitted_.training.weights.sums is None
+    expected = averaged_one_vs_all(X.astype(float), y, 4, 2, 16.0)
+    known = np.hstack([X, np.ones((120, 1))]) @ expected
+    known -= np.log(np.exp(known).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(model.decision_function(X), known, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 20])
+def test_no_worse_than_logistic_regression(n_classes):
+    X, y = make_classification(
+        2000, 30, n_informative=20, n_classes=n_classes, n_clusters_per_class=1, random_state=1
+    )
+    model = LTLSClassifier(random_state=0).fit(X[:900], y[:900])
+    other = LogisticRegression(tol=1e-2).fit(X[:900], y[:900])
+    assert model.score(X[900:], y[900:]) > other.score(X[900:], y[900:]) - 0.01
+
+
+def test_rare_classes_have_their_intercept():
+    weights = [0.6, 0.3, 0.07, 0.03]
+    X, y = make_classification(
+        3000, 20, n_informative=6, n_classes=4, weights=weights, random_state=0
+    )
+    model = LTLSClassifier(random_state=0).fit(X[:2000], y[:2000])
+    other = LogisticRegression(tol=1e-2).fit(X[:2000], y[:2000])
+    found, known = (log_loss(y[2000:], each.predict_proba(X[2000:])) for each in (model, other))
+    assert found < known + 0.02
+
+
+def test_streams_and_checkpoints_give_the_same_model(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    batches = [(X[first : first + 300], y[first : first + 300]) for first in range(0, 1797, 300)]
+
+    def model(epochs=2):
+        given_ = Trellises(epochs=epochs, shuffle=False)
+        return LTLSClassifier(trellises=given_, calibration=False, random_state=0)
+
+    whole = model().fit(X, y)
+    np.testing.assert_array_equal(model().fit_stream(batches).coef_, whole.coef_)
+    model(1).fit(X, y, checkpoint=tmp_path / "state")
+    resumed = model().fit(X, y, checkpoint=Checkpoint(tmp_path / "state", resume=True))
+    np.testing.assert_array_equal(resumed.coef_, whole.coef_)
+
+
+def test_training_goes_on_without_averaging(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    old = y < 9
+    model = LTLSClassifier(random_state=0).fit(X[old], y[old])
+    model.save(tmp_path / "model.ltls")
+    for each in (model, load(tmp_path / "model.ltls")):
+        new = np.flatnonzero(~old)
+        for _ in range(3):
+            each.partial_fit(X[new[:60]], y[new[:60]])
+        assert each.score(X[new[60:]], y[new[60:]]) > 0.8
+        assert each.score(X[old], y[old]) > 0.9
+    again = LTLSClassifier(random_state=0, warm_start=True).fit(X, y)
+    before = again.score(X, y)
+    assert again.fit(X, y).score(X, y) > before - 0.01
