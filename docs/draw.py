@@ -1,9 +1,9 @@
-"""Draw the figures of the documentation: ``python docs/draw.py``, after ``make demo``."""
+"""Draw the figures of the documentation: ``python docs/draw.py``."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -11,32 +11,36 @@ matplotlib.use("svg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 
 from ltls import LTLSClassifier
-from ltls.plot import figure1, figure2, plot_codebook, plot_learning_curves, plot_prediction
+from ltls.plot import figure1, figure2, plot_codebook, plot_prediction
+from ltls.settings import Trellises
 
 DOCS = Path(__file__).parent
-DEMO = DOCS.parent / "demo"
 
 
-def write(ax: plt.Axes, name: str) -> None:
+def write(ax: Axes, name: str) -> None:
     """Write a figure; the same figure gives the same bytes."""
-    ax.get_figure().savefig(DOCS / name, bbox_inches="tight", metadata={"Date": None})
+    assert isinstance(ax.figure, Figure)
+    ax.figure.savefig(DOCS / name, bbox_inches="tight", metadata={"Date": None})
     plt.close("all")
 
 
+def classifier(**settings: Any) -> LTLSClassifier:
+    """Return a classifier that is one trellis, in which every label has a path."""
+    trellises = Trellises(n_trellises=1, **settings)
+    return LTLSClassifier(trellises=trellises, label_weights=False, random_state=0)
+
+
 def digits() -> None:
-    """Draw the prediction of a handwritten digit, and the learning curves of three widths."""
+    """Draw the prediction of a handwritten digit."""
     X, y = load_digits(return_X_y=True)
     X = X / 16
-    model = LTLSClassifier(3, n_trellises=1, epochs=8, random_state=0).fit(X[:1500], y[:1500])
+    model = classifier(width=3, epochs=8).fit(X[:1500], y[:1500])
     write(plot_prediction(model, X[[1500]], title="A handwritten {label}"), "prediction.svg")
-    models = {
-        f"width {width}": LTLSClassifier(width, n_trellises=1, epochs=8, random_state=0).fit(X, y)
-        for width in (2, 4, 10)
-    }
-    write(plot_learning_curves(models, title="Handwritten digits"), "learning_curves.svg")
 
 
 def codebooks() -> None:
@@ -52,10 +56,9 @@ def codebooks() -> None:
     orders = {"random": None, "frequency": by_frequency, "similarity": None}
     named = {"frequency": ", the most frequent first", "similarity": ", 16 groups of 15"}
     for ax, (policy, order) in zip(axes, orders.items(), strict=True):
-        model = LTLSClassifier(4, 1, embedding_dim=0, assignment=policy, epochs=1, random_state=0)
-        model.fit(X, y)
+        model = classifier(width=4, assignment=policy, epochs=1).fit(X, y)
         title = policy + named.get(policy, "")
-        plot_codebook(model.trellis_, model.codebook_, order, ax=ax, title=title)
+        plot_codebook(model.trellis_, model.codebooks_[0], order, ax=ax, title=title)
     write(axes[0], "codebooks.svg")
 
 
@@ -66,8 +69,6 @@ def main() -> None:
     write(figure2(), "figure2.svg")
     digits()
     codebooks()
-    if DEMO.joinpath("accuracy.png").exists():
-        shutil.copyfile(DEMO / "accuracy.png", DOCS / "demo_accuracy.png")
 
 
 if __name__ == "__main__":

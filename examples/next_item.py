@@ -42,11 +42,11 @@ def training_rows(walks: np.ndarray) -> tuple[csr_array, np.ndarray]:
 def main() -> None:
     walks = visits(np.random.default_rng(0))
     X, y = training_rows(walks[:-1000])
-    model = LTLSClassifier(n_trellises=2, embedding_dim=0, epochs=5, random_state=0).fit(X, y)
+    model = LTLSClassifier(random_state=0).fit(X, y)
     X_test, y_test = training_rows(walks[-1000:])
     items, _ = model.predict_topk(X_test, k=3)
     correct = items == y_test[:, None]
-    print(f"{len(y):,} rows, {len(model.classes_):,} items, {model.trellis_.n_edges} edges each")
+    print(f"{len(y):,} rows, {len(model.classes_):,} items")
     best_possible = NEIGHBOUR_PROBABILITIES[0]
     print(f"next item: {correct[:, 0].mean():.2f} correct, at best {best_possible}")
     print(f"three best: {correct.any(axis=1).mean():.2f} contain the next item")

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from ltls import LTLSClassifier
+from ltls.settings import Trellises
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
     names = np.array(
         ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     )
-    model = LTLSClassifier(width=4, n_trellises=3, random_state=0)
+    model = LTLSClassifier(trellises=Trellises(width=4, n_trellises=3), random_state=0)
     rng = np.random.default_rng(0)
     for day in range(10):
         today = rng.permutation(np.flatnonzero(y_train == day))
