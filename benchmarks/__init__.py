@@ -3,24 +3,23 @@
 Each of these runs from the top of the repository, with --help for its options:
 
     python -m benchmarks.accuracy             ltls beside its peers: scores, size, time (hours)
-    python -m benchmarks.speed                training, prediction, latency, memory beside its peers
+    python -m benchmarks.speed                prediction, latency, loading beside its peers
+    python -m benchmarks.embeddings           dense rows beside nearest neighbours and softmax
     python -m benchmarks.calibration          are probabilities right?
-    python -m benchmarks.small_dense          few dense features beside logistic regression
-    python -m benchmarks.settings NAME        what a setting does: codebooks, rounding, density, ...
-    python -m benchmarks.threads              speed-up of a second thread, part by part
-    python -m benchmarks.tasks NAME           two whole tasks: raw text, the demo
+    python -m benchmarks.settings NAME        what a setting does: codebooks, views, density, ...
+    python -m benchmarks.tasks NAME           whole tasks: raw text, small dense problems, the demo
+    python -m benchmarks.continual            labels that arrive after training, beside its peers
     python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
     python -m benchmarks.debian_contents FOLDER  a data set of a million labels, from apt's indices
     python -m benchmarks.scale NAME           a million labels beside peers; 100 million rows
     python -m benchmarks.serving NAME         the server under load, and for ten minutes
-    python -m benchmarks.cluster NAME         training, scoring and faults on a local Ray
-    python -m benchmarks.continual            labels that arrive after training, beside its peers
+    python -m benchmarks.cluster NAME         training and scoring on a local Ray
     python -m benchmarks.paper                the paper's tables with the paper's settings
     python -m benchmarks.deep_head.step       a training step of an output layer, on a GPU
-    python -m benchmarks.deep_head.next_token the next token by a network, on a GPU
-    python -m benchmarks.deep_head.english    a corpus of English words from Debian's packages
+    python -m benchmarks.deep_head.corpus FILE   tokens of Python code, or English words
     python -m benchmarks.deep_head.language_model CORPUS  a transformer's next token, on a GPU
-    python -m benchmarks.deep_head.recommend  the next item of a user: semantic IDs
+    python -m benchmarks.deep_head.next_items FILE  histories of items, and the items that follow
+    python -m benchmarks.deep_head.recommend FILE   the next item of a user: semantic IDs
     python -m benchmarks.deep_head.restricted answers among some classes, or within a category
     python -m benchmarks.deep_head.omniglot   handwritten characters by networks, on a GPU
     python -m benchmarks.reliability          how much was tried of docs/reliability.md (hours)

@@ -1,6 +1,6 @@
 """Labels that arrive after training: what happens to the old ones, and whether they are found.
 
-    python -m benchmarks.continual [NAME ...]
+    python -m benchmarks.continual [--sets SET …]
 
 A label is held out of training with all of its rows. Then 1, 10, 100 and 1,000 of these rows
 arrive, in one call of partial_fit or one by one, in memory or after saving and loading; the test
@@ -14,11 +14,12 @@ section is to be found from name and summary; they come from apt's package lists
 
 from __future__ import annotations
 
-import argparse
+import copy
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import normalize
 
-from benchmarks import datasets, machine
+from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier, load
 from ltls.storage.model_file import describe
 
 # Rows that a label to hold out has at least: there are labels of 1,000 in the last set only.
 SETS = {"banking77": 100, "icd10cm": 100, "stackex_cs": 100, "sections": 1000}
 SIZES = (1, 10, 100, 1000)
-N_LABELS = 1  # each held out of a model of its own
-MOST_SINGLE = 1000  # rows one by one
 IN_TURN, ROWS_IN_TURN = 20, 50
 MOST_LABELS = 100  # of a set for the peers, whose weights are dense
 MOST_ROWS = 20_000  # for river, which takes milliseconds per row
@@ -165,8 +164,6 @@ def _dicts(X: Any) -> Iterator[dict[int, float]]:
 
 def curves(data: Data, label: int, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the scores of all methods after every number of rows, and facts about the model."""
-    import copy
-
     new = data.rows_of([label])
     rows, old = np.flatnonzero(new), np.flatnonzero(~new)
     sizes = [size for size in SIZES if size <= len(rows)]
@@ -174,35 +171,41 @@ def curves(data: Data, label: int, folder: Path) -> tuple[dict[str, Any], dict[s
     first = LTLSClassifier(random_state=0).fit(data.X[old], data.targets(old))
     first.save(path)
     before = data.scores(topk(first), [label])["old"]
-    facts = {"before": before, "bytes": path.stat().st_size, "rows": describe(path)["replay_rows"]}
-    copy.deepcopy(first).set_params(replay_size=0).save(folder / "plain.ltls")
+    facts = {"bytes": path.stat().st_size, "rows": describe(path)["rows_in_memory"]}
+    plain = LTLSClassifier(random_state=0, memory=False).fit(data.X[old], data.targets(old))
+    plain.save(folder / "plain.ltls")
     facts["bytes_without"] = (folder / "plain.ltls").stat().st_size
+
+    def note(method: str, size: int, topk: Callable[[Any], Any], before: float = before) -> None:
+        scores = data.scores(topk, [label])
+        of = {"old": scores["old"] - before, "found": scores["found"]}
+        found.setdefault(method, {})[str(size)] = of
+
     starts = {"in memory": lambda: copy.deepcopy(first), "from the file": lambda: load(path)}
     for start, make in starts.items():
         for size in sizes:
             model = make().partial_fit(data.X[rows[:size]], data.targets(rows[:size]))
-            found.setdefault(f"ltls {start}", {})[size] = data.scores(topk(model), [label])
+            note(f"ltls {start}", size, topk(model))
         model = make()
-        name = f"ltls {start}, one by one"
-        for size in in_batches(data, model, rows, [n for n in sizes if n <= MOST_SINGLE]):
-            found.setdefault(name, {})[size] = data.scores(topk(model), [label])
+        for size in in_batches(data, model, rows, sizes):
+            note(f"ltls {start}, one by one", size, topk(model))
     for size in sizes[1:]:
         several = np.concatenate([old, rows[:size]])
         model = LTLSClassifier(random_state=0).fit(data.X[several], data.targets(several))
-        found.setdefault("from scratch", {})[size] = data.scores(topk(model), [label])
+        note("from scratch", size, topk(model))
     peers: dict[str, Any] = {}
     if not data.several and data.n_labels <= MOST_LABELS:
         peers = {"SGDClassifier": Sgd}
-        if data.X.shape[0] <= MOST_ROWS:
+        if data.X.shape[0] <= MOST_ROWS and find_spec("river"):
             peers["river"] = River
     for name, peer in peers.items():
         machine.say(f"  {name}")
         trained = peer(data, ~new)
-        facts[f"before, {name}"] = data.scores(trained.topk, [label])["old"]
+        theirs = data.scores(trained.topk, [label])["old"]
         for size in sizes:
             same = copy.deepcopy(trained)
             same.learn(data.X[rows[:size]], data.targets(rows[:size]))
-            found.setdefault(name, {})[size] = data.scores(same.topk, [label])
+            note(name, size, same.topk, theirs)
     return found, facts
 
 
@@ -229,41 +232,32 @@ def in_turn(data: Data, at_least: int, folder: Path) -> dict[str, Any]:
 
 
 def measure(name: str) -> dict[str, Any]:
-    data, parts = Data(name), []
+    data = Data(name)
     with tempfile.TemporaryDirectory() as folder:
-        for label in data.choose(N_LABELS, SETS[name]):
-            machine.say(f"{name}: label {label} of {data.counts[label]} rows")
-            parts.append(curves(data, label, Path(folder)))
+        (label,) = data.choose(1, SETS[name])
+        machine.say(f"{name}: label {label} of {data.counts[label]} rows")
+        found, facts = curves(data, label, Path(folder))
         machine.say(f"{name}: {IN_TURN} labels in turn")
         turns = in_turn(data, SETS[name], Path(folder))
-    facts = {key: float(np.mean([of[key] for _, of in parts])) for key in parts[0][1]}
-    means: dict[str, Any] = {}
-    for method in parts[0][0]:
-        before = facts.get(f"before, {method}", facts["before"])
-        sizes = sorted(set.intersection(*(set(found[method]) for found, _ in parts)))
-        means[method] = {
-            str(size): {
-                "old": float(np.mean([found[method][size]["old"] for found, _ in parts])) - before,
-                "found": float(np.mean([found[method][size]["found"] for found, _ in parts])),
-            }
-            for size in sizes
-        }
     shape = {"rows": data.X.shape[0], "labels": data.n_labels, "several": data.several}
-    return {**shape, "facts": facts, "curves": means, "in_turn": turns}
+    return {**shape, "facts": facts, "curves": found, "in_turn": turns}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[*SETS, []], help="data sets; all by default")
-    names = parser.parse_args().names or list(SETS)
-    for name in names:
+    parser = machine.parser(__doc__)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
+    parser.add_argument("--output", type=Path, default=machine.RESULTS)
+    options = parser.parse_args()
+    for name in options.sets:
         measured = measure(name)
-        stored = machine.read("continual")
+        stored = machine.read("continual", options.output)
         sets = {**stored.get("sets", {}), name: measured}
         about = machine.description("scikit-learn")
         about["command"] = "python -m benchmarks.continual"
         ordered = {key: sets[key] for key in SETS if key in sets}
-        machine.write("continual", {"about": about, "sets": ordered})
+        result = {"about": about, "sets": ordered}
+        machine.write("continual", result, options.output)
+    print("\n".join([*tables.continual(result), "", *tables.continual_turns(result)]))
 
 
 if __name__ == "__main__":

@@ -14,17 +14,10 @@ import scipy.sparse as sp
 from benchmarks import machine
 from ltls import readers
 
-MULTI_LABEL = (
-    "bibtex",
-    "delicious",
-    "rcv1sub1",
-    "stackex_cs",
-    "makupalat",
-    "debtags",
-    "wordnet_hyper",
-)
 SINGLE_LABEL = ("banking77", "icd10cm", "debsrc", "amazon_video_next", "debfiles")
 ONE_LABEL = (*SINGLE_LABEL, "wordnet_hyper")  # which has 1.03 labels per row
+MULTI_LABEL = ("bibtex", "delicious", "rcv1sub1", "stackex_cs", "makupalat", "debtags", "yso_en")
+MULTI_LABEL += ("wordnet_hyper",)
 PARTS = ("X", "Y", "X_test", "Y_test")
 
 
@@ -60,9 +53,11 @@ def train_and_test(name: str) -> tuple[readers.Dataset, readers.Dataset]:
     return train, test
 
 
-def targets(data: readers.Dataset, single_label: bool) -> Any:
-    """Return one label per row, or the indicator matrix."""
-    return data.y if single_label else data.Y
+def problem(name: str) -> tuple[Any, Any, Any, Any]:
+    """Return X, y, X_test and y_test of a data set; y has a label per row, or is an indicator."""
+    train, test = train_and_test(name)
+    y, y_test = ((part.y if train.single_label else part.Y) for part in (train, test))
+    return train.X, y, test.X, y_test
 
 
 def load(files: list[Path]) -> list[sp.csr_matrix]:

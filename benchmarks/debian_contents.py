@@ -14,7 +14,6 @@ contents_100k and contents_1m as files of the XMC format (NAME_train.txt, NAME_t
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -144,9 +143,7 @@ def write(folder: Path, name: str, words: list[str], names: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.parser(__doc__)
     parser.add_argument("folder", type=Path, help="where the sets are written")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)

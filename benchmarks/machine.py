@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +29,13 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def commit() -> str:
+    """Return the commit of this repository, "?" where there is none."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "?"
+
+
 def description(*packages: str) -> dict[str, str]:
     """Return machine, date, versions and command; also where there is no compiled engine."""
     import ltls
@@ -43,6 +52,7 @@ def description(*packages: str) -> dict[str, str]:
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
         "ltls": ltls.__version__,
+        "commit": commit(),
         **{package: version(package) for package in packages},
         "command": command(),
     }
@@ -95,6 +105,13 @@ def data_folder() -> Path:
     return Path(os.environ["LTLS_DATA"])
 
 
+def parser(documentation: str | None) -> argparse.ArgumentParser:
+    """Return a parser of options whose help is the documentation of a module."""
+    return argparse.ArgumentParser(
+        description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def table(heads: list[str], rows: list[list[str]], n_words: int = 1) -> list[str]:
     """Make a Markdown table: first columns of words, the others numbers."""
     lines = [heads, ["---"] * n_words + ["---:"] * (len(heads) - n_words), *rows]
@@ -103,6 +120,12 @@ def table(heads: list[str], rows: list[list[str]], n_words: int = 1) -> list[str
 
 def say(words: str) -> None:
     print(time.strftime("%H:%M:%S"), words, flush=True)
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, at_least: float = 0.02) -> float:

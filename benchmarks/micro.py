@@ -2,11 +2,9 @@
 
     python -m benchmarks.micro readers        reading text files beside scikit-learn's parser
     python -m benchmarks.micro programs       dynamic programs to 10¹² classes, and torch-struct
-    python -m benchmarks.micro growth         time and memory against classes, rows and non-zeros
+    python -m benchmarks.micro growth         time and memory against the number of classes
     python -m benchmarks.micro rows           training rate through `fit`, to ten million rows
-    python -m benchmarks.micro hashed         peak memory behind 2²⁰ hashed columns
-    python -m benchmarks.micro checksums      rate of checksums, and loading with and without them
-    python -m benchmarks.micro one_text       latency of single texts of banking77
+    python -m benchmarks.micro threads        fits and predictions with one thread and with two
     python -m benchmarks.micro instructions   instructions per row; fails where they grew by a tenth
 
 `growth --quick` measures fewer points and stores nothing. `instructions` counts under callgrind,
@@ -22,7 +20,6 @@ import lzma
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import statistics
 import subprocess
@@ -30,8 +27,8 @@ import sys
 import tempfile
 import time
 import warnings
-import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,14 +36,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks import machine, tables
-from ltls import LTLSClassifier, RandomCodebook, TextClassifier, Trellis, load
-from ltls.core import _engine
-from ltls.features.rows import engine_features
-from ltls.linear.trainable import TrainableWeights
-from ltls.model.decoder import Decoder
+from benchmarks import datasets, machine, tables
+from ltls import LTLSClassifier, Trellis
+from ltls.features.rows import Rows
 from ltls.readers import Dataset, read
-from ltls.structure.losses import LOSSES
+from ltls.settings import Trellises
+from ltls.structure.policies import LabelStats
+from ltls.training.data import Examples
+from ltls.training.trellis_training import TrellisTraining
 
 # Readers: plain files of the XMC format into CSR matrices
 
@@ -143,21 +140,6 @@ def time_programs(n_classes: int, width: int, n_rows: int = 1024) -> dict[str, A
     return row
 
 
-def fits(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fit time = start + slope · log10 C for every width and program."""
-    result = []
-    for width in sorted({row["width"] for row in rows}):
-        chosen = [row for row in rows if row["width"] == width]
-        x = np.log10([row["C"] for row in chosen])
-        for program in PROGRAMS:
-            y = np.array([row[program] for row in chosen])
-            slope, start = np.polyfit(x, y, 1)
-            r2 = 1 - np.var(y - start - slope * x) / np.var(y)
-            fit = {"start": float(start), "slope": float(slope), "r2": float(r2)}
-            result.append({"width": width, "program": program, **fit})
-    return result
-
-
 def against_torch_struct() -> dict[str, float]:
     """Time both, one thread each, at C = 2**20, width 2, 4,096 rows: nanoseconds per row."""
     import torch
@@ -202,12 +184,12 @@ def programs(options: argparse.Namespace) -> dict[str, Any]:
     peer = against_torch_struct()
     rows = [time_programs(10**e, width) for width in (2, 8, 32) for e in range(3, 13)]
     about = machine.description("numpy", "torch", "torch-struct")
-    return {"about": about, "growth": rows, "fits": fits(rows), "torch_struct": peer}
+    return {"about": about, "growth": rows, "torch_struct": peer}
 
 
 # Growth: one trellis of width 2 under a random codebook, which needs no memory of its own
 
-N_FEATURES, NON_ZEROS, ROWS, N_CLASSES = 50_000, 50, 20_000, 100_000
+N_FEATURES, NON_ZEROS, ROWS = 50_000, 50, 20_000
 KS = (1, 5, 50)
 
 
@@ -222,12 +204,6 @@ def power_law_rows(n_rows: int, non_zeros: int) -> sp.csr_matrix:
     return X
 
 
-def resident() -> int:
-    """Return the bytes of memory that this process holds."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def shortest(work: Callable[[], object], repeats: int) -> float:
     """Return the least processor time of a call: other work on the machine disturbs it little."""
     times = []
@@ -238,78 +214,46 @@ def shortest(work: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def time_step(n_classes: int, n_rows: int, non_zeros: int, repeats: int) -> dict[str, Any]:
+def time_step(n_classes: int, repeats: int) -> dict[str, Any]:
     """Return microseconds per row of a training step and of prediction, and bytes.
 
     The estimator keeps a table of its classes, which a billion of them would not fit into: this
     calls the layer below it.
     """
-    X = power_law_rows(n_rows, non_zeros)
-    before = resident()
-    trellis, book = Trellis(n_classes, 2), RandomCodebook(n_classes)
-    weights = TrainableWeights(
-        trellis, 1, N_FEATURES, intercept=True, unit_length=False,
-        adagrad=True, average=False, settings={},
-    )  # fmt: skip
-    labels = np.random.default_rng(1).integers(n_classes, size=n_rows)
-    paths = book.path_of(labels)[None]
-    features = engine_features(X, True, False)
-    order, ptr = np.arange(n_rows), np.arange(n_rows + 1)
-    task = _engine.TrainTask(
-        trellis.engine, features, ptr, labels, paths, None, [],
-        loss="softmax", multilabel=False, ranking_multiplier=1,
-    )  # fmt: skip
-
-    def train() -> None:
-        task.run(
-            weights.values, weights.squares, weights.sums, order, step=1, learning_rate=0.3,
-            threshold=0.0, count_hits=False, batch_size=1, n_jobs=1,
-        )  # fmt: skip
-
+    rows = Rows(power_law_rows(ROWS, NON_ZEROS), intercept=True, unit_length=False)
+    given = Trellises(width=2, n_trellises=1, average=False, learning_rate=0.3, loss="softmax")
+    training = TrellisTraining.new(
+        given,
+        LabelStats(n_classes),
+        np.random.RandomState(0),
+        multilabel=False,
+        n_columns=rows.n_columns,
+        intercept=True,
+        unit_length=False,
+    )
+    labels = np.random.default_rng(1).integers(n_classes, size=ROWS)
+    task = training.task(Examples(rows, np.arange(ROWS + 1), labels, None, False))
+    step = shortest(lambda: training.run(task, np.arange(ROWS), False, 1), repeats)
     found: dict[str, Any] = {
         "C": n_classes,
-        "N": n_rows,
-        "nnz": non_zeros,
-        "edges": trellis.n_edges,
-        "training step": shortest(train, repeats) / n_rows * 1e6,
-        "model bytes": weights.values.nbytes,
+        "edges": training.trellis.n_edges,
+        "training step": step / ROWS * 1e6,
+        "model bytes": training.weights.values.nbytes,
     }
-    decoder = Decoder(trellis, [book], n_classes, LOSSES["softmax"])
-    some = min(n_rows, 5000)
+    part, some = training.as_trained(), rows[:5000]
     for k in KS:
-        predictor = decoder.predictor(weights.for_prediction(0), k)
-        ids, scores = np.empty((some, k), np.int64), np.empty((some, k), np.float32)
-
-        def predict(predictor: Any = predictor, ids: Any = ids, scores: Any = scores) -> None:
-            predictor.predict(features, 0, ids, scores, 1)
-
-        found[f"prediction, k = {k}"] = shortest(predict, repeats) / some * 1e6
-    found["resident bytes"] = resident() - before
-    return found
-
-
-def time_steps(points: list[tuple[int, int, int]], repeats: int) -> list[dict[str, Any]]:
-    """Measure each in a process of its own, whose memory starts fresh."""
-    found = []
-    for point in points:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found.append(pool.apply(time_step, (*point, repeats)))
-        print(found[-1], flush=True)
+        seconds = shortest(lambda k=k: part.topk(some, k, 1), repeats)
+        found[f"prediction, k = {k}"] = seconds / len(some) * 1e6
     return found
 
 
 def growth(options: argparse.Namespace) -> dict[str, Any]:
-    quick = options.quick
-    repeats = 3 if quick else 7
-    classes = [10**e for e in range(3, 10, 3 if quick else 1)]
-    counts = [1_000, 10_000] if quick else [1_000, 3_000, 10_000, 30_000, 100_000]
-    non_zeros = [10, 100] if quick else [10, 30, 100, 300, 1000]
-    series = {
-        "C": time_steps([(c, ROWS, NON_ZEROS) for c in classes], repeats),
-        "N": time_steps([(N_CLASSES, n, NON_ZEROS) for n in counts], repeats),
-        "nnz": time_steps([(N_CLASSES, ROWS // 4, n) for n in non_zeros], repeats),
-    }
-    return {"about": machine.description("numpy", "scipy"), "series": series}
+    series = []
+    for exponent in range(3, 10, 3 if options.quick else 1):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # whose memory starts fresh
+            series.append(pool.apply(time_step, (10**exponent, 3 if options.quick else 7)))
+        print(series[-1], flush=True)
+    return {"about": machine.description("numpy", "scipy"), "series": {"C": series}}
 
 
 # The training rate through `fit`, where everything that a user waits for counts
@@ -323,7 +267,8 @@ def time_fit(n_rows: int, repeats: int) -> dict[str, Any]:
     y = np.random.default_rng(1).integers(1000, size=n_rows)
     seconds = []
     for _ in range(repeats):
-        model = LTLSClassifier(2, 1, embedding_dim=0, epochs=1, validation_fraction=0)
+        model = LTLSClassifier(label_weights=False, calibration=False, memory=False)
+        model.set_params(trellises__width=2, trellises__n_trellises=1, trellises__epochs=1)
         start = time.process_time()
         model.fit(X, y)
         seconds.append(time.process_time() - start)
@@ -339,48 +284,53 @@ def rows(options: argparse.Namespace) -> dict[str, Any]:
     return {"about": machine.description("numpy", "scipy"), "fits": found}
 
 
-# Memory of hashed features, most of which never occur
+# Threads: whole fits and predictions with one thread and with two
+
+THREADED = ("debtags", "icd10cm", "wordnet_hyper", "debfiles")
+MAX_ROWS = 200_000
 
 
-def hashed_peak() -> float:
-    """Return the peak memory in bytes of training behind 2**20 hashed columns."""
-    rng = np.random.default_rng(0)
-    n_rows, non_zeros, n_used = 63_620, 40, 38_962
-    used = np.sort(rng.choice(2**20, n_used, replace=False))
-    y = rng.integers(58, size=n_rows)
-    indices = used[(n_used * rng.random((n_rows, non_zeros)) ** 3).astype(int)]
-    indptr = np.arange(0, indices.size + 1, non_zeros)
-    X = sp.csr_matrix((np.ones(indices.size, np.float32), indices.ravel(), indptr), (n_rows, 2**20))
-    X.sum_duplicates()
-    LTLSClassifier(random_state=0).fit(X, y)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+def time_threads(name: str, n_jobs: int) -> tuple[dict[str, float], bytes]:
+    """Return the seconds of a fit and of a prediction, and what was predicted."""
+    X, y, X_test, _ = datasets.problem(name)
+    model = LTLSClassifier(random_state=0, n_jobs=n_jobs)
+    start = time.perf_counter()
+    model.fit(X[:MAX_ROWS], y[:MAX_ROWS])
+    fitted = time.perf_counter()
+    _, scores = model.predict_topk(X_test, 5)
+    return {"fit": fitted - start, "prediction": time.perf_counter() - fitted}, scores.tobytes()
 
 
-def hashed(options: argparse.Namespace) -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(f"peak memory {pool.apply(hashed_peak) / 1e9:.2f} GB")
+def ceiling() -> float:
+    """Return the speed-up of two threads that only compute."""
+
+    def seconds(n_threads: int) -> float:
+        compute = partial(hashlib.pbkdf2_hmac, "sha512", b"password", b"salt")
+        with ThreadPoolExecutor(n_threads) as pool:
+            start = time.perf_counter()
+            list(pool.map(compute, [100_000 // n_threads] * n_threads))
+            return time.perf_counter() - start
+
+    return statistics.median(seconds(1) / seconds(2) for _ in range(5))
 
 
-# What it costs to verify a model file
-
-
-def checksums(options: argparse.Namespace) -> None:
-    data = np.random.default_rng(0).integers(256, size=1 << 28, dtype=np.uint8)
-    for name, checksum in {"SHA-256": hashlib.sha256, "CRC-32": zlib.crc32}.items():
-        rate = data.nbytes / shortest(lambda checksum=checksum: checksum(data), 3)
-        print(f"{name} {rate / 1e9:.2f} GB/s")
-    with tempfile.TemporaryDirectory() as folder:
-        for n_features in (10_000, 1_000_000):
-            path = Path(folder, f"{n_features}.ltls")
-            X = sp.csr_matrix(np.eye(100, n_features, dtype=np.float32))
-            model = LTLSClassifier(n_trellises=1, width=8, embedding_dim=0, density=1, epochs=1)
-            X.indices[:] = np.linspace(0, n_features - 1, 100)
-            model.partial_fit(X, np.arange(100)).save(path)
-            times = [shortest(partial(load, path, verify=verify), 5) for verify in (False, True)]
-            print(
-                f"a file of {path.stat().st_size / 1e6:.0f} MB loads in {1e3 * times[0]:.1f} ms, "
-                f"verified in {1e3 * times[1]:.1f} ms"
-            )
+def threads(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in options.sets:
+        runs: dict[int, list[dict[str, float]]] = {1: [], 2: []}
+        scores, before = set(), ceiling()
+        for n_jobs in [1, 2] * options.repeats:
+            spent, bits = time_threads(name, n_jobs)
+            runs[n_jobs].append(spent)
+            scores.add(bits)
+        assert len(scores) == 1, "predictions depend on the number of threads"
+        parts = {
+            part: [statistics.median(run[part] for run in own) for own in runs.values()]
+            for part in ("fit", "prediction")
+        }
+        found[name] = {"parts": parts, "ceiling": (before + ceiling()) / 2}
+        machine.say(f"{name}: {found[name]}")
+    return {"about": machine.description("numpy"), "sets": found}
 
 
 # Instructions of the hot paths. Kernels compiled for AVX2 with the flags of CMakeLists.txt; counts
@@ -436,49 +386,24 @@ def instructions(options: argparse.Namespace) -> None:
         sys.exit(f"more than a tenth above the baseline: {', '.join(grown)}")
 
 
-# Latency of single texts
-
-
-def one_text(options: argparse.Namespace) -> None:
-    """Print the time that one text takes a predictor of TextClassifier, and its parts."""
-    from benchmarks.tasks import read as read_texts
-
-    model = TextClassifier(random_state=0).fit(*read_texts("train"))
-    texts = read_texts("test")[0]
-    predict, vectorizer = model.predictor(5), model.vectorizer_
-    rows = [vectorizer.row(text) for text in texts]
-    parts: dict[str, tuple[Callable[..., object], list[Any]]] = {
-        "a text": (predict, [(text,) for text in texts]),
-        "its features": (vectorizer.row, [(text,) for text in texts]),
-        "prediction from features": (LTLSClassifier.predictor(model, 5), rows),
-    }
-    for name, (call, arguments) in parts.items():
-        times = []
-        for given in arguments:  # each twice: the words of a text are known after the first time
-            call(*given)
-            start = time.perf_counter()
-            call(*given)
-            times.append(1e6 * (time.perf_counter() - start))
-        low, median, high = np.quantile(times, [0.05, 0.5, 0.95])
-        print(f"{name}: median {median:.0f} µs, 90 % of texts {low:.0f} to {high:.0f} µs")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.parser(__doc__)
     commands = parser.add_subparsers(dest="name", required=True)
-    for command in (readers, programs, growth, rows, hashed, checksums, one_text, instructions):
-        commands.add_parser(command.__name__).set_defaults(run=command)
+    for command in (readers, programs, growth, rows, threads, instructions):
+        own = commands.add_parser(command.__name__)
+        own.set_defaults(run=command)
+        own.add_argument("--output", type=Path, default=machine.RESULTS)
+    commands.choices["threads"].add_argument("--sets", nargs="+", default=THREADED, metavar="SET")
+    commands.choices["threads"].add_argument("--repeats", type=int, default=3)
     commands.choices["growth"].add_argument("--quick", action="store_true")
     commands.choices["instructions"].add_argument("--update", action="store_true")
     options = parser.parse_args()
     result = options.run(options)
     if result is None:
         return
-    print("\n".join(tables.TABLES[options.name](result)))
+    print("\n".join(getattr(tables, options.name)(result)))
     if not getattr(options, "quick", False):
-        machine.write(options.name, result)
+        machine.write(options.name, result, options.output)
 
 
 if __name__ == "__main__":

@@ -97,26 +97,12 @@ def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
     return run
 
 
-def made(target: str) -> Callable[[int, int, float], int]:
-    """Return a run of a target of the Makefile that is a run of tests."""
-
-    def run(first: int, most: int, seconds: float) -> int:
-        done = subprocess.run(["make", target], stdout=subprocess.PIPE, text=True, check=False)
-        print(done.stdout, end="")
-        if done.returncode:
-            sys.exit(f"make {target} failed; nothing is counted")
-        (count,) = re.findall(r"(\d+) passed", done.stdout)
-        return int(count)
-
-    return run
-
-
 PARTS = {
     "model_files": Part(
-        "changed model files", "tests/fuzz", 10**5, changed_inputs("model_files"), True
+        "changed and resealed model files", "tests/fuzz", 10**5, changed_inputs("model_files"), True
     ),
     "checkpoints": Part(
-        "changed checkpoints", "tests/fuzz", 10**4, changed_inputs("checkpoints"), True
+        "changed and resealed checkpoints", "tests/fuzz", 10**4, changed_inputs("checkpoints"), True
     ),
     "readers": Part(
         "changed data files of all formats", "tests/fuzz", 10**5, changed_inputs("readers"), True
@@ -142,7 +128,16 @@ PARTS = {
     ),
     # All of them: a run that has counted any has tried every call.
     "crash": Part(
-        "calls that failed or were the last one", "tests/crash", 1, tests("tests/crash", "calls")
+        "calls that failed or were the last one",
+        "tests/crash",
+        1,
+        tests("tests/crash --deselect tests/crash/test_interrupts.py", "calls"),
+    ),
+    "interrupts": Part(
+        "calls that Ctrl-C interrupted",
+        "tests/crash",
+        3000,
+        tests("tests/crash/test_interrupts.py", "interrupts"),
     ),
     "forks": Part(
         "forks beside predicting threads",
@@ -154,10 +149,14 @@ PARTS = {
         "predictions within a budget of memory",
         "tests/soak",
         10**6,
-        tests("tests/soak", "predictions"),
+        tests("tests/soak/test_soak.py", "predictions"),
     ),
-    "tsan": Part("tests with ThreadSanitizer", "make tsan", 1, made("tsan")),
-    "valgrind": Part("tests with valgrind", "make valgrind", 1, made("valgrind")),
+    "server": Part(
+        "requests beside hostile clients",
+        "tests/soak",
+        10**4,
+        tests("tests/soak/test_server.py", "requests"),
+    ),
 }
 
 

@@ -95,25 +95,17 @@ def million_rows() -> Path:
 def time_stream(path: Path, millions: int) -> dict[str, Any]:
     """Train one trellis of width 2 for an epoch on a file that is read again and again."""
     stream = Stream([path] * millions, n_jobs=1)
-    model = LTLSClassifier(
-        2, 1, label_weights=False, embedding_dim=0, epochs=1, validation_fraction=0, n_jobs=1,
-        random_state=0,
-    )  # fmt: skip
+    model = LTLSClassifier(label_weights=False, calibration=False, memory=False, random_state=0)
+    model.set_params(trellises__width=2, trellises__n_trellises=1, trellises__epochs=1)
     wall, processor = time.perf_counter(), time.process_time()
     model.fit_stream(stream)
     return {
         "rows": millions * MILLION,
         "seconds": time.perf_counter() - wall,
         "cpu_seconds": time.process_time() - processor,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": machine.peak_bytes(),
         "labels": len(model.classes_),
     }
-
-
-def peak_bytes() -> int:
-    """Return the most memory that this process has held."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
 
 
 def rows(options: argparse.Namespace) -> None:
@@ -134,9 +126,7 @@ def store(name: str, measured: dict[str, Any], *packages: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.parser(__doc__)
     parser.add_argument("name", choices=["labels", "rows"])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--tools", nargs="+", default=list(TOOLS), choices=TOOLS)

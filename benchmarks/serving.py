@@ -4,7 +4,7 @@
     python -m benchmarks.serving soak [--seconds 600]
 
 `load` sends the texts of banking77 one by one: to ``ltls serve`` (and as rows of features, to a
-model of these), to the same model behind a plain FastAPI function, to fastText behind the same
+model of these), to the same model behind a plain Starlette function, to fastText behind the same
 (where ``pip install fasttext-wheel`` has been done), and to an endpoint that reads the request and
 does nothing. All have one process of uvicorn with the same event loop and parser; the client is
 another process. Rounds take turns, and the median counts. Then each server gets half the requests
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine, tables
-from benchmarks.tasks import read
+from benchmarks.tasks import read_texts
 from ltls import LTLSClassifier, TextClassifier
 
 CONNECTIONS = (1, 8, 64)
@@ -47,51 +47,60 @@ MAX_GROWTH = 0.05  # of memory, over the second half of a soak
 
 def app(name: str, path: str) -> Any:
     """Return an application as one would write it in a few lines."""
-    from fastapi import FastAPI, Request, Response
-    from pydantic import BaseModel
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
 
-    class Question(BaseModel):
-        text: str
-        k: int = 5
-
-    application = FastAPI()
     if name == "no-op":
         answer = b'{"labels":["a","b","c","d","e"],"scores":[1,2,3,4,5]}'
 
-        async def nothing(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             await request.body()
             return Response(answer, media_type="application/json")
 
-        endpoint: Any = nothing
-        endpoint.__annotations__ = {"request": Request, "return": Response}
-    elif name == "plain":
-        from ltls import load
-
-        model = load(path)
-
-        def endpoint(question: Question) -> dict[str, Any]:
-            labels, scores = model.predict_topk([question.text], question.k)
-            return {"labels": labels[0].tolist(), "scores": scores[0].tolist()}
     else:
-        import fasttext
+        predict = predict_with_fasttext(path) if name == "fastText" else predict_with_ltls(path)
 
-        peer = fasttext.load_model(path)
+        async def endpoint(request: Request) -> Response:
+            question = await request.json()
+            labels, scores = await run_in_threadpool(predict, question["text"], question["k"])
+            return JSONResponse({"labels": labels, "scores": scores})
 
-        def endpoint(question: Question) -> dict[str, Any]:
-            # Below `predict`, which fails with NumPy 2.
-            pairs = peer.f.predict(question.text + "\n", question.k, 0.0, "strict")
-            return {"labels": [label for _, label in pairs], "scores": [p for p, _ in pairs]}
+    return Starlette(routes=[Route("/predict", endpoint, methods=["POST"])])
 
-    if name != "no-op":
-        endpoint.__annotations__ = {"question": Question}  # FastAPI finds no local names
-    application.post("/predict", response_model=None)(endpoint)
-    return application
+
+def predict_with_ltls(path: str) -> Any:
+    from ltls import load
+
+    model = load(path)
+
+    def predict(text: str, k: int) -> tuple[list[str], list[float]]:
+        labels, scores = model.predict_topk([text], k)
+        return labels[0].tolist(), scores[0].tolist()
+
+    return predict
+
+
+def predict_with_fasttext(path: str) -> Any:
+    import fasttext
+
+    model = fasttext.load_model(path)
+
+    def predict(text: str, k: int) -> tuple[list[str], list[float]]:
+        # Below `predict`, which fails with NumPy 2.
+        pairs = model.f.predict(text + "\n", k, 0.0, "strict")
+        return [label for _, label in pairs], [p for p, _ in pairs]
+
+    return predict
 
 
 def serve_app(name: str, port: int, path: str) -> None:
     import uvicorn
 
-    uvicorn.run(app(name, path), port=port, access_log=False, log_level="warning", ws="none")
+    stack = {"http": "h11", "loop": "asyncio", "ws": "none"}  # that of `ltls serve`
+    uvicorn.run(app(name, path), port=port, access_log=False, log_level="warning", **stack)
 
 
 @contextmanager
@@ -226,8 +235,8 @@ def requests_of(texts: list[str], vectorizer: Any = None) -> list[bytes]:
         found = [[part.tolist() for part in vectorizer.row(text)] for text in texts]
         questions = [{"rows": [{"indices": row[0], "values": row[1]}]} for row in found]
     bodies = [json.dumps({**question, "k": 5}).encode() for question in questions]
-    head = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
-    return [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+    head = "POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in bodies]
 
 
 # The benchmarks
@@ -235,11 +244,11 @@ def requests_of(texts: list[str], vectorizer: Any = None) -> list[bytes]:
 
 def trained(folder: Path) -> tuple[dict[str, Path], Any]:
     """Train the models of all servers, fastText where it is installed; also return a vectorizer."""
-    texts, labels = read("train")
+    texts, labels = read_texts("train")
     path, rows_path = folder / "banking77.ltls", folder / "rows.ltls"
     model = TextClassifier(random_state=0).fit(texts, labels)
     model.save(path)
-    vectorizer = model.vectorizer_
+    vectorizer = model.model_.front_end
     LTLSClassifier(random_state=0).fit(vectorizer.transform(texts), labels).save(rows_path)
     servers = {"no-op": path, "ltls serve": path, "ltls serve, rows": rows_path, "plain": path}
     if find_spec("fasttext") is None:
@@ -260,7 +269,7 @@ def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def load(options: argparse.Namespace) -> dict[str, Any]:
-    texts = read("test")[0][:N_TEXTS]
+    texts = read_texts("test")[0][:N_TEXTS]
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as name:
         servers, vectorizer = trained(Path(name))
@@ -278,7 +287,7 @@ def load(options: argparse.Namespace) -> dict[str, Any]:
                     own.setdefault("half", []).append(result)
                 machine.say(f"round {turn + 1}: {title}")
     return {
-        "about": machine.description("fastapi", "uvicorn"),
+        "about": machine.description("starlette", "uvicorn"),
         "seconds": options.seconds,
         "rounds": options.rounds,
         "servers": {
@@ -289,12 +298,12 @@ def load(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def soak(options: argparse.Namespace) -> dict[str, Any]:
-    requests = requests_of(read("test")[0][:N_TEXTS])
+    requests = requests_of(read_texts("test")[0][:N_TEXTS])
     memory, n_requests, n_reloads = [], 0, 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path, other = folder / "banking77.ltls", folder / "other"
-        TextClassifier(random_state=0, epochs=2).fit(*read("train")).save(path)
+        TextClassifier(random_state=0).fit(*read_texts("train")).save(path)
         with server("ltls serve", path) as (port, pid):
             end = time.monotonic() + options.seconds
             while time.monotonic() < end:
@@ -312,7 +321,7 @@ def soak(options: argparse.Namespace) -> dict[str, Any]:
     growth = statistics.median(half[middle:]) / statistics.median(half[: middle or 1]) - 1
     loads = next(line for line in metrics.splitlines() if 'outcome="loaded"' in line)
     return {
-        "about": machine.description("fastapi", "uvicorn"),
+        "about": machine.description("starlette", "uvicorn"),
         "seconds": options.seconds,
         "requests": n_requests,
         "reloads": int(float(loads.split()[-1])) - 1,
@@ -328,7 +337,7 @@ def main() -> None:
         name, port, path = sys.argv[2:]
         serve_app(name, int(port), path)
         return
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = machine.parser(__doc__)
     parser.add_argument("name", choices=("load", "soak"))
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""The tables of what is stored in benchmarks/results, but for the comparison of accuracy.
+"""The tables of what is stored in benchmarks/results, but for accuracy and the deep head.
 
 Every function takes a stored result and returns lines of Markdown; the last is the caption.
 """
@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks.cost_model import GBITS, Measured
 from benchmarks.machine import source, table
 from benchmarks.reliability import PARTS
 
 Result = dict[str, Any]
-WIDTH2 = "`LTLSClassifier(width=2, n_trellises=1, embedding_dim=0)`"
-TOOLS = {
-    "default": "`LTLSClassifier()`",
-    "width2": "ltls, one trellis of width 2",
-    "omikuji": "omikuji",
-    "napkinxc": "napkinXC",
-    "pecos": "PECOS",
-}
+Cell = Callable[[Result], str]
 
 
 def captioned(lines: list[str], result: Result) -> list[str]:
     return [*lines, "", source(result["about"])]
+
+
+def listing(
+    result: Result, rows: Iterable[Result], columns: dict[str, str | Cell], n_words: int = 0
+) -> list[str]:
+    """Return a table with a line for every row; a column is a format or a function of the row."""
+    cells = [
+        [cell.format(**row) if isinstance(cell, str) else cell(row) for cell in columns.values()]
+        for row in rows
+    ]
+    return captioned(table(list(columns), cells, n_words), result)
 
 
 def power(n: int) -> str:
@@ -37,10 +40,18 @@ def power(n: int) -> str:
 
 # Speed and scale
 
+TOOLS = {
+    "default": "`LTLSClassifier()`",
+    "width2": "ltls, one trellis of width 2",
+    "omikuji": "omikuji",
+    "napkinxc": "napkinXC",
+    "pecos": "PECOS",
+}
 
-def speed_rows(result: Result, cells: Callable[[Result], list[str]]) -> list[list[str]]:
+
+def speed_rows(result: Result) -> list[Result]:
     return [
-        [name, title, *cells(of[tool])]
+        {"set": name, "tool": title, **of[tool]}
         for name, of in result["sets"].items()
         for tool, title in TOOLS.items()
         if tool in of and "not_run" not in of[tool]
@@ -48,45 +59,41 @@ def speed_rows(result: Result, cells: Callable[[Result], list[str]]) -> list[lis
 
 
 def prediction(result: Result) -> list[str]:
-    def cells(r: Result) -> list[str]:
-        batches = [r[f"{cores}_seconds"] / r["test_rows"] for cores in ("one_core", "two_cores")]
-        return [f"{1e6 * x:,.1f}" for x in (*batches, r["p50_seconds"], r["p99_seconds"])]
-
-    heads = ["data set", "tool", "batch, 1 core", "batch, 2 cores", "one row, median", "99 %"]
-    return captioned(table(heads, speed_rows(result, cells), 2), result)
+    columns: dict[str, str | Cell] = {
+        "data set": "{set}",
+        "tool": "{tool}",
+        "batch, 1 core": lambda r: f"{1e6 * r['one_core_seconds'] / r['test_rows']:,.1f}",
+        "batch, 2 cores": lambda r: f"{1e6 * r['two_cores_seconds'] / r['test_rows']:,.1f}",
+        "one row, median": lambda r: f"{1e6 * r['p50_seconds']:,.1f}",
+        "99 %": lambda r: f"{1e6 * r['p99_seconds']:,.1f}",
+    }
+    return listing(result, speed_rows(result), columns, 2)
 
 
 def training(result: Result) -> list[str]:
-    def cells(r: Result) -> list[str]:
-        return [
-            f"{r['train_rows'] / r['train_seconds']:,.0f}",
-            f"{r['peak_bytes'] / 1e6:,.0f}",
-            f"{r['model_bytes'] / 1e6:,.1f}",
-            f"{1e3 * r['load_seconds']:,.1f}",
-        ]
-
-    heads = ["data set", "tool", "rows/s", "peak memory [MB]", "file [MB]", "load and predict [ms]"]
-    return captioned(table(heads, speed_rows(result, cells), 2), result)
-
-
-def speed(result: Result) -> list[str]:
-    return [*prediction(result), "", *training(result)]
+    columns: dict[str, str | Cell] = {
+        "data set": "{set}",
+        "tool": "{tool}",
+        "rows/s": lambda r: f"{r['train_rows'] / r['train_seconds']:,.0f}",
+        "peak memory [MB]": lambda r: f"{r['train_peak_bytes'] / 1e6:,.0f}",
+        "file [MB]": lambda r: f"{r['model_bytes'] / 1e6:,.1f}",
+        "load and predict [ms]": lambda r: f"{1e3 * r['load_seconds']:,.1f}",
+    }
+    return listing(result, speed_rows(result), columns, 2)
 
 
 def programs(result: Result) -> list[str]:
-    names = {"viterbi": "best path", "topk 5": "best 5", "log_partition": "log-partition"}
-    names["marginals"] = "marginals"
-    rows = [
-        [
-            str(row["width"]),
-            power(row["C"]),
-            f"{row['edges']:,}",
-            *(f"{row[p]:,.0f}" for p in names),
-        ]
-        for row in result["growth"]
-        if row["C"] in (10**3, 10**6, 10**9, 10**12)
-    ]
-    return captioned(table(["width", "classes", "edges", *names.values()], rows, 0), result)
+    rows = (row for row in result["growth"] if row["C"] in (10**3, 10**6, 10**9, 10**12))
+    columns: dict[str, str | Cell] = {
+        "width": "{width}",
+        "classes": lambda row: power(row["C"]),
+        "edges": "{edges:,}",
+        "best path": "{viterbi:,.0f}",
+        "best 5": "{topk 5:,.0f}",
+        "log-partition": "{log_partition:,.0f}",
+        "marginals": "{marginals:,.0f}",
+    }
+    return listing(result, rows, columns)
 
 
 def torch_struct(result: Result) -> list[str]:
@@ -100,28 +107,26 @@ def torch_struct(result: Result) -> list[str]:
 
 def growth(result: Result) -> list[str]:
     series = ["training step", *(f"prediction, k = {k}" for k in (1, 5, 50))]
-    rows = [
-        [
-            power(row["C"]),
-            str(row["edges"]),
-            *(f"{row[name]:.2f}" for name in series),
-            f"{row['model bytes'] / 1e6:.1f}",
-        ]
-        for row in result["series"]["C"]
-    ]
-    return captioned(table(["classes", "edges", *series, "model [MB]"], rows, 0), result)
+    columns: dict[str, str | Cell] = {
+        "classes": lambda row: power(row["C"]),
+        "edges": "{edges}",
+        **{name: "{" + name + ":.2f}" for name in series},
+        "model [MB]": lambda row: f"{row['model bytes'] / 1e6:.1f}",
+    }
+    return listing(result, result["series"]["C"], columns)
 
 
 def rows(result: Result) -> list[str]:
-    cells = [
-        [f"{fit['rows']:,}", f"{fit['seconds']:.1f}", f"{fit['rows'] / fit['seconds']:,.0f}"]
-        for fit in result["fits"]
-    ]
-    return captioned(table(["rows", "processor time [s]", "rows/s"], cells, 0), result)
+    columns: dict[str, str | Cell] = {
+        "rows": "{rows:,}",
+        "processor time [s]": "{seconds:.1f}",
+        "rows/s": lambda fit: f"{fit['rows'] / fit['seconds']:,.0f}",
+    }
+    return listing(result, result["fits"], columns)
 
 
-SCALE_TOOLS = {"default": "`LTLSClassifier()`", "omikuji": "omikuji", "pecos": "PECOS"}
-SCALE_COSTS = {
+SCALE_TOOLS = {tool: TOOLS[tool] for tool in ("default", "omikuji", "pecos")}
+SCALE_COSTS: dict[str, Callable[[Result, Result], float]] = {
     "training": lambda tool, of: tool["train_cpu_seconds"],
     "prediction": lambda tool, of: 1e6 * tool["predict_cpu_seconds"] / of["set"]["test_rows"],
     "peak memory": lambda tool, of: tool["train_peak_bytes"] / 1e6,
@@ -181,18 +186,14 @@ def scale_exponents(result: Result) -> list[str]:
 
 def scale_rows(result: Result) -> list[str]:
     """Return the rate and the memory of training on more and more streamed rows."""
-    rows = [
-        [
-            f"{of['rows']:,}",
-            f"{of['cpu_seconds']:,.1f}",
-            f"{of['rows'] / of['cpu_seconds']:,.0f}",
-            f"{of['seconds']:,.0f}",
-            f"{of['peak_bytes'] / 1e6:,.0f}",
-        ]
-        for of in result["fits"].values()
-    ]
-    heads = ["rows", "processor time [s]", "rows/s of it", "wall time [s]", "peak memory [MB]"]
-    return captioned(table(heads, rows, 0), result)
+    columns: dict[str, str | Cell] = {
+        "rows": "{rows:,}",
+        "processor time [s]": "{cpu_seconds:,.1f}",
+        "rows/s of it": lambda of: f"{of['rows'] / of['cpu_seconds']:,.0f}",
+        "wall time [s]": "{seconds:,.0f}",
+        "peak memory [MB]": lambda of: f"{of['peak_bytes'] / 1e6:,.0f}",
+    }
+    return listing(result, result["fits"].values(), columns)
 
 
 def readers(result: Result) -> list[str]:
@@ -211,24 +212,11 @@ def threads(result: Result) -> list[str]:
     """Return the seconds of every part of training with one and two threads."""
     rows = []
     for name, found in result["sets"].items():
-        limit = found["ceilings"]["computing"]
-        for part, seconds in found["parts"].items():
-            one, two = seconds["1"], seconds["2"]
-            rows.append(
-                [name, part, f"{one:.2f}", f"{two:.2f}", f"{one / two:.2f}", f"{limit:.2f}"]
-            )
+        for part, (one, two) in found["parts"].items():
+            cells = [f"{one:.2f}", f"{two:.2f}", f"{one / two:.2f}", f"{found['ceiling']:.2f}"]
+            rows.append([name, part, *cells])
     heads = ["data set", "part", "1 thread [s]", "2 threads [s]", "times as fast", "ceiling"]
     return captioned(table(heads, rows, 2), result)
-
-
-def threads_predicting(result: Result) -> list[str]:
-    """Return the speed-up of two threads that call one predictor."""
-    found = {
-        name: each["predictor"] for name, each in result["sets"].items() if "predictor" in each
-    }
-    ways = list(next(iter(found.values()), {}))
-    rows = [[name, *(f"{each[way]:.2f}" for way in ways)] for name, each in found.items()]
-    return captioned(table(["data set", *ways], rows), result)
 
 
 # The server
@@ -258,24 +246,26 @@ def serving_latency(result: Result) -> list[str]:
     """Return latencies under full and half load, and who used the processor."""
     rows = []
     for name, cases in result["servers"].items():
-        times = [f"{cases[n]['p50_ms']:.2f}, {cases[n]['p99_ms']:.2f}" for n in ("1", "8", "64")]
-        half = f"{cases['half']['p50_ms']:.2f}, {cases['half']['p99_ms']:.2f}"
+        times = [
+            f"{cases[n]['p50_ms']:.2f}, {cases[n]['p99_ms']:.2f}" for n in ("1", "8", "64", "half")
+        ]
         shares = f"{cases['8']['client_share']:.0%}, {cases['8']['server_share']:.0%}"
-        rows.append([SERVERS[name], *times, half, shares])
+        rows.append([SERVERS[name], *times, shares])
     heads = ["p50, p99 [ms]", "1 connection", "8", "64", "half load", "cores: client, server"]
     return captioned(table(heads, rows), result)
 
 
 def serving_soak(result: Result) -> list[str]:
     """Return what happened in minutes of requests."""
-    cells = [
-        f"{result['seconds'] / 60:.0f}",
-        f"{result['requests']:,}",
-        str(result["reloads"]),
-        *(f"{result[key]:.1f}" for key in ("first_mb", "middle_mb", "last_mb")),
-    ]
-    heads = ["minutes", "requests", "reloads", "memory, first [MB]", "after half", "at the end"]
-    return captioned(table(heads, [cells], 0), result)
+    columns: dict[str, str | Cell] = {
+        "minutes": lambda of: f"{of['seconds'] / 60:.0f}",
+        "requests": "{requests:,}",
+        "reloads": "{reloads}",
+        "memory, first [MB]": "{first_mb:.1f}",
+        "after half": "{middle_mb:.1f}",
+        "at the end": "{last_mb:.1f}",
+    }
+    return listing(result, [result], columns)
 
 
 # Clusters
@@ -287,230 +277,131 @@ def cluster_training(result: Result) -> list[str]:
         one = found["runs"][0]
         for run in found["runs"]:
             workers = run["workers"]
-            by_clock, by_path = (
-                f"{one[key] / (workers * run[key]):.2f}" for key in ("seconds", "whole_s")
-            )
-            rows.append(
-                [
-                    f"{name}, {found['rows']:,} rows, {found['labels']:,} labels",
-                    f"{workers} ({run['groups']} × {run['shards']})",
-                    f"{run['p1']:.4f}",
-                    f"{run['seconds']:.1f}",
-                    by_clock if workers == run["cpus"] else "–",
-                    f"{run['whole_s']:.1f}",
-                    by_path,
-                ]
-            )
-    heads = [
-        "data set",
-        "workers",
-        "P@1",
-        "time [s]",
-        "efficiency",
-        "critical path [s]",
-        "efficiency, by it",
-    ]
-    return captioned(table(heads, rows, 2), result)
-
-
-def cluster_messages(result: Result) -> list[str]:
-    rows = []
-    for name, found in result["sets"].items():
-        measured = found["measured"]
-        largest = measured["features"] * measured["trellises"] * measured["stride"] * 8
-        rows += [
-            [
-                name,
-                f"{run['workers']} ({run['groups']} × {run['shards']})",
-                f"{run['rounds'] / run['epochs']:.0f}",
-                f"{run['message_bytes'] / 1e6:.1f}",
-                f"{largest / run['groups'] / 1e6:.1f}",
-            ]
-            for run in found["runs"]
-            if run["shards"] > 1
-        ]
-    heads = ["data set", "workers", "averages per epoch", "message [MB]", "at most [MB]"]
-    return captioned(table(heads, rows, 2), result)
-
-
-def cluster_check(result: Result) -> list[str]:
-    rows = []
-    for name, found in result["sets"].items():
-        costs = Measured(**found["measured"])
-        for run in found["runs"][1:]:
-            split = run["groups"], run["shards"]
-            cells = []
-            for predicted, measured in (
-                (costs.processor_seconds(*split), run["processor_s"]),
-                (costs.critical_seconds(*split), run["whole_s"]),
-            ):
-                cells += [f"{predicted:.1f}, {measured:.1f}", f"{predicted / measured:.2f}"]
-            rows.append([name, f"{run['workers']} ({split[0]} × {split[1]})", *cells])
-    heads = ["data set", "workers", "training tasks [s]", "ratio", "critical path [s]", "ratio"]
-    return captioned(table(heads, rows, 2), result)
-
-
-def cluster_plan(result: Result) -> list[str]:
-    rows = []
-    for name, found in result["sets"].items():
-        plan = {(step["workers"], step["gbit"]): step for step in found["plan"]}
-        for n_workers in sorted({workers for workers, _ in plan}):
-            cells = [
-                f"{plan[n_workers, gbit]['seconds']:.1f} s, {plan[n_workers, gbit]['bottleneck']}"
-                for gbit in GBITS
-            ]
-            rows.append([name, str(n_workers), *cells])
-    heads = ["data set", "workers", *(f"{gbit} Gbit/s" for gbit in GBITS)]
-    return captioned(table(heads, rows, 2), result)
-
-
-def cluster_hour(result: Result) -> list[str]:
-    rows = []
-    for name, found in result["sets"].items():
-        costs = Measured(**found["measured"])
-        seconds = sum(costs.seconds(1, GBITS[-1]).values())
-        cells = [f"{found['rows']:,}", f"{costs.epochs}", f"{seconds:.1f}"]
-        rows.append([name, *cells, f"{found['rows'] * 3600 / seconds / 1e6:,.0f}"])
-    heads = ["data set", "rows", "epochs", "seconds of one core", "million rows in an hour"]
-    return captioned(table(heads, rows), result)
+            efficiency = one["seconds"] / (workers * run["seconds"])
+            cells = [f"{run['p1']:.4f}", f"{run['seconds']:.1f}", f"{run['workers_s']:.1f}"]
+            cells.append(f"{efficiency:.2f}" if workers <= run["cpus"] else "–")
+            words = f"{name}, {found['rows']:,} rows, {found['labels']:,} labels"
+            rows.append([words, str(workers), *cells])
+    heads = ["data set", "workers", "P@1", "time [s]", "processor time of workers [s]"]
+    return captioned(table([*heads, "efficiency"], rows, 2), result)
 
 
 def cluster_scoring(result: Result) -> list[str]:
     jobs = result["jobs"]
     rows, seconds = (sum(job[name] for job in jobs) for name in ("rows", "seconds"))
-    counts = [sum(job[name] for job in jobs) for name in ("killed", "lost", "twice", "wrong")]
+    counts = [sum(job[name] for job in jobs) for name in ("lost", "twice", "wrong")]
     cells = [f"{rows:,}", str(len(jobs)), *map(str, counts), f"{rows / seconds:,.0f}"]
-    heads = [
-        "rows",
-        "jobs",
-        "workers killed",
-        "rows lost",
-        "scored twice",
-        "other labels",
-        "rows/s",
-    ]
-    return captioned(table(heads, [cells], 0), result)
-
-
-def cluster_faults(result: Result) -> list[str]:
-    runs = result["runs"]
-    worst = max(abs(run["p1"] - result["p1"]) for run in runs)
-    cells = [
-        f"{result['set']}, {result['rows']:,} rows",
-        str(len(runs)),
-        str(sum(run["killed"] for run in runs)),
-        str(sum(run["same"] for run in runs)),
-        f"{100 * worst:.2f}",
-    ]
-    heads = ["data set", "trainings", "workers killed", "same weights", "largest change of P@1"]
-    return captioned(table(heads, [cells]), result)
+    heads = ["rows", "jobs", "rows lost", "scored twice", "other labels"]
+    return captioned(table([*heads, "rows/s"], [cells], 0), result)
 
 
 # Accuracy
 
 
-def rounding(result: Result) -> list[str]:
-    dtypes, rows = ("float32", "float16", "int8"), []
-    for name, models in result["sets"].items():
-        for model, found in models.items():
-            cells = [f"{found[d]['p1']:.4f}, {found[d]['bytes'] / 1e6:.1f} MB" for d in dtypes]
-            rows.append([name, model, *cells])
-    return captioned(table(["data set", "model", *dtypes], rows, 2), result)
-
-
-def density(result: Result) -> list[str]:
-    heads = ["data set", "all weights", "0.3", "0.1", "0.03", "auto"]
+def sweep(result: Result) -> list[str]:
+    """Return P@1 and file size of models with one setting changed."""
     rows = [
         [
-            name,
-            *(f"{f['p1']:.4f}, {f['p5']:.4f}, {f['bytes'] / 1e6:.1f} MB" for f in found.values()),
+            row["set"],
+            row["model"],
+            *(f"{of['p1']:.4f}, {of['bytes'] / 1e6:.1f} MB" for of in row["cells"].values()),
         ]
-        for name, found in result["sets"].items()
+        for row in result["rows"]
     ]
-    return captioned(table(heads, rows), result)
+    return captioned(table(["data set", "model", *result["rows"][0]["cells"]], rows, 2), result)
 
 
-def codebooks(result: Result) -> list[str]:
-    policies = ("random", "similarity", "learned")
-    found = {
-        (r["set"], r["width"], r["n_trellises"], r["codebook"]): statistics.mean(r["precisions"])
-        for r in result["results"]
-    }
-    shapes = dict.fromkeys(key[:3] for key in found)
-    rows = [
-        [name, f"{width} × {n}", *(f"{found[name, width, n, policy]:.4f}" for policy in policies)]
-        for name, width, n in shapes
-    ]
-    return captioned(table(["data set", "width × trellises", *policies], rows, 2), result)
-
-
-def tuning(result: Result) -> list[str]:
-    rows = [
-        [name, f"{of['default']:.4f}", f"{of['tuned']:.4f}", str(of["fits"])]
-        for name, of in result["results"].items()
-    ]
-    return captioned(table(["data set", "defaults", "tuned", "fits in a minute"], rows), result)
+def embeddings(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        words = f"{name}, {found['rows']:,} rows, {found['labels']:,} labels"
+        for method, of in found["methods"].items():
+            if "not_run" in of:
+                rows.append([words, method, "not run", *["–"] * 4])
+                continue
+            cells = [f"{of['p1']:.4f}", f"{of['recall5']:.4f}", f"{of['train_cpu_seconds']:,.1f}"]
+            cells += [f"{of['predict_us']:,.0f}", f"{of['bytes'] / 1e6:.1f}"]
+            rows.append([words, method, *cells])
+    heads = ["data set", "method", "P@1", "recall@5", "training [s]", "µs/row", "model [MB]"]
+    return captioned(table(heads, rows, 2), result)
 
 
 def text(result: Result) -> list[str]:
     own, peer = result["TextClassifier"], result["LinearSVC"]
     p = own["precision"]
     spread = f"{statistics.mean(p):.4f} ({min(p):.4f}–{max(p):.4f})"
+    train, size = f"{statistics.median(own['train_s']):.1f}", f"{own['bytes'] / 1e6:.1f}"
     rows = [
-        ["`TextClassifier()`, 5 seeds", spread, f"{statistics.median(own['train_s']):.1f}"],
+        [f"`TextClassifier()`, {len(p)} seeds", spread, train, size],
         [
             "`LinearSVC()` on the same features",
             f"{peer['precision']:.4f}",
             f"{peer['train_s']:.1f}",
+            "–",
         ],
     ]
-    rows[0] += [f"{own['int8_bytes'] / 1e6:.0f}"]
-    rows[1] += ["–"]
-    heads = ["model", "P@1", "training [s]", "file, int8 [MB]"]
-    return captioned(table(heads, rows), result)
+    return captioned(table(["model", "P@1", "training [s]", "file [MB]"], rows), result)
 
 
 def demo(result: Result) -> list[str]:
-    models = {f"ltls, width {row['width']}": row
-              for row in sorted(result["models"], key=lambda row: row["width"])}  # fmt: skip
-    if "pecos" in result:
-        models["PECOS"] = result["pecos"]
     rows = [
         [
-            title,
-            f"{row['precision']:.3f}",
-            f"{row['recall']:.3f}",
-            f"{row['train_s']:.1f}",
-            f"{row['predict_us']:.1f}",
-            f"{row['bytes'] / 1e6:.1f}",
+            name,
+            f"{of['precision']:.3f}",
+            f"{of['recall']:.3f}",
+            *(
+                f"{of[key] * scale:.1f}" if key in of else "–"
+                for key, scale in (("train_s", 1), ("predict_us", 1), ("bytes", 1e-6))
+            ),
         ]
-        for title, row in models.items()
+        for name, of in result["models"].items()
     ]
-    for name, title in (("majority", "most frequent token"), ("bigrams", "table of bigrams")):
-        rows.append([title, *(f"{score:.3f}" for score in result[name]), "–", "–", "–"])
-    heads = ["model", "P@1", "recall@5", "training [s]", "best 5 [µs/row]", "file, int8 [MB]"]
+    heads = ["model", "P@1", "recall@5", "training [s]", "best 5 [µs/row]", "file [MB]"]
     return captioned(table(heads, rows), result)
+
+
+def calibration(result: Result) -> list[str]:
+    heads = ["set", "ECE", "ECE of all pairs", "NLL", "F1 at 0.5", "best F1", "F1 of `predict`"]
+    names = ("ece", "ece_all_pairs", "nll", "f1_at_half", "f1_best", "f1_predict")
+    rows = [
+        [name, *(f"{found[each]:.3f}" if each in found else "" for each in names)]
+        for name, found in result["sets"].items()
+    ]
+    return captioned(table(heads, rows), result)
+
+
+def small_dense(result: Result) -> list[str]:
+    columns: dict[str, str | Cell] = {
+        "set": "{name}",
+        "rows": "{rows:,}",
+        "logistic regression": "{logistic regression[accuracy]:.3f}",
+        "ltls": "{ltls[accuracy]:.3f}",
+        "logistic regression [s]": "{logistic regression[seconds]:.3f}",
+        "ltls [s]": "{ltls[seconds]:.3f}",
+    }
+    return listing(
+        result, ({"name": name, **of} for name, of in result["sets"].items()), columns, 1
+    )
 
 
 # The paper
 
 PAPER_SETS = {
-    "bibtex": "bibtex, Mulan's split",
-    "bibtex5991": "bibtex, cut at 5,991 rows",
-    "sectorpart": "sector, a tenth of its training rows",
+    "bibtex": ("bibtex", "bibtex, Mulan's split"),
+    "bibtex5991": ("bibtex", "bibtex, cut at 5,991 rows"),
+    "sectorpart": ("sector", "sector, a tenth of its training rows"),
 }
-OF_PAPER = {"bibtex": "bibtex", "bibtex5991": "bibtex", "sectorpart": "sector"}
 
 
 def paper(result: Result) -> list[str]:
     """Put our figures below the paper's, for the sets that we have."""
     theirs = {row[0]: row[2] for row in result["paper"]["tables_1_2"]}
     rows = []
-    for paper_set in dict.fromkeys(OF_PAPER.values()):
+    for paper_set in dict.fromkeys(name for name, _ in PAPER_SETS.values()):
         for model, figures in theirs[paper_set].items():
             rows.append([f"{paper_set}, the paper", model, *figures])
-        for name, title in PAPER_SETS.items():
-            if OF_PAPER[name] != paper_set or name not in result["ours"]:
+        for name, (of_paper, title) in PAPER_SETS.items():
+            if of_paper != paper_set or name not in result["ours"]:
                 continue
             of = result["ours"][name]
             spread = f"{min(of['precisions']):.4f}–{max(of['precisions']):.4f}"
@@ -522,11 +413,11 @@ def paper(result: Result) -> list[str]:
 
 def paper_baselines(result: Result) -> list[str]:
     rows = []
-    for name, title in PAPER_SETS.items():
+    for name, (of_paper, title) in PAPER_SETS.items():
         if name not in result["ours"]:
             continue
         of = result["ours"][name]
-        _, oracle, lr, ltls = result["paper"]["table_3"][OF_PAPER[name]].split()
+        _, oracle, lr, ltls = result["paper"]["table_3"][of_paper].split()
         pairs = [(oracle, of["oracle"]), (lr, of["lr"]), (ltls, of["precision"])]
         rows.append([title, str(of["edges"]), *(f"{a} / {b:.4f}" for a, b in pairs)])
     heads = ["data set", "edges", "oracle, paper / ours", "LR, paper / ours", "LTLS, paper / ours"]
@@ -543,203 +434,6 @@ def paper_orders(result: Result) -> list[str]:
         f"{min(every):.4f} to {max(every):.4f}. Its mean is {statistics.mean(every):.4f}, with a "
         f"standard error of {error:.4f}. The paper reports 0.2719 for a single order."
     ]
-
-
-# The deep head
-
-
-# What no exact dense layer can go below: three products of batch, inputs and classes at the 989
-# TFLOP/s of an H200's data sheet.
-BF16_PEAK = 989e12
-HEADS = {
-    "TrellisSoftmax, width 8": "`TrellisSoftmax`, width 8",
-    "TrellisSoftmax, width 8, two threads": "`TrellisSoftmax`, width 8, default threads",
-    "TrellisSoftmax, width 8, graphed callable": "`TrellisSoftmax`, width 8, graphed",
-    "TrellisSoftmax, width 8, CUDA graph": "`TrellisSoftmax`, width 8, CUDA graph",
-    "TrellisSoftmax, width 8, not fused": "`TrellisSoftmax`, width 8, not fused",
-    "TrellisSoftmax, width 32": "`TrellisSoftmax`, width 32",
-    "AdaptiveTrellisSoftmax, width 32": "`AdaptiveTrellisSoftmax`, width 32",
-    "AdaptiveTrellisSoftmax, width 32, graphed callable": "`AdaptiveTrellisSoftmax`, graphed",
-    "AdaptiveTrellisSoftmax, width 32, CUDA graph": "`AdaptiveTrellisSoftmax`, CUDA graph",
-    "nn.Linear of the size of a trellis": "`nn.Linear` as large as a trellis of width 8",
-    "AdaptiveLogSoftmaxWithLoss": "`AdaptiveLogSoftmaxWithLoss`",
-    "cut-cross-entropy, bf16": "cut-cross-entropy, bf16",
-    "Liger, bf16": "Liger, bf16",
-    "QuACK, bf16": "QuACK, bf16",
-    "linear_cross_entropy, bf16": "`linear_cross_entropy`, bf16",
-    "nn.Linear + cross_entropy, bf16": "`nn.Linear`, bf16",
-    "nn.Linear + cross_entropy": "`nn.Linear`",
-}
-
-
-def by_classes(
-    result: Result, figure: str, scale: float = 1.0, missing: str = "out of memory"
-) -> list[str]:
-    """Return a figure of every head against the number of classes, for 512 inputs."""
-    rows = {(r["head"], r["C"]): r for r in result["rows"] if r["in_features"] == 512}
-    classes = sorted({n for _, n in rows})
-
-    def cell(row: Result) -> str:
-        value = row.get(figure)
-        if isinstance(value, float | int):
-            return f"{value * scale:,.2f}" if value * scale < 100 else f"{value * scale:,.0f}"
-        failed = "does not fit" in (row.get("error", ""), value)
-        late = row.get("error", "").startswith(("not run", "stopped"))
-        return missing if failed else "failed" if "error" in row and not late else "–"
-
-    lines = [
-        [title, *(cell(rows.get((head, n), {})) for n in classes)]
-        for head, title in HEADS.items()
-        if any(figure in rows.get((head, n), {}) for n in classes)
-        and not (head.endswith("two threads") and figure == "top-5 ms")
-    ]
-    if figure == "step ms":
-        limits = [6e3 * result["batch"] * 512 * n / BF16_PEAK for n in classes]
-        lines.append(["limit of a dense layer, bf16", *(f"{limit:,.2f}" for limit in limits)])
-    return captioned(table(["head", *(f"{power(n)} classes" for n in classes)], lines), result)
-
-
-def step_time(result: Result) -> list[str]:
-    return by_classes(result, "step ms")
-
-
-def step_memory(result: Result) -> list[str]:
-    return by_classes(result, "memory", 1e-6)
-
-
-def step_top5(result: Result) -> list[str]:
-    return by_classes(result, "top-5 ms")
-
-
-def next_token(result: Result) -> list[str]:
-    """Every head but those whose codebooks did not help."""
-    rows = [
-        [row["head"].replace(", frequency", ""), f"{row['parameters']:,}", *scores(row)]
-        for row in result["rows"]
-        if "error" not in row and "similarity" not in row["head"] and "learned" not in row["head"]
-    ]
-    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"]
-    return captioned(table(heads, rows), result)
-
-
-def language_model(result: Result) -> list[str]:
-    """Return what a transformer reaches with each head."""
-    rows = [
-        [row["head"], f"{row['parameters']:,}", *scores(row)[:-1], f"{row['rate']:g}"]
-        for row in result["rows"]
-        if "error" not in row
-    ]
-    heads = ["head", "parameters", "P@1", "recall@5", "NLL", "learning rate"]
-    return captioned(table(heads, rows), result)
-
-
-language_model_python = language_model_english = language_model
-
-
-def restricted(result: Result) -> list[str]:
-    """Return the time of an answer under every restriction."""
-    rows = [[row["restriction"], f"{row['us per row']:,.0f}"] for row in result["rows"]]
-    return captioned(table(["the ten best of", "µs per row"], rows), result)
-
-
-def recommend(result: Result) -> list[str]:
-    """Return recall and nDCG of every model, and the recall of items without training rows."""
-    rows = [
-        [
-            row["head"],
-            f"{row['parameters']:,}",
-            f"{row['input parameters']:,}",
-            *(f"{row[key]:.4f}" for key in ("recall", "nDCG", "cold", "cold among cold")),
-        ]
-        for row in result["rows"]
-    ]
-    sizes = ["output parameters", "input parameters"]
-    heads = ["model", *sizes, "recall@10", "nDCG@10", "cold", "cold among cold"]
-    return captioned(table(heads, rows), result)
-
-
-recommend_amazon = recommend_debian = recommend
-
-
-def omniglot(result: Result) -> list[str]:
-    rows = [
-        [
-            row["network"],
-            row["head"].replace(", learned", ""),
-            f"{row['parameters']:,}",
-            *scores(row),
-        ]
-        for row in result["rows"]
-        if "error" not in row and "random" not in row["head"]
-    ]
-    heads = ["network", "head", "head parameters", "P@1", "recall@5", "NLL", "training [s]"]
-    return captioned(table(heads, rows, 2), result)
-
-
-def scores(row: Result) -> list[str]:
-    figures = [f"{row['P@1']:.4f}", f"{row['R@5']:.4f}", f"{row['NLL']:.3f}"]
-    return [*figures, f"{row['seconds']:.1f}"]
-
-
-def heads_table(result: Result) -> list[str]:
-    """Whatever a network was trained with, or why it was not: what a run prints."""
-    rows = []
-    for row in result["rows"]:
-        name = ", ".join(filter(None, (row.get("network"), row["head"])))
-        found = (
-            [row["error"], *[""] * 4] if "error" in row else [str(row["parameters"]), *scores(row)]
-        )
-        rows.append([name, *found])
-    return table(["head", "parameters", "P@1", "recall@5", "NLL", "training [s]"], rows)
-
-
-def calibration(result: Result) -> list[str]:
-    def cell(found: dict[str, float], name: str) -> str:
-        return f"{found[name]:.3f}" if name in found else ""
-
-    heads = ["set", "ECE", "ECE of all pairs", "NLL", "F1 at 0.5", "best F1", "F1 of `predict`"]
-    names = ("ece", "ece_all_pairs", "nll", "f1_at_half", "f1_best", "f1_predict")
-    rows = [
-        [name, *(cell(found, each) for each in names)] for name, found in result["sets"].items()
-    ]
-    return captioned(table(heads, rows), result)
-
-
-def small_dense(result: Result) -> list[str]:
-    models = ("logistic regression", "ltls")
-    heads = ["set", "rows", *models, *(f"{name} [s]" for name in models)]
-    rows = [
-        [
-            name,
-            f"{found['rows']:,}",
-            *(f"{found[each]['accuracy']:.3f}" for each in models),
-            *(f"{found[each]['seconds']:.3f}" for each in models),
-        ]
-        for name, found in result["sets"].items()
-    ]
-    return captioned(table(heads, rows), result)
-
-
-# What a benchmark prints when it has run, by the name of its file.
-TABLES: dict[str, Callable[[Result], list[str]]] = {
-    drawn.__name__: drawn
-    for drawn in (
-        readers,
-        programs,
-        growth,
-        rows,
-        codebooks,
-        rounding,
-        density,
-        threads,
-        tuning,
-        text,
-        demo,
-        speed,
-        calibration,
-        small_dense,
-    )
-}
 
 
 # Reliability
@@ -792,16 +486,13 @@ def continual_turns(result: Result) -> list[str]:
 
 
 def continual_files(result: Result) -> list[str]:
-    """Return what the rows to replay add to the default file."""
-    rows = [
-        [
-            name,
-            f"{of['facts']['bytes_without'] / 1e6:.2f}",
-            f"{of['facts']['bytes'] / 1e6:.2f}",
-            f"{100 * (of['facts']['bytes'] / of['facts']['bytes_without'] - 1):.0f} %",
-            f"{of['facts']['rows']:,.0f} of {of['rows']:,}",
-        ]
-        for name, of in result["sets"].items()
-    ]
-    heads = ["data set", "`replay_size=0` [MB]", "default [MB]", "more", "rows in the file"]
-    return captioned(table(heads, rows), result)
+    """Return what the rows in memory add to the default file."""
+    columns: dict[str, str | Cell] = {
+        "data set": "{name}",
+        "`memory=False` [MB]": lambda of: f"{of['facts']['bytes_without'] / 1e6:.2f}",
+        "default [MB]": lambda of: f"{of['facts']['bytes'] / 1e6:.2f}",
+        "rows in the file": "{facts[rows]:,} of {rows:,}",
+    }
+    return listing(
+        result, ({"name": name, **of} for name, of in result["sets"].items()), columns, 1
+    )

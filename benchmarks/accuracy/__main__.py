@@ -1,15 +1,18 @@
 """Accuracy, time and size of ltls beside its peers on real data, all with their defaults.
 
+    python -m benchmarks.accuracy                                  all that is not stored yet
+    python -m benchmarks.accuracy --methods ours --fresh           ours again, beside stored peers
+    python -m benchmarks.accuracy --methods default --sets bibtex --seeds 1 --fresh
+    python -m benchmarks.accuracy --check                          stored results and our targets
+
 The data sets are looked for in the folder that LTLS_DATA names; `datasets.find` says under which
 names. Every run is a process of its own, a peer's in an environment that is made below build/peers.
 What was found is kept in benchmarks/results/accuracy/SET/METHOD.json and does not run again unless
---fresh says so, or settings or pinned versions differ. All of it takes hours. `--check` runs
-nothing: it checks stored results against the targets, and fails if one is missed.
+--fresh says so, or settings or pinned versions differ. All of it takes hours.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from pathlib import Path
@@ -20,9 +23,10 @@ import numpy as np
 from benchmarks import datasets, machine
 from benchmarks.accuracy import environments, report, results, targets
 from benchmarks.accuracy.environments import RunError
-from benchmarks.accuracy.methods import METHODS, PEERS, SEEDS, Method
+from benchmarks.accuracy.methods import METHODS, OURS, PEERS, SEEDS, Method
 
 CONTENDER = Path(__file__).with_name("contender.py")
+GROUPS = {"ours": OURS, "peers": PEERS}
 
 
 def settings(method: Method, name: str, seed: int) -> dict[str, Any]:
@@ -34,7 +38,7 @@ def settings(method: Method, name: str, seed: int) -> dict[str, Any]:
         size = results.summary(results.read(name, method.as_small_as), "model_bytes")
         if size is None:
             raise RunError(f"no model of {method.as_small_as} to be as small as")
-        given["size_budget"] = f"{size / 1e6:.6f}MB"
+        given["size_budget"] = int(size)
     return given
 
 
@@ -48,14 +52,13 @@ def run(method: Method, name: str, folder: Path, seed: int, limit: float) -> dic
     measures = environments.run(CONTENDER, method.contender, folder, out, given, limit)
     top = np.load(out / "top5.npy")
     shutil.rmtree(out)
-    results.keep_hits(name, method.name, seed, results.hits(Y_test, top))
     return {**measures, **results.figures(Y, Y_test, top)}
 
 
 def run_missing(
     method: Method, name: str, folder: Path, seeds: int, limit: float, fresh: bool
-) -> bool:
-    """Run a method on a set for all seeds without a stored result; return whether any ran."""
+) -> None:
+    """Run a method on a set for all seeds without a stored result."""
     versions = environments.versions(method.contender) if method.is_peer else {}
     as_now = {"settings": method.settings, "versions": versions}
     known = {} if fresh else results.read(name, method.name)
@@ -63,7 +66,6 @@ def run_missing(
         known = {}
     runs = known.get("runs", {})
     n_rows = datasets.labels(folder)[0].shape[0]
-    ran = False
     for seed in range(min(seeds, method.runs(n_rows))):
         if str(seed) in runs:
             continue
@@ -74,24 +76,19 @@ def run_missing(
             if not runs:
                 failed = {**as_now, "not_run": str(error), "about": machine.description()}
                 results.write(name, method.name, failed)
-            return ran
-        ran = True
+            return
         runs[str(seed)] = found
-        known = {**as_now, "runs": runs, "about": machine.description()}
-        results.write(name, method.name, known)
+        results.write(name, method.name, {**as_now, "runs": runs, "about": machine.description()})
         words = f"{name}, {method.name}, seed {seed}: P@1 {found['p1']:.4f}, "
         words += f"trained in {found['train_seconds']:.1f} s, {found['model_bytes']:,} bytes"
         machine.say(words)
-    return ran
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    every = results.SETS
+    parser = machine.parser(__doc__)
+    every, names = results.SETS, [*GROUPS, *METHODS]
     parser.add_argument("--sets", nargs="+", default=every, choices=every, metavar="SET")
-    parser.add_argument(
-        "--methods", nargs="+", default=list(METHODS), metavar="METHOD", choices=[*METHODS, "peers"]
-    )
+    parser.add_argument("--methods", nargs="+", default=list(GROUPS), choices=names, metavar="NAME")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="at most so many runs of a method")
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a run may take")
     parser.add_argument("--fresh", action="store_true", help="run again what is stored")
@@ -100,27 +97,18 @@ def main() -> None:
     if args.check:
         sys.exit(targets.check(results.read_all()))
     source = machine.data_folder()
-    names = [peer.name for peer in PEERS] if "peers" in args.methods else []
-    chosen = [METHODS[name] for name in dict.fromkeys([*names, *args.methods]) if name in METHODS]
+    chosen = [method for name in args.methods for method in GROUPS.get(name, (METHODS.get(name),))]
     for name in args.sets:
         folder = datasets.prepare(source, name, machine.BUILD / "accuracy" / "sets")
         if folder is None:
             machine.say(f"{name}: no such data set in {source}")
             continue
         results.write(name, "set", datasets.describe(folder))
-        fresh = [
-            method.name
-            for method in chosen
-            if method.is_for(single_label=name in datasets.SINGLE_LABEL)
-            and run_missing(method, name, folder, args.seeds, args.limit, args.fresh)
-        ]
+        for method in chosen:
+            if method.is_for(single_label=name in datasets.SINGLE_LABEL):
+                run_missing(method, name, folder, args.seeds, args.limit, args.fresh)
         of = results.read_all([name]).get(name, {})
-        against = results.intervals(name, of, fresh)
-        best, known = against.get("peer"), against.get("intervals", {})
-        if missing := [method for method in fresh if best and method not in (best, *known)]:
-            words = f"no confidence interval of {', '.join(missing)}: run {best} here, too"
-            machine.say(f"{name}: {words} (--fresh --methods {best})")
-        print("\n".join([*report.set_table(name, of), "", *report.cost_table(of)]))
+        print("\n".join([f"{name}", *report.set_table(of), "", *report.cost_table(of)]))
 
 
 if __name__ == "__main__":

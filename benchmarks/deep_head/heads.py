@@ -1,30 +1,25 @@
-"""Output layers with one interface, and codebooks for them from what labels have in common.
+"""Output layers with one interface, and the runs that compare them.
 
-A head has a loss to train by, its most probable labels, and the bytes that a training step moves.
+A head has a loss to train by, and its most probable labels.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Iterable
-from itertools import pairwise
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from ltls.structure.axes import label_axes
-from ltls.structure.splits import split_along_axes
-from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, make_layout
+from benchmarks import machine
+from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax
 
 TOP = 5
-# Passes of float32 numbers through memory in a step.
-# Edge scores: written, read forward and back, gradient written, read by two products.
-PASSES_OF_EDGES = 6
-# Logits: written, log-softmax (2), gradient of the loss (1), of log-softmax (3), two products.
-PASSES_OF_LOGITS = 9
 
 
 class Head(nn.Module):
@@ -36,10 +31,6 @@ class Head(nn.Module):
 
     def top(self, x: Tensor) -> Tensor:
         """Return the TOP most probable labels of every row, best first."""
-        raise NotImplementedError
-
-    def score_bytes(self, y: Tensor) -> float:
-        """Return the bytes of scores that a training step has to move."""
         raise NotImplementedError
 
     @property
@@ -61,16 +52,9 @@ class Full(Head):
     def top(self, x: Tensor) -> Tensor:
         return self.linear(x).topk(TOP).indices
 
-    def score_bytes(self, y: Tensor) -> float:
-        return PASSES_OF_LOGITS * 4.0 * len(y) * self.linear.out_features
-
 
 class LinearAlone(Full):
     """A linear layer and the mean of its outputs: what eager mode itself costs."""
-
-    def __init__(self, in_features: int, n_outputs: int, device: Any = None) -> None:
-        super().__init__(in_features, n_outputs)
-        self.to(device)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return self.linear(x).mean()
@@ -86,9 +70,6 @@ class CutCrossEntropy(Full):
         from cut_cross_entropy import linear_cross_entropy
 
         return linear_cross_entropy(x.bfloat16(), self.linear.weight.bfloat16(), y)
-
-    def score_bytes(self, y: Tensor) -> float:
-        return 0.0
 
 
 class Liger(CutCrossEntropy):
@@ -136,25 +117,11 @@ class Adaptive(Head):
     def top(self, x: Tensor) -> Tensor:
         return self.softmax.log_prob(x).topk(TOP).indices
 
-    def score_bytes(self, y: Tensor) -> float:
-        """Count the logits that these targets need: every row's head, and some rows' tails."""
-        cutoffs = self.softmax.cutoffs
-        logits = len(y) * (self.softmax.shortlist_size + self.softmax.n_clusters)
-        for first, end in pairwise(cutoffs):
-            logits += int(((y >= first) & (y < end)).sum()) * (end - first)
-        return PASSES_OF_LOGITS * 4.0 * logits
 
+class Ours(Head):
+    """A layer of `ltls.torch`."""
 
-class AdaptiveTrellis(Head):
-    """Ours for language: an adaptive softmax whose last cluster is a trellis."""
-
-    def __init__(
-        self, in_features: int, n_classes: int, cutoffs: list[int], width: int, **options: Any
-    ) -> None:
-        super().__init__()
-        self.softmax = AdaptiveTrellisSoftmax(
-            in_features, n_classes, cutoffs, width=width, **options
-        )
+    softmax: Any
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return self.softmax(x, y).loss
@@ -162,36 +129,25 @@ class AdaptiveTrellis(Head):
     def top(self, x: Tensor) -> Tensor:
         return self.softmax.topk(x, TOP)[0]
 
-    def score_bytes(self, y: Tensor) -> float:
-        """Count the logits of the head and the edges; those of clusters are never stored."""
-        softmax = self.softmax
-        logits = softmax.cutoffs[0] + softmax.n_clusters
-        edges = softmax.trellis.layout.n_edges
-        return 4.0 * len(y) * (PASSES_OF_LOGITS * logits + PASSES_OF_EDGES * edges)
 
+class AdaptiveTrellis(Ours):
+    """An adaptive softmax whose last cluster is a trellis."""
 
-class Trellis(Head):
-    """Ours; `rank` puts a narrow linear layer in front, so that edges have short vectors."""
-
-    def __init__(
-        self, in_features: int, n_classes: int, width: int, rank: int | None = None, **options: Any
-    ) -> None:
+    def __init__(self, in_features: int, n_classes: int, cutoffs: list[int], **options: Any):
         super().__init__()
-        self.narrow = nn.Linear(in_features, rank, bias=False) if rank else nn.Identity()
-        self.softmax = TrellisSoftmax(rank or in_features, n_classes, width, **options)
+        self.softmax = AdaptiveTrellisSoftmax(in_features, n_classes, cutoffs, **options)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.softmax(self.narrow(x), y).loss
 
-    def top(self, x: Tensor) -> Tensor:
-        return self.softmax.topk(self.narrow(x), TOP)[0]
+class Trellis(Ours):
+    """Every class is a path."""
 
-    def score_bytes(self, y: Tensor) -> float:
-        return PASSES_OF_EDGES * 4.0 * len(y) * self.softmax.layout.n_edges
+    def __init__(self, in_features: int, n_classes: int, width: int, **options: Any) -> None:
+        super().__init__()
+        self.softmax = TrellisSoftmax(in_features, n_classes, width, **options)
 
     @torch.no_grad()
-    def reassign(self, paths: Tensor, counts: Any) -> None:
-        """Move labels to other paths, and fit the edges to what labels weighed before."""
+    def reassign(self, vectors: Tensor) -> None:
+        """Let classes with similar vectors share edges, and fit these to what classes weighed."""
         old = self.softmax
         every = torch.arange(old.n_classes, device=old.edges.weight.device)
         linear = nn.Linear(old.in_features, old.n_classes, device=every.device)
@@ -201,7 +157,7 @@ class Trellis(Head):
             linear.weight[some] = (old.edges.weight[edges.clamp(min=0)] * on).sum(1)
             linear.bias[some] = (old.edges.bias[edges.clamp(min=0)] * on[..., 0]).sum(1)
         self.softmax = TrellisSoftmax.from_linear(
-            linear, old.width, assignment=paths, counts=counts, fused=old.fused
+            linear, old.width, assignment="similarity", label_features=vectors.cpu()
         )
 
 
@@ -225,71 +181,60 @@ def scores_of(head: Head, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str,
     return {"P@1": right[0] / n, "R@5": sum(right) / n, "NLL": nll / n}
 
 
-# Codebooks: which labels share edges
+# Runs
 
 
-def frequency_and_similarity(
-    n_classes: int, width: int, counts: Tensor, features: Tensor, by_frequency: int = 0
-) -> Tensor:
-    """Return a path for every label: frequent ones short, similar ones on shared edges.
+def arguments(documentation: str | None, seconds: float) -> argparse.ArgumentParser:
+    """Return a parser of the options that all comparisons have."""
+    parser = machine.parser(documentation)
+    parser.add_argument("--output", type=Path, default=machine.RESULTS)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="tiny sizes: does it work at all?")
+    parser.add_argument("--only", nargs="+", help="heads with one of these words; others are kept")
+    parser.add_argument("--seconds", type=float, default=seconds, help="to begin nothing after")
+    return parser
 
-    Exits are given out by frequency. Among the labels of an exit the last `by_frequency` full
-    slices, and the slice of auxiliary vertices, split by frequency; those before by principal axes
-    of the labels' features.
+
+def description(device: str) -> dict[str, str]:
+    """Return where and how this runs."""
+    about = machine.description("torch", "numpy")
+    if device.startswith("cuda"):
+        about["gpu"] = torch.cuda.get_device_name()
+    return about
+
+
+def compare(
+    name: str,
+    result: dict[str, Any],
+    cases: Iterable[dict[str, Any]],
+    run: Callable[[dict[str, Any]], dict[str, Any]],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Run every case until the time is over; store its row after each.
+
+    A row has what names a case, and what `run` has found, or why that failed. With --only, the rows
+    of all other cases stay as they are stored.
     """
-    layout = make_layout(n_classes, width)
-    order = torch.argsort(counts.cpu(), descending=True, stable=True)
-    paths = torch.empty(n_classes, dtype=torch.int64)
-    for i, digit in enumerate(layout.digits):
-        first, n = layout.first_path[i], digit * layout.width**i
-        labels = order[first : first + n]
-        if i == 0 or n < 2:
-            paths[labels] = first + torch.arange(n)
+    names = ("in_features", "C", "network", "head", "cutoffs")
+    start, rows, about = time.perf_counter(), [], result["about"]
+    stored = machine.read(name, options.output) if options.only else {}
+    if stored:
+        about["other heads"] = f"{stored['about']['date']}, {stored['about']['command']}"
+    for case in cases:
+        row = {key: case[key] for key in names if key in case}
+        if options.only and not any(word in case["head"] for word in options.only):
+            rows += [each for each in stored.get("rows", []) if row.items() <= each.items()]
             continue
-        axes = np.repeat(np.arange(n, dtype=np.float64)[:, None], i + 1, 1)
-        n_similar = max(0, i - by_frequency)
-        if n_similar:
-            vectors = features[labels.to(features.device)].double().cpu().numpy()
-            centred = vectors - vectors.mean(axis=0)
-            axes[:, :n_similar] = label_axes(centred, n_similar, np.random.RandomState(0))
-        paths[labels] = first + torch.from_numpy(split_along_axes(make_layout(n, width), axes))
-    return paths
-
-
-def cooccurrence(previous: Tensor, labels: Tensor, n_classes: int, n_contexts: int = 512) -> Tensor:
-    """Return the square roots of how often each token comes before a label, per offset.
-
-    Parameters
-    ----------
-    previous : tensor of shape (rows, offsets)
-        The tokens before each label, of which the `n_contexts` smallest ids count.
-    labels : tensor of shape (rows,)
-    """
-    parts = []
-    for column in previous.T:
-        known = column < n_contexts
-        cells = labels[known] * n_contexts + column[known]
-        table = torch.bincount(cells, minlength=n_classes * n_contexts).view(n_classes, n_contexts)
-        parts.append(table.float())
-    table = torch.cat(parts, 1)
-    # One more occurrence of the average label: rare labels shrink to the mean.
-    average = table.sum(0) / table.sum() * previous.shape[1]
-    return ((table + average) / (table.sum(1, keepdim=True) + previous.shape[1])).sqrt()
-
-
-class Centroids:
-    """The mean hidden vector of every label, with one occurrence of the overall mean added."""
-
-    def __init__(self, n_classes: int, size: int, device: torch.device | str) -> None:
-        self.sums = torch.zeros(n_classes, size, device=device)
-        self.counts = torch.zeros(n_classes, device=device)
-
-    def add(self, hidden: Tensor, labels: Tensor) -> None:
-        """Take in a batch."""
-        self.sums.index_add_(0, labels, hidden.float())
-        self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
-
-    def mean(self) -> Tensor:
-        """Return the vectors, shape (n_classes, size)."""
-        overall = self.sums.sum(0) / self.counts.sum()
-        return (self.sums + overall) / (self.counts[:, None] + 1)
+        if time.perf_counter() - start > options.seconds:
+            row["error"] = "not run: the time was over"
+        else:
+            try:
+                row |= run(case)
+            except Exception as error:
+                first = (str(error).strip() or "?").splitlines()[0]
+                row["error"] = f"{type(error).__name__}: {first[:200]}"
+        rows.append(row)
+        print(row, flush=True)
+        about["took"] = f"{time.perf_counter() - start:.0f} s"
+        machine.write(name, {**result, "rows": rows}, options.output)
+    return {**result, "rows": rows}

@@ -9,24 +9,20 @@ others, on the side of the better one.
 Writes deep_head_language_model_NAME.json after every head, in under ten minutes on an H200 that
 nothing else uses; torch, triton and numpy are all it needs. The corpora are made before:
 
-    python -m benchmarks.deep_head.next_token --write-corpus python.npz
-    python -m benchmarks.deep_head.english english.npz
+    python -m benchmarks.deep_head.corpus python.npz
+    python -m benchmarks.deep_head.corpus english.npz --english
     PYTHONPATH=src python -m benchmarks.deep_head.language_model python.npz
     PYTHONPATH=src python -m benchmarks.deep_head.language_model english.npz
-
-`--check NAME` trains nothing: it compares what is stored with what we want, and fails below that.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +30,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks import machine, tables
+from benchmarks.deep_head import tables
+from benchmarks.deep_head.corpus import PARTS, Corpus
 from benchmarks.deep_head.heads import (
     Adaptive,
     AdaptiveTrellis,
     Full,
     Head,
     Trellis,
-    cooccurrence,
+    arguments,
+    compare,
+    description,
     schedule,
     scores_of,
 )
-from benchmarks.deep_head.next_token import PARTS, Corpus, load_corpus
 
 NAME = "deep_head_language_model"
 BODY_RATE = 1e-3
@@ -116,10 +114,8 @@ class Experiment:
 
     def __init__(self, corpus: Corpus, sizes: Sizes, device: str) -> None:
         self.sizes, self.device, self.n_classes = sizes, device, corpus.n_classes
-        parts = [torch.from_numpy(getattr(corpus, name)).to(device, torch.int64) for name in PARTS]
-        # One <start> between files is enough here.
         self.train, self.validation, self.test = (
-            part[(part != corpus.start) | (part.roll(-1) != corpus.start)] for part in parts
+            torch.from_numpy(getattr(corpus, name)).to(device, torch.int64) for name in PARTS
         )
         self.offsets = torch.arange(sizes.length + 1, device=device)
 
@@ -193,8 +189,9 @@ class Experiment:
 
         return scores_of(head, hidden())
 
-    def run(self, make: Callable[[], Head]) -> dict[str, Any]:
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
         """Tune, train and test one head."""
+        make = case["make"]
         tried: dict[float, float] = {}
         row: dict[str, Any] = {"error": "diverged at every learning rate"}
         fastest = math.inf  # the first run compiles kernels, too
@@ -221,11 +218,21 @@ def rates(tried: dict[float, float]) -> Iterator[float]:
     yield lowest if tried[low] <= tried[high] else highest
 
 
-def word_vectors(of: Experiment, rank: int = 32) -> Tensor:
+def word_vectors(of: Experiment, rank: int = 32, n_contexts: int = 512) -> Tensor:
     """Return principal components of how often frequent words are next to each word."""
     torch.manual_seed(0)
-    around = torch.stack([of.train.roll(offset) for offset in NEIGHBOURS], 1)
-    table = cooccurrence(around, of.train, of.n_classes)
+    parts = []
+    for offset in NEIGHBOURS:
+        beside = of.train.roll(offset)
+        known = beside < n_contexts
+        cells = of.train[known] * n_contexts + beside[known]
+        counts = torch.bincount(cells, minlength=of.n_classes * n_contexts)
+        parts.append(counts.view(of.n_classes, n_contexts).float())
+    table = torch.cat(parts, 1)
+    # One more occurrence of the average word: rare words shrink to the mean.
+    n = len(NEIGHBOURS)
+    table = (table + n * table.sum(0) / table.sum()) / (table.sum(1, keepdim=True) + n)
+    table = table.sqrt()
     u, s, _ = torch.svd_lowrank(table - table.mean(0), min(rank, *table.shape))
     return u * s
 
@@ -247,7 +254,7 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
         return {"assignment": "similarity", **options}
 
     def ours(cutoffs: Sequence[int], width: int, **options: Any) -> Head:
-        return AdaptiveTrellis(d, n, feasible(cutoffs), width, **options)
+        return AdaptiveTrellis(d, n, feasible(cutoffs), width=width, **options)
 
     yield {"head": "full softmax", "make": lambda: Full(d, n)}
     yield {"head": "adaptive softmax", "make": lambda: Adaptive(d, n, feasible(CUTOFFS))}
@@ -259,73 +266,19 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
     }
 
 
-def check(rows: list[dict[str, Any]]) -> int:
-    """Print what we want and what was found; return 1 if no adaptive trellis has all of it."""
-    done = {row["head"]: row for row in rows if "error" not in row}
-    full, adaptive = done["full softmax"], done["adaptive softmax"]
-    good = False
-    for name, row in done.items():
-        if not name.startswith("adaptive trellis"):
-            continue
-        share = row["parameters"] / adaptive["parameters"]
-        behind = row["NLL"] - adaptive["NLL"]
-        better = all(row[key] >= full[key] for key in ("P@1", "R@5")) and row["NLL"] <= full["NLL"]
-        meets = better and behind <= 0.015 and share <= 0.65
-        good |= meets
-        print(
-            f"{'ok' if meets else 'MISSED':7} {name}: P@1 {row['P@1'] - full['P@1']:+.4f}, R@5 "
-            f"{row['R@5'] - full['R@5']:+.4f}, NLL {row['NLL'] - full['NLL']:+.3f} to the full "
-            f"softmax; NLL {behind:+.3f} to adaptive softmax at {share:.0%} of its parameters"
-        )
-    return int(not good)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__, seconds=500)
     parser.add_argument("corpus", type=Path, help="the file of a corpus, whose stem is its name")
-    parser.add_argument("--output", type=Path, default=machine.RESULTS)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--check", action="store_true", help="only check what is stored")
-    parser.add_argument("--small", action="store_true", help="a small network, few steps")
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--only", nargs="+", help="heads with one of these words; others are kept")
-    parser.add_argument("--seconds", type=float, default=500, help="after which nothing is begun")
     options = parser.parse_args()
     name = f"{NAME}_{options.corpus.stem}"
-    if options.check:
-        sys.exit(check(machine.read(name, options.output)["rows"]))
     torch.backends.cuda.matmul.allow_tf32 = True
-    start = time.perf_counter()
     sizes = SMALL if options.small else Sizes()
-    sizes = replace(sizes, steps=options.steps or sizes.steps)
-    of = Experiment(load_corpus(options.corpus), sizes, options.device)
-    about = machine.description("torch", "numpy")
-    if options.device == "cuda":
-        about["gpu"] = torch.cuda.get_device_name()
+    of = Experiment(Corpus.load(options.corpus), sizes, options.device)
+    about = description(options.device)
     about["tokens"] = f"{len(of.train):,} to learn from, {len(of.test):,} to test"
     about["classes"] = f"{of.n_classes:,}"
     about["training"] = f"{sizes.steps:,} steps of {sizes.batch * sizes.length:,} tokens"
-    result: dict[str, Any] = {"about": about, "rows": []}
-    print(about, flush=True)
-    stored: dict[str, dict[str, Any]] = {}
-    if options.only and (options.output / f"{name}.json").exists():
-        others = machine.read(name, options.output)
-        stored = {row["head"]: row for row in others["rows"]}
-        about["other heads"] = f"{others['about']['date']}, {others['about']['command']}"
-    for case in cases(of):
-        row = {"head": case["head"]}
-        if options.only and not any(word in case["head"] for word in options.only):
-            if case["head"] in stored:
-                result["rows"].append(stored[case["head"]])
-            continue
-        if time.perf_counter() - start > options.seconds:
-            row["error"] = "not run: the time was over"
-        else:
-            row |= of.run(case["make"])
-        result["rows"].append(row)
-        print(row, flush=True)
-        about["took"] = f"{time.perf_counter() - start:.0f} s"
-        machine.write(name, result, options.output)
+    result = compare(name, {"about": about}, cases(of), of.run, options)
     print("\n".join(tables.heads_table(result)))
 
 

@@ -3,9 +3,9 @@
 Its section 6: where features are small and dense a linear model on the trellis fails, and a network
 with two layers of 500 ReLU units on the same trellis does not. Here on Omniglot (35×35 pixels, 16
 drawers to learn each character from and 4 to test): a linear model, that network, and a small
-convolutional network, each with full softmax and with TrellisSoftmax. All classes are equally
-frequent; codebooks are *random*, or *learned*: re-assigned once, after a quarter of the training,
-so that classes with similar mean hidden vectors share edges.
+convolutional network, each with full softmax and with TrellisSoftmax. Codebooks are learned: random
+ones are re-assigned once, after a quarter of the training, so that classes with similar mean hidden
+vectors share edges.
 
 The data set is looked for in the folder that --data or the environment variable LTLS_DATA names
 (omniglot_train.txt.xz, omniglot_test.txt.xz). Writes deep_head_omniglot.json after every row, in
@@ -16,18 +16,13 @@ under four minutes on an H200; torch, triton and numpy are all it needs:
 A small version, for a CPU:
 
     OMP_NUM_THREADS=1 python -m benchmarks.deep_head.omniglot --small --output FOLDER
-
-`--check` trains nothing: it compares what is stored with what we want, and fails below that.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import lzma
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,13 +33,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks import machine, tables
+from benchmarks.deep_head import tables
 from benchmarks.deep_head.heads import (
-    Centroids,
     Full,
     Head,
     Trellis,
-    frequency_and_similarity,
+    arguments,
+    compare,
+    description,
     schedule,
     scores_of,
 )
@@ -57,7 +53,6 @@ VALIDATION = 8  # one in so many of the rows to learn from chooses the learning 
 RATES = (1e-3, 3e-3)
 EPOCHS = {"linear": 30, "2×500 ReLU": 40, "convolutional": 30}
 SHORT = 1 / 8  # of the epochs, to choose a learning rate
-MAX_LOSS = 1.0  # points of P@1 that a trellis may lose on the convolutional network
 
 
 def read(path: Path, n_rows: int | None = None) -> tuple[Tensor, Tensor]:
@@ -113,13 +108,13 @@ class Experiment:
     """The images, and what every network goes through."""
 
     def __init__(
-        self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], device: str, n: int
-    ):
-        self.device = device
+        self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], device: str, small: bool
+    ) -> None:
+        self.device, self.small = device, small
         self.bodies: dict[str, tuple[Callable[[], nn.Module], int]] = {
             "linear": (nn.Flatten, SIDE**2),
             "2×500 ReLU": (dense, 500),
-            "convolutional": (lambda: convolutional(n), 512),
+            "convolutional": (lambda: convolutional(4 if small else 64), 512),
         }
         self.train = tuple(part.to(device) for part in train)
         self.test = tuple(part.to(device) for part in test)
@@ -150,7 +145,7 @@ class Experiment:
         for step in range(steps):
             if step % per_epoch == 0:
                 order = torch.randperm(len(labels), device=self.device)
-            if case.get("learned") and step == int(REASSIGN_AFTER * steps):
+            if isinstance(head, Trellis) and step == int(REASSIGN_AFTER * steps):
                 self.reassign(body, head, rows)
                 optimizer = optimizers()
             first = step % per_epoch * BATCH
@@ -174,18 +169,16 @@ class Experiment:
     @torch.no_grad()
     def reassign(self, body: nn.Module, head: Trellis, rows: tuple[Tensor, Tensor]) -> None:
         """Let classes with similar mean hidden vectors share edges."""
-        found = Centroids(self.n_classes, head.softmax.in_features, self.device)
+        sums = torch.zeros(self.n_classes, head.softmax.in_features, device=self.device)
         body.eval()
         for x, y in zip(*(part.split(2048) for part in rows), strict=True):
             with self.cast():
                 hidden = body(x)
-            found.add(hidden, y)
+            sums.index_add_(0, y, hidden.float())
         body.train()
-        counts = torch.ones(self.n_classes)
-        paths = frequency_and_similarity(
-            self.n_classes, head.softmax.width, counts, found.mean(), 0
-        )
-        head.reassign(paths, counts)
+        counts = torch.bincount(rows[1], minlength=self.n_classes)[:, None]
+        # One more row of the overall mean, for classes that no row has.
+        head.reassign((sums + sums.sum(0) / len(rows[1])) / (counts + 1))
 
     @torch.no_grad()
     def score(self, body: nn.Module, head: Head, rows: tuple[Tensor, Tensor]) -> dict[str, float]:
@@ -198,103 +191,52 @@ class Experiment:
         parts = zip(*(part.split(2048) for part in rows), strict=True)
         return scores_of(head, ((hidden(x), y) for x, y in parts))
 
-    def run(self, name: str, case: dict[str, Any], epochs: int) -> dict[str, Any]:
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
         """Tune, train and test one network with one head."""
-        start = time.perf_counter()
+        name = case["network"]
+        epochs = 4 if self.small else EPOCHS[name]
         tried = {}
         for rate in RATES:
             body, head = self.learn(name, case, self.most, rate, max(1, int(SHORT * epochs)))
             tried[rate] = self.score(body, head, self.held)["NLL"]
         rate = min(tried, key=lambda rate: tried[rate])
-        tuned = time.perf_counter()
+        start = time.perf_counter()
         body, head = self.learn(name, case, self.train, rate, epochs)
         found = self.score(body, head, self.test)
-        print(f"{tuned - start:.1f} s to tune, {time.perf_counter() - tuned:.1f} s", flush=True)
-        seconds = time.perf_counter() - tuned
+        seconds = time.perf_counter() - start
         return {"parameters": head.size, "rate": rate, "seconds": seconds, **found}
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Name networks and heads, those first without which the comparison says nothing."""
-    for round_ in (True, False):
-        for network in reversed(EPOCHS):
-            if round_:
-                yield {"network": network, "head": "full softmax", "make": Full}
-            for width, learned in itertools.product((32, 8, 2), (True, False)):
-                if round_ == (learned and width > 2):
-                    yield {
-                        "network": network,
-                        "head": f"trellis, width {width}, {'learned' if learned else 'random'}",
-                        "make": lambda d, n, w=width: Trellis(d, n, w, assignment=mixed(n)),
-                        "learned": learned,
-                    }
-
-
-def mixed(n_classes: int) -> Tensor:
-    """Return a random codebook; the labels of this set come in the order of their alphabets."""
-    return torch.randperm(n_classes, generator=torch.Generator().manual_seed(1))
-
-
-def check(rows: list[dict[str, Any]]) -> int:
-    """Print how far the best trellis is below the full softmax on the convolutional network."""
-    done = [row for row in rows if "error" not in row and row["network"] == "convolutional"]
-    at = {row["head"]: 100 * row["P@1"] for row in done}
-    full = at.pop("full softmax")
-    best = max(at, key=lambda head: at[head])
-    good = at[best] >= full - MAX_LOSS
-    words = f"{best} less full softmax: P@1 {at[best] - full:+.2f} points"
-    print(f"{'ok' if good else 'MISSED':7} {words}; target at least {-MAX_LOSS:+}")
-    return int(not good)
+    """Name networks and heads."""
+    for network in EPOCHS:
+        yield {"network": network, "head": "full softmax", "make": Full}
+        for width in (2, 8, 32):
+            yield {
+                "network": network,
+                "head": f"trellis, width {width}, learned",
+                "make": lambda d, n, w=width: Trellis(d, n, w, assignment="random"),
+            }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=machine.RESULTS)
+    parser = arguments(__doc__, seconds=225)
     parser.add_argument("--data", type=Path, default=os.environ.get("LTLS_DATA"))
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--small", action="store_true", help="does it work at all?")
-    parser.add_argument("--only", nargs="+", choices=EPOCHS, default=list(EPOCHS), help="networks")
-    parser.add_argument("--check", action="store_true", help="only check what is stored")
-    parser.add_argument("--seconds", type=float, default=225, help="after which nothing is begun")
+    parser.add_argument("--networks", nargs="+", choices=EPOCHS, default=list(EPOCHS))
     options = parser.parse_args()
-    if options.check:
-        sys.exit(check(machine.read(NAME, options.output)["rows"]))
     if options.data is None:
         parser.error("--data must name the folder of the data set, or LTLS_DATA")
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    start = time.perf_counter()
     n_rows = 128 if options.small else None
     parts = [read(options.data / f"omniglot_{part}.txt.xz", n_rows) for part in ("train", "test")]
-    of = Experiment(*parts, options.device, 4 if options.small else 64)
-    about = machine.description("torch", "numpy")
-    if options.device != "cpu":
-        about["gpu"] = torch.cuda.get_device_name()
+    of = Experiment(*parts, options.device, options.small)
+    about = description(options.device)
     about["rows"] = f"{len(parts[0][1]):,} to learn from, {len(parts[1][1]):,} to test"
     epochs = ", ".join(f"{n} epochs ({name})" for name, n in EPOCHS.items())
     about["training"] = f"AdamW, batches of {BATCH}, {epochs}, bf16 products on a GPU"
-    rows: list[dict[str, Any]] = []
-    result = {"about": about, "rows": rows}
-    longest = dict.fromkeys(EPOCHS, 0.0)
-    order = list(EPOCHS)
-    for case in cases():
-        name = case["network"]
-        if name not in options.only:
-            continue
-        row, begun = {"network": name, "head": case["head"]}, time.perf_counter()
-        if begun - start + longest[name] > options.seconds:
-            row["error"] = "not run: the time was over"
-        else:
-            try:
-                row |= of.run(name, case, 4 if options.small else EPOCHS[name])
-            except Exception as error:
-                row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-            longest[name] = max(longest[name], time.perf_counter() - begun)
-        rows.append(row)
-        rows.sort(key=lambda row: order.index(row["network"]))
-        print(row, flush=True)
-        about["took"] = f"{time.perf_counter() - start:.0f} s"
-        machine.write(NAME, result, options.output)
+    chosen = (case for case in cases() if case["network"] in options.networks)
+    result = compare(NAME, {"about": about}, chosen, of.run, options)
     print("\n".join(tables.heads_table(result)))
 
 

@@ -13,7 +13,6 @@ Writes deep_head_recommend_NAME.json after every model, in under ten minutes on 
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,8 +24,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks import machine, tables
-from benchmarks.deep_head.heads import Full, Head, Trellis, schedule
+from benchmarks.deep_head import tables
+from benchmarks.deep_head.heads import (
+    Full,
+    Head,
+    Trellis,
+    arguments,
+    compare,
+    description,
+    schedule,
+)
 from ltls.torch import TrellisEmbedding
 from ltls.torch.codebooks import TablePaths
 
@@ -137,7 +144,7 @@ class Model(nn.Module):
 def best(model: Model, rows: Rows, among: Tensor | None) -> Tensor:
     hidden = model(rows)
     if isinstance(model.head, Trellis):
-        return model.head.softmax.topk(model.head.narrow(hidden), K, among=among)[0]
+        return model.head.softmax.topk(hidden, K, among=among)[0]
     scores = model.head.linear(hidden)
     if among is None:
         return scores.topk(K).indices
@@ -245,31 +252,25 @@ def run(case: dict[str, Any], problem: Problem, epochs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__, seconds=600)
     parser.add_argument("problems", type=Path, nargs="+")
-    parser.add_argument("--output", type=Path, default=machine.RESULTS)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--only", nargs="+", help="heads whose names have one of these words")
     options = parser.parse_args()
     for path in options.problems:
         problem = Problem(path, options.device)
-        about = machine.description("torch", "numpy")
-        if problem.train.y.is_cuda:
-            about["gpu"] = torch.cuda.get_device_name()
+        about = description(options.device)
         about["rows"] = (
             f"{len(problem.train) + len(problem.valid):,} to learn from, {len(problem.test):,} to "
             f"test, {len(problem.test_cold):,} of cold items"
         )
         about["items"] = f"{problem.n_items:,}, of which {problem.n_warm:,} are not cold"
-        result: dict[str, Any] = {"about": about, "rows": []}
-        print(about, flush=True)
-        for case in cases(problem):
-            if options.only and not any(word in case["head"] for word in options.only):
-                continue
-            result["rows"].append({"head": case["head"], **run(case, problem, options.epochs)})
-            print(result["rows"][-1], flush=True)
-            machine.write(f"{NAME}_{path.stem}", result, options.output)
+        result = compare(
+            f"{NAME}_{path.stem}",
+            {"about": about},
+            cases(problem),
+            lambda case, problem=problem: run(case, problem, options.epochs),
+            options,
+        )
         print("\n".join(tables.recommend(result)))
 
 

@@ -9,14 +9,14 @@ Writes deep_head_restricted.json, in under a minute on two cores; `--device cuda
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import machine, tables
+from benchmarks import machine
+from benchmarks.deep_head import tables
+from benchmarks.deep_head.heads import arguments, description
 from benchmarks.deep_head.step import Device
 from ltls.torch import TrellisSoftmax
 
@@ -35,25 +35,18 @@ def cases(head: TrellisSoftmax, x: torch.Tensor) -> Iterator[tuple[str, Callable
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=machine.RESULTS)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--classes", type=int, default=N_CLASSES)
-    options = parser.parse_args()
+    options = arguments(__doc__, seconds=60).parse_args()
     torch.manual_seed(0)
-    n = options.classes
+    n = N_CLASSES // 10 if options.small else N_CLASSES
     category = torch.arange(n) * N_CATEGORIES // n
     head = TrellisSoftmax(IN_FEATURES, n, WIDTH, hierarchy=category, device=options.device)
     x = torch.randn(ROWS, IN_FEATURES, device=options.device)
     device = Device(options.device, 1.0)
-    about = machine.description("torch", "numpy")
-    if device.is_gpu:
-        about["gpu"] = torch.cuda.get_device_name()
     rows = []
     for name, work in cases(head, x):
         rows.append({"restriction": name, "us per row": 1e3 * device.median(work) / ROWS})
         print(rows[-1], flush=True)
-    result: dict[str, Any] = {"about": about, "rows": rows}
+    result: dict[str, Any] = {"about": description(options.device), "rows": rows}
     machine.write(NAME, result, options.output)
     print("\n".join(tables.restricted(result)))
 
