@@ -57,8 +57,8 @@ sanitized: $(VENV)/.ltls
 # The tests with several threads against a build with ThreadSanitizer, which has no pool of threads to count and can start
 # no threads after a fork. Those of thousands of labels have one thread and take minutes.
 TSAN_TESTS ?= tests/model/test_predictor_threads.py tests/estimators/test_concurrency.py tests/structure/test_threads.py \
-  tests/structure/test_buckets.py tests/features/test_counting.py tests/training/test_label_weights.py \
-  tests/training/test_threads.py tests/training/test_partial_fit.py tests/serve/test_reload.py \
+  tests/structure/test_buckets.py tests/features/test_counting.py tests/parts/test_sibling_training.py \
+  tests/parts/test_label_matrix.py tests/training/test_partial_fit.py tests/serve/test_reload.py \
   -k 'not n_jobs_is_the_number_of_threads and not forked_process_can_call and not thousands'
 tsan: $(VENV)/.ltls $(VENV)/.test $(VENV)/.serve
 	$(PIP) --no-build-isolation --no-deps --upgrade --target build/tsan/site . -C install.strip=false \

@@ -119,7 +119,7 @@ def _serve(
     since: dict[Any, float] = {}
     while thread.is_alive() and not received:
         thread.join(0.1)
-        _close_idle(server, since, 1000 * settings.timeout)
+        _close_idle(server, since, settings.timeout)
     server.should_exit = True
     end = time.monotonic() + settings.drain + _GRACE
     for each in threading.enumerate():
