@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from small_models import MODELS, model_of, rows_for
 
 import ltls
@@ -48,7 +49,7 @@ def predictions(model, items):
     """Return what a model predicts for rows, as JSON has it."""
     X = model.model_.front_end.read(items, model.n_features_in_)
     if hasattr(model, "feature_names_in_"):
-        import pandas as pd
+        pd = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
 
         X = pd.DataFrame(X.toarray(), columns=model.feature_names_in_)
     labels, scores = model.predict_topk(X, 3)

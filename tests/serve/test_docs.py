@@ -10,7 +10,7 @@ import pytest
 from ltls.cli.app import COMMANDS
 from ltls.serve import Settings as ServeSettings
 
-pytest.importorskip("msgspec", reason="needs msgspec: run make test-all")
+pytest.importorskip("starlette", reason="needs starlette: run make test-all")
 from ltls.serve import gate, plain, running, work
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")

@@ -102,7 +102,7 @@ MODELS = {
 
 
 def with_names():
-    import pandas as pd
+    pd = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
 
     frame = pd.DataFrame(rows()[0].toarray()).rename(columns="column {}".format)
     return LTLSClassifier(trellises=SMALL, random_state=0).fit(frame, rows()[1])
@@ -129,7 +129,7 @@ def rows_for(model, n_rows=9):
     empty = csr_array((1, n_features), dtype=np.float32)
     X = csr_array(vstack([X[:n_rows], empty]))
     if hasattr(model, "feature_names_in_"):
-        import pandas as pd
+        pd = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
 
         return pd.DataFrame(X.toarray(), columns=model.feature_names_in_)
     return X.toarray() if model.model_.columns.standardizer is not None else X
