@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# --no-compile: Python compiles what is imported, when it is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp src -name '*.[ch]pp' -o -name '*.py')
 CPP := $(shell find cpp -name '*.[ch]pp')
 
@@ -11,8 +12,8 @@ ifneq ($(wildcard ../shared/data),)
 export LTLS_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-all perf lint format sanitize sanitized tsan valgrind fuzz fuzz-serve fuzz-long reliability bench bench-peers \
-        bench-quick docs wheel-test clean
+.PHONY: demo test test-all coverage perf lint tidy format sanitize sanitized tsan valgrind fuzz fuzz-serve fuzz-long reliability \
+        bench bench-peers bench-quick docs wheel-test annif-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ltls $(VENV)/.plot
@@ -28,6 +29,12 @@ test-all: $(VENV)/.ltls $(VENV)/.test $(VENV)/.extras
 	$(PYTEST) -m 'not perf and not long' --ignore tests/ray
 	$(BIN)/python -m pytest tests/ray --durations 3
 
+# The tests with the share of lines of src/ltls that they run, in a table and as build/coverage/index.html. Processes
+# that tests start are not counted.
+coverage: $(VENV)/.ltls $(VENV)/.test $(VENV)/.coverage
+	$(PYTEST) --cov ltls --cov-report html:build/coverage --cov-report term:skip-covered
+
+CHECK := $(BIN)/check-jsonschema --builtin-schema
 lint: $(VENV)/.ltls $(VENV)/.lint
 	cp $$($(BIN)/python -c "import ltls, pathlib; print(pathlib.Path(ltls.__file__).parent)")/core/_engine.pyi src/ltls/core/
 	$(BIN)/ruff format --check
@@ -35,6 +42,17 @@ lint: $(VENV)/.ltls $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --config pyproject.toml
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
+	$(CHECK) vendor.github-workflows .github/workflows/*.yml
+	$(CHECK) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(CHECK) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(CHECK) vendor.dependabot .github/dependabot.yml
+	$(CHECK) vendor.citation-file-format --default-filetype yaml CITATION.cff
+
+# Mistakes that compilers do not see in the engine; .clang-tidy has the list.
+tidy: $(VENV)/.build $(VENV)/.tidy
+	$(BIN)/clang-tidy --quiet $(filter %.cpp,$(CPP)) -- -std=c++20 -Icpp -DLTLS_X86_BUILDS \
+	  -isystem $$($(BIN)/python -m nanobind --include_dir) \
+	  -isystem $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('include'))")
 
 format: $(VENV)/.lint
 	$(BIN)/ruff format
@@ -119,7 +137,7 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
 BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' \
   'settings density' 'settings views' 'micro threads' embeddings paper continual 'cluster training'
-bench: $(VENV)/.ltls $(VENV)/.extras
+bench: $(VENV)/.ltls $(VENV)/.extras $(VENV)/.neighbours
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs
 	$(BIN)/python -m benchmarks.micro growth
@@ -127,6 +145,7 @@ bench: $(VENV)/.ltls $(VENV)/.extras
 	$(BIN)/python -m benchmarks.micro readers
 	$(BIN)/python -m benchmarks.tasks demo
 	$(BIN)/python -m benchmarks.tasks small_dense
+	$(BIN)/python -m benchmarks.scale vectors
 	$(BIN)/python -m benchmarks.cluster scoring
 	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))
 	$(if $(LTLS_DATA),set -e; for name in $(BENCH_DATA); do $(BIN)/python -m benchmarks.$$name; done)
@@ -145,30 +164,49 @@ bench-peers: $(VENV)/.ltls $(VENV)/.plot
 docs: $(VENV)/.ltls $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 
-# The wheel as users get it: built apart from everything, installed into a clean environment where no compiler can be
-# found, and tried there.
+# The wheels as users get them: built from the source distribution for every one of these Pythons that is here, made
+# manylinux by auditwheel, installed into a clean environment where no compiler can be found, and tried there.
 WHEEL := build/wheel
-wheel-test: $(VENV)/.build
-	rm -rf $(WHEEL) && mkdir -p $(WHEEL)
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL) .
-	$(PYTHON) -m venv $(WHEEL)/venv
-	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(WHEEL)/*.whl
-	cd $(WHEEL) && env -i PATH=$(abspath $(WHEEL))/venv/bin HOME=$(abspath $(WHEEL)) LC_ALL=C.UTF-8 \
-	  python $(abspath tests/smoke.py)
+PYTHONS ?= python3.10 python3.12
+wheel-test: $(VENV)/.wheel
+	rm -rf $(WHEEL)
+	$(BIN)/python -m build --sdist --outdir $(WHEEL) .
+	set -e; for python in $(PYTHONS); do \
+	  found=$$(ls -d $$HOME/.pyenv/versions/$${python#python}.*/bin/$$python 2>/dev/null | tail -1); \
+	  $$python -c "" 2>/dev/null && found=$$python; \
+	  if [ -n "$$found" ]; then $(MAKE) --no-print-directory $(WHEEL)/$$python INTERPRETER=$$found; \
+	  else echo "$$python is not here: left out"; fi; done
+
+$(WHEEL)/python%:
+	$(INTERPRETER) -m venv $@
+	$@/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $@/built $(WHEEL)/ltls-*.tar.gz
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair --wheel-dir $@/dist $@/built/ltls-*.whl
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $@/dist/ltls-*.whl
+	cd $@ && env -i PATH=$(abspath $@)/bin HOME=$(abspath $@) LC_ALL=C.UTF-8 python $(abspath tests/smoke.py)
+
+# Annif's commands with our server and our backend, in an environment of their own: Annif needs other versions.
+ANNIF := build/annif
+annif-test:
+	$(PYTHON) -m venv $(ANNIF)
+	$(ANNIF)/bin/python -m pip install --quiet --disable-pip-version-check '.[serve]' 'annif==1.4.3' hypothesis pytest
+	$(ANNIF)/bin/python -m pytest tests/project/test_annif.py
 
 clean:
 	rm -rf $(VENV) build dist demo src/ltls/core/_engine.pyi
 
 $(VENV)/.python:
+	@echo "== making $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	touch $@
 
 $(VENV)/.ltls: $(VENV)/.build $(SOURCES)
+	@echo "== compiling the engine and installing ltls: about a minute, or seconds if no C++ has changed"
 	$(PIP) --no-build-isolation .
 	touch $@
 
-# The other groups of pyproject.toml: .plot, .test, .lint, .docs, .extras
+# The other groups of pyproject.toml: .plot, .test, .lint, .docs, .extras, .neighbours
 $(VENV)/.%: $(VENV)/.python pyproject.toml constraints.txt
+	@echo "== installing the packages for: $*"
 	$(PIP) --group $*
 	touch $@
