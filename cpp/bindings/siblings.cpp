@@ -151,6 +151,7 @@ class SiblingTask {
                         const std::unique_ptr<SiblingTrainer> trainer(
                             kernels().sibling_trainer(features_.view, rows, options));
                         Check stop(part == 0 ? check : nb::handle(Py_None), seconds);
+                        stop();  // even if other threads take all tasks
                         work(tasks, *trainer, cluster_ptr.data(), labels.data(), stop, all[own],
                              held_out ? &without[own] : nullptr);
                     } catch (...) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "bindings/bindings.hpp"
@@ -70,18 +71,30 @@ void products(const SparseVectorArrays& vectors, const FeatureArrays& x, Index f
     });
 }
 
-// The vectors with the largest inner products.
+// The vectors with the largest inner products, and the inner products with some known vectors.
 void largest_products(const SparseVectorArrays& vectors, const FeatureArrays& x, Index first,
-                      OutMatrix<Index> ids, OutMatrix<float> out, int n_jobs) {
+                      OutMatrix<Index> ids, OutMatrix<float> out, int n_jobs,
+                      std::optional<InMatrix<Index>> known,
+                      std::optional<OutMatrix<float>> known_out) {
     const Index rows = size(ids.shape(0)), count = size(ids.shape(1));
     check_rows(x.view, first, rows, vectors.view.n_features);
     check_at_least("the number of vectors to find", count, 1);
     check_size("out", out.size(), rows * count);
+    if (known.has_value() != known_out.has_value())
+        throw std::invalid_argument("known and known_out must be given together");
+    const Index n_known = known ? size(known->shape(1)) : 0;
+    if (known) {
+        check_size("known", known->shape(0), rows);
+        check_size("known_out", known_out->size(), rows * n_known);
+        check_range("known", known->data(), rows * n_known, -1, vectors.view.n_vectors);
+    }
     const int threads = threads_for(n_jobs);
     const GilRelease release(rows * (vectors.view.n_vectors + 64 * x.view.longest_row));
     in_parallel(rows, threads, [&](Index begin, Index end) {
         kernels().largest_products(vectors.view, x.view, first + begin, first + end, count,
-                                   ids.data() + begin * count, out.data() + begin * count);
+                                   ids.data() + begin * count, out.data() + begin * count, n_known,
+                                   known ? known->data() + begin * n_known : nullptr,
+                                   known ? known_out->data() + begin * n_known : nullptr);
     });
 }
 
@@ -175,6 +188,48 @@ class DenseVectorArrays {
     const DenseVectors view_;
 };
 
+// A set of labels that is emptied in constant time.
+class SeenLabels {
+  public:
+    explicit SeenLabels(Index most) {
+        std::size_t slots = 16;
+        while (slots < 2 * static_cast<std::size_t>(most)) slots *= 2;
+        slots_.assign(slots, {0, -1});
+    }
+    void clear() { ++time_; }
+    // The place of a label: that which it was added with, or −1 if it is new and `place` is its.
+    Index add(Index label, Index place) {
+        const std::size_t mask = slots_.size() - 1;
+        for (std::size_t at = hash(label) & mask;; at = (at + 1) & mask) {
+            Slot& slot = slots_[at];
+            if (slot.time != time_) {
+                slot = {time_, label, place};
+                return -1;
+            }
+            if (slot.label == label) return slot.place;
+        }
+    }
+    Index find(Index label) const {
+        const std::size_t mask = slots_.size() - 1;
+        for (std::size_t at = hash(label) & mask;; at = (at + 1) & mask) {
+            const Slot& slot = slots_[at];
+            if (slot.time != time_) return -1;
+            if (slot.label == label) return slot.place;
+        }
+    }
+
+  private:
+    struct Slot {
+        Index time, label, place = 0;
+    };
+    static std::size_t hash(Index label) {
+        return static_cast<std::size_t>(static_cast<std::uint64_t>(label) * 0x9e3779b97f4a7c15 >>
+                                        32);
+    }
+    std::vector<Slot> slots_;
+    Index time_ = 1;
+};
+
 // Labelled rows, and an index of them by feature.
 class LabelledRows {
   public:
@@ -187,7 +242,8 @@ class LabelledRows {
           label_ptr_(label_ptr),
           labels_(labels),
           rows_{ptr.data(),    features.data(),     values.data(),
-                scales.data(), size(scales.size()), n_features} {
+                scales.data(), size(scales.size()), n_features},
+          n_labels_(n_labels) {
         check_size("ptr", ptr.size(), rows_.n_rows + 1);
         check_size("features", features.size(), size(values.size()));
         check_size("label_ptr", label_ptr.size(), rows_.n_rows + 1);
@@ -195,6 +251,9 @@ class LabelledRows {
         check_ptr(label_ptr, size(labels.size()));
         check_range("features", features.data(), size(features.size()), 0, n_features);
         check_range("labels", labels.data(), size(labels.size()), 0, n_labels);
+        for (Index row = 0; row < rows_.n_rows; ++row)
+            most_labels_ =
+                std::max(most_labels_, label_ptr.data()[row + 1] - label_ptr.data()[row]);
         const ReleasedGil release;
         build();
     }
@@ -217,30 +276,39 @@ class LabelledRows {
     }
 
     // The labels of given rows with the largest sums of cosine³, divided by the sum over all
-    // labels; best first, −1 and 0 if there are fewer.
+    // labels; in any order, −1 and 0 if there are fewer.
     void votes(InMatrix<Index> nearest, InMatrix<float> cosines, OutMatrix<Index> labels,
-               OutMatrix<float> shares) const {
+               OutMatrix<float> shares, int n_jobs) const {
         const Index rows = size(nearest.shape(0)), k = size(nearest.shape(1));
         const Index count = size(labels.shape(1));
         check_size("cosines", cosines.size(), rows * k);
         check_size("labels", labels.size(), rows * count);
         check_size("shares", shares.size(), rows * count);
         check_range("nearest", nearest.data(), rows * k, -1, rows_.n_rows);
-        std::vector<Vote> found;
-        for (Index i = 0; i < rows; ++i) {
-            collect(nearest.data() + i * k, cosines.data() + i * k, k, found);
-            float total = 0;
-            for (const Vote& vote : found) total += vote.weight;
-            std::sort(found.begin(), found.end(), [](const Vote& a, const Vote& b) {
-                return a.weight != b.weight ? a.weight > b.weight : a.label < b.label;
-            });
-            for (Index j = 0; j < count; ++j) {
-                const bool exists = j < size(found.size());
-                const Vote vote = exists ? found[static_cast<std::size_t>(j)] : Vote{-1, 0.0f};
-                labels.data()[i * count + j] = vote.label;
-                shares.data()[i * count + j] = exists ? vote.weight / total : 0.0f;
+        const int threads = threads_for(n_jobs);
+        const GilRelease release(rows * k * most_labels_);
+        in_parallel(rows, threads, [&](Index begin, Index end) {
+            SeenLabels seen(std::min(k * most_labels_, n_labels_));
+            std::vector<Vote> found;
+            for (Index i = begin; i < end; ++i) {
+                collect(nearest.data() + i * k, cosines.data() + i * k, k, seen, found);
+                double total = 0;
+                for (const Vote& vote : found) total += static_cast<double>(vote.weight);
+                const auto n = std::min<Index>(count, size(found.size()));
+                if (n < size(found.size()))
+                    std::nth_element(found.begin(), found.begin() + n, found.end(),
+                                     [](const Vote& a, const Vote& b) {
+                                         return a.weight != b.weight ? a.weight > b.weight
+                                                                     : a.label < b.label;
+                                     });
+                for (Index j = 0; j < count; ++j) {
+                    const Vote vote = j < n ? found[static_cast<std::size_t>(j)] : Vote{-1, 0.0f};
+                    labels.data()[i * count + j] = vote.label;
+                    shares.data()[i * count + j] =
+                        j < n ? vote.weight / static_cast<float>(total) : 0.0f;
+                }
             }
-        }
+        });
     }
 
   private:
@@ -250,25 +318,21 @@ class LabelledRows {
     };
 
     // Sums up the votes of rows for every label.
-    void collect(const Index* nearest, const float* cosines, Index k,
+    void collect(const Index* nearest, const float* cosines, Index k, SeenLabels& seen,
                  std::vector<Vote>& found) const {
         found.clear();
+        seen.clear();
         for (Index j = 0; j < k && nearest[j] >= 0; ++j) {
             const float weight = cosines[j] * cosines[j] * cosines[j];
             for (Index at = label_ptr_.data()[nearest[j]]; at < label_ptr_.data()[nearest[j] + 1];
-                 ++at)
-                found.push_back({labels_.data()[at], weight});
+                 ++at) {
+                const Index place = seen.add(labels_.data()[at], size(found.size()));
+                if (place < 0)
+                    found.push_back({labels_.data()[at], weight});
+                else
+                    found[static_cast<std::size_t>(place)].weight += weight;
+            }
         }
-        std::stable_sort(found.begin(), found.end(),
-                         [](const Vote& a, const Vote& b) { return a.label < b.label; });
-        std::size_t n = 0;
-        for (const Vote& vote : found) {
-            if (n > 0 && found[n - 1].label == vote.label)
-                found[n - 1].weight += vote.weight;
-            else
-                found[n++] = vote;
-        }
-        found.resize(n);
     }
 
     // Lists the rows of every feature, block by block, by counting sort.
@@ -321,53 +385,13 @@ class LabelledRows {
     const In<float> scales_;
     const In<Index> label_ptr_, labels_;
     const SparseRows rows_;
+    const Index n_labels_;
+    Index most_labels_ = 1;  // of a row
     Index n_blocks_ = 0;
     std::vector<Index> index_ptr_, counts_;
     std::vector<std::uint16_t> index_rows_;
     std::vector<std::int8_t> index_values_;
     std::vector<float> inverse_lengths_;
-};
-
-// A set of labels that is emptied in constant time.
-class SeenLabels {
-  public:
-    explicit SeenLabels(Index most) {
-        std::size_t slots = 16;
-        while (slots < 2 * static_cast<std::size_t>(most)) slots *= 2;
-        slots_.assign(slots, {0, -1});
-    }
-    void clear() { ++time_; }
-    // The place of a label: that which it was added with, or −1 if it is new and `place` is its.
-    Index add(Index label, Index place) {
-        const std::size_t mask = slots_.size() - 1;
-        for (std::size_t at = hash(label) & mask;; at = (at + 1) & mask) {
-            Slot& slot = slots_[at];
-            if (slot.time != time_) {
-                slot = {time_, label, place};
-                return -1;
-            }
-            if (slot.label == label) return slot.place;
-        }
-    }
-    Index find(Index label) const {
-        const std::size_t mask = slots_.size() - 1;
-        for (std::size_t at = hash(label) & mask;; at = (at + 1) & mask) {
-            const Slot& slot = slots_[at];
-            if (slot.time != time_) return -1;
-            if (slot.label == label) return slot.place;
-        }
-    }
-
-  private:
-    struct Slot {
-        Index time, label, place = 0;
-    };
-    static std::size_t hash(Index label) {
-        return static_cast<std::size_t>(static_cast<std::uint64_t>(label) * 0x9e3779b97f4a7c15 >>
-                                        32);
-    }
-    std::vector<Slot> slots_;
-    Index time_ = 1;
 };
 
 // Writes the distinct labels of every row of several matrices, in order of appearance, padded with
@@ -462,7 +486,8 @@ void bind_vectors(nb::module_& module) {
             },
             "ptr"_a, "ids"_a, "values"_a, "scales"_a)
         .def("products", &products, "x"_a, "first"_a, "ids"_a, "out"_a, "n_jobs"_a)
-        .def("largest_products", &largest_products, "x"_a, "first"_a, "ids"_a, "out"_a, "n_jobs"_a);
+        .def("largest_products", &largest_products, "x"_a, "first"_a, "ids"_a, "out"_a, "n_jobs"_a,
+             "known"_a.none() = nb::none(), "known_out"_a.none() = nb::none());
     nb::class_<DenseVectorArrays>(module, "DenseVectors")
         .def(nb::init<In<std::int8_t>, In<float>, In<float>, Index>(), "values"_a, "scales"_a,
              "offsets"_a, "n_pairs"_a)
@@ -478,7 +503,8 @@ void bind_vectors(nb::module_& module) {
              "n_features"_a, "n_labels"_a)
         .def("nearest", &LabelledRows::nearest, "x"_a, "first"_a, "nearest"_a, "cosines"_a,
              "n_jobs"_a)
-        .def("votes", &LabelledRows::votes, "nearest"_a, "cosines"_a, "labels"_a, "shares"_a);
+        .def("votes", &LabelledRows::votes, "nearest"_a, "cosines"_a, "labels"_a, "shares"_a,
+             "n_jobs"_a);
     module.def("unite", &unite, "matrices"_a, "out"_a);
     module.def("look_up", &look_up, "ids"_a, "keys"_a, "values"_a, "missing"_a, "out"_a);
     module.def("select", &select, "ids"_a, "scores"_a, "best"_a, "best_scores"_a);

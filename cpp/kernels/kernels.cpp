@@ -140,7 +140,8 @@ void products(const SparseVectors& vectors, const Features& x, Index first, Inde
 }
 
 void largest_products(const SparseVectors& vectors, const Features& x, Index first, Index last,
-                      Index count, Index* ids, float* products) {
+                      Index count, Index* ids, float* products, Index n_known, const Index* known,
+                      float* known_products) {
     VectorProducts all(vectors);
     BestLabels best(count, 12 * BestLabels::block);
     Rows row;
@@ -153,6 +154,10 @@ void largest_products(const SparseVectors& vectors, const Features& x, Index fir
             ids[j] = j < found ? best[j].label : -1;
             products[j] = j < found ? best[j].score : 0.0f;
         }
+        if (n_known == 0) continue;
+        all.products_of(known, n_known, known_products);
+        known += n_known;
+        known_products += n_known;
     }
 }
 
@@ -193,6 +198,7 @@ void highest_scores(const DenseVectors& vectors, const std::int16_t* rows, const
                     Index n_rows, Index count, Index* ids, float* scores) {
     const DenseProducts all(vectors);
     std::vector<std::unique_ptr<BestLabels>> best;
+    best.reserve(DenseProducts::rows_at_once);
     for (int i = 0; i < DenseProducts::rows_at_once; ++i)
         best.push_back(std::make_unique<BestLabels>(count, 12 * BestLabels::block));
     const auto found = [&](int i) -> BestLabels& { return *best[static_cast<std::size_t>(i)]; };

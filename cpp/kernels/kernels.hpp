@@ -54,9 +54,10 @@ struct Kernels {
     void (*products)(const SparseVectors&, const Features& x, Index first, Index last, Index count,
                      const Index* ids, float* products);
     // The `count` vectors with the largest inner products above 0, best first; −1 and 0 if there
-    // are fewer.
+    // are fewer. And the inner products with `n_known` given vectors each.
     void (*largest_products)(const SparseVectors&, const Features& x, Index first, Index last,
-                             Index count, Index* ids, float* products);
+                             Index count, Index* ids, float* products, Index n_known,
+                             const Index* known, float* known_products);
     // The scores of `count` given dense vectors for each of some rows of integers.
     void (*dense_scores)(const DenseVectors&, const std::int16_t* rows, const float* units,
                          Index n_rows, Index count, const Index* ids, float* scores);

@@ -27,7 +27,7 @@ class VectorProducts {
             add_some<std::uint32_t>(ids, count);
         else
             add_some<std::uint16_t>(ids, count);
-        for (Index j = 0; j < count; ++j) products[j] = ids[j] < 0 ? 0.0f : product(ids[j]);
+        products_of(ids, count, products);
     }
 
     // Collects the vectors with the largest inner products with row i, of those above 0.
@@ -51,6 +51,11 @@ class VectorProducts {
         }
         for (; first < vectors_.n_vectors; ++first)
             if (product(first) > 0) found.add(product(first), first);
+    }
+
+    // Writes the inner products of the present row with some vectors, any ones after `best`.
+    void products_of(const Index* ids, Index count, float* products) const {
+        for (Index j = 0; j < count; ++j) products[j] = ids[j] < 0 ? 0.0f : product(ids[j]);
     }
 
   private:

@@ -12,7 +12,7 @@ alignas(64) inline constexpr T no_edge_scores[Lanes] = {};
 
 // Runs a semiring over the trellis. h holds the edge scores of `Lanes` interleaved rows.
 template <int Lanes, class Semiring, class T>
-LTLS_INLINE void forward(const Trellis& trellis, const T* h, Semiring& semiring) {
+LTLS_ONE_COPY void forward(const Trellis& trellis, const T* h, Semiring& semiring) {
     if (trellis.n_slices == 0) h = no_edge_scores<T, Lanes>;
     semiring.start(h);
     semiring.leave(0, h + trellis.exit_edge[0] * Lanes);
@@ -73,8 +73,8 @@ LTLS_INLINE void trace(const Trellis& trellis, const T* h, const Values<Max, T, 
 // log-partition in h. The probability of a vertex is split among its incoming edges in proportion
 // to their terms of its value. `vertex` is scratch memory for width·Lanes numbers.
 template <int Lanes, class T>
-LTLS_INLINE void backward(const Trellis& trellis, const T* h, const Values<Log, T, Lanes>& values,
-                          T* vertex, T* marginals) {
+LTLS_ONE_COPY void backward(const Trellis& trellis, const T* h, const Values<Log, T, Lanes>& values,
+                            T* vertex, T* marginals) {
     if (trellis.n_slices == 0) return;
     const Index width = trellis.width;
     Index first_exit = values.n_exits();

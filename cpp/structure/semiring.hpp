@@ -35,8 +35,8 @@ struct Max {
 // ⊕ is log(eˣ + eʸ), computed over all terms at once relative to their maximum.
 struct Log {
     template <int Lanes, class T>
-    LTLS_INLINE static void join(const T* in, Index rows, const T* weights, Index columns, T* out,
-                                 T* sum) {
+    LTLS_ONE_COPY static void join(const T* in, Index rows, const T* weights, Index columns, T* out,
+                                   T* sum) {
         Max::join<Lanes>(in, rows, weights, columns, out, sum);
         for (Index j = 0; j < columns * Lanes; ++j) sum[j] = 0;
         for (Index s = 0; s < rows; ++s, weights += columns * Lanes)

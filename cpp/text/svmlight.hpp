@@ -262,6 +262,7 @@ inline TextRows parse_text(std::string_view text, const TextLimits& limits, int 
                   .labels = TextArray<Index>(offsets.back().labels()),
                   .n_lines = offsets.back().lines};
     std::vector<LineParser> parsers;
+    parsers.reserve(parts.size());
     for (std::size_t p = 0; p < parts.size(); ++p) parsers.emplace_back(rows, limits, offsets[p]);
     in_parallel(n_parts, threads, [&](Index first, Index last) {
         for (Index p = first; p < last; ++p)

@@ -56,7 +56,7 @@ class CoordinateDescent final : public SiblingTrainer {
         c.rows.reserve(n_pairs);
         list_rows(c, labels, count, false);
         c.n_trained = c.n_rows;
-        if (labels_.held_out) list_rows(c, labels, count, true);
+        if (labels_.held_out != nullptr) list_rows(c, labels, count, true);
         list_positives(c, labels, count, n_pairs);
         load(c);
         for (Index i = 0; i < c.n_rows; ++i) place_of_row_[c.rows[i]] = -1;

@@ -56,7 +56,12 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    if name in __all__ or name in ("mlflow", "ray", "torch"):  # `import *` must not need them
+    if name in __all__ or name in (
+        "hub",
+        "mlflow",
+        "ray",
+        "torch",
+    ):  # `import *` must not need them
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,10 +1,11 @@
 """Ctrl-C at any moment of any call: what there was before, or what there is after, never half.
 
-A timer interrupts calls at random moments, where the interpreter would handle SIGINT. `fit` may
-also keep the weights so far, and then says so.
+A timer sends SIGINT at random moments of calls. `fit` may also keep the weights so far, and then
+says so.
 """
 
 import os
+import pickle
 import signal
 import time
 import warnings
@@ -15,6 +16,8 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from ltls import Checkpoint, LTLSClassifier, load
+from ltls.cli.app import app
+from ltls.cli.running import INTERRUPTED, run
 from ltls.settings import Trellises, Views
 from ltls.training.progress import TrainingInterruptedWarning
 
@@ -39,7 +42,7 @@ def classifier(epochs=2):
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt in a call, as the handler of SIGINT does; not if it ends before."""
+    """Presses Ctrl-C in a call; not if it ends before."""
 
     def __enter__(self):
         self.armed = False
@@ -52,7 +55,7 @@ class Interrupts:
     def _raise(self, *_):
         if self.armed:  # else it comes late
             self.armed = False
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     def during(self, call, seconds):
         """Return whether a call was interrupted, given when that is tried."""
@@ -109,6 +112,49 @@ class PartialFit(Fit):
         return content(self.model, self.folder)
 
 
+class FitStream(Fit):
+    """Training on batches."""
+
+    def call(self):
+        self.model.set_params(trellises__epochs=2)
+        self.model.fit_stream([(X[:50], Y[:50]), (X[50:], Y[50:])])
+
+
+class Answer(Fit):
+    """Predictions and explanations: the model stays as it was, and answers the same."""
+
+    def call(self):
+        self.model.predict_topk(X, 3, proba=True)
+        self.model.explain(X[:2], k=2)
+        self.model.predictor(2)(X[:1])
+
+    def found(self):
+        _, scores = self.model.predict_topk(X, 3)
+        return content(self.model, self.folder) + scores.tobytes()
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.first = clone(classifier(1)).fit(X, Y)
+        self.prepare()
+        self.new = self.old = self.found()
+
+
+class Pickle(Answer):
+    """Pickles: there is a whole copy, or none."""
+
+    def prepare(self):
+        super().prepare()
+        self.copied = None
+
+    def call(self):
+        self.copied = pickle.loads(pickle.dumps(self.model))
+
+    def found(self):
+        if self.copied is not None:
+            assert content(self.copied, self.folder) == content(self.model, self.folder)
+        return super().found()
+
+
 class Save:
     """Another model over a file."""
 
@@ -148,6 +194,26 @@ class Load(Save):
         return self.old if self.model is None else content(self.model, self.folder.parent)
 
 
+class Command(Save):
+    """A command that writes a file."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.models[0].save(folder / "model.ltls")
+        lines = (f"{label} {label + 1}:1\n" for label in Y)
+        (folder / "rows.txt").write_text("".join(lines))
+        self.old, self.words = b"old", ("predict", folder / "model.ltls", folder / "rows.txt")
+        self.prepare()
+        self.call()
+        self.new = self.found()
+
+    def call(self):
+        code = run(app, [*map(str, self.words), "-q", "--one-based", "-o", str(self.path)])
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        assert code == 0
+
+
 class Resume:
     """Training with a checkpoint: whenever it ends, it can be resumed to the same model."""
 
@@ -157,7 +223,7 @@ class Resume:
         self.new = self.old = content(self.model, folder)
 
     def prepare(self):
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
 
     def call(self):
         self.model = clone(classifier(3)).fit(X, Y, checkpoint=self.path)
@@ -165,6 +231,9 @@ class Resume:
     def found(self):
         saved = Checkpoint(self.path, resume=self.path.exists())
         return content(clone(classifier(3)).fit(X, Y, checkpoint=saved), self.folder)
+
+
+WORK = [Fit, FitStream, PartialFit, Answer, Pickle, Save, Load, Command, Resume]
 
 
 def moments(rng, n, call):
@@ -180,7 +249,7 @@ def moments(rng, n, call):
 @pytest.mark.parametrize(
     "n", [40, pytest.param(1000, marks=pytest.mark.long)], ids=["some", "many"]
 )
-@pytest.mark.parametrize("work", [Fit, PartialFit, Save, Load, Resume])
+@pytest.mark.parametrize("work", WORK)
 def test_the_old_or_the_new_whenever_ctrl_c_is_pressed(tmp_path, record_property, work, n):
     work, n_interrupted = work(tmp_path), 0
     work.prepare()

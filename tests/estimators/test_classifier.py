@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 
 import ltls
-from ltls import LTLSClassifier, RandomCodebook, TableCodebook, presets
+from ltls import LTLSClassifier, RandomCodebook, TableCodebook, TextClassifier, presets
 from ltls.settings import Numbers, Trellises
 
 LOSSES = ["separation", "softmax", "logistic"]
@@ -333,6 +333,16 @@ def test_a_file_stays_within_its_size_budget(tmp_path, multilabel):
         limited.save(tmp_path / "model", resumable=True)
     with pytest.raises(ValueError, match="size_budget needs all rows at once"):
         LTLSClassifier(size_budget="1MB").partial_fit(X, y)
+
+
+def test_a_size_budget_below_the_vocabulary_is_an_error_before_training(monkeypatch):
+    texts, y = ["a red card", "blue fees are due"] * 20, ["card", "fee"] * 20
+    limited = TextClassifier(size_budget=100)
+    monkeypatch.setattr("ltls.training.fit.fit", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=r"vocabulary alone takes .*--set features.min_df=2"):
+        limited.fit(texts, y)
+    with pytest.raises(ValueError, match="vocabulary alone takes"):
+        limited.fit_stream([(texts, y)])
 
 
 def test_what_a_model_was_trained_on_is_recorded(digits, tmp_path):

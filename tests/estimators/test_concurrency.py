@@ -157,7 +157,11 @@ def state(model):
         for part in model.parts
         for name, tensor in part.state()[1].items()
     }
-    memory = None if model.memory is None else model.memory.state(model.multilabel)[1]
+    memory = (
+        None
+        if model.memory is None
+        else model.memory.state(model.multilabel, model.columns.n_features)[1]
+    )
     return {
         "labels": list(model.labels.values),
         "trellis": training.trellis,

@@ -18,6 +18,9 @@ WORDS = [" ".join(f"w{i}" for i in RNG.integers(0, 50, 4)) for _ in range(N)]
 MODELS = {
     "auto": {},
     "label weights": {"label_weights": True},
+    "label matrix": {"label_matrix": True, "label_weights": False},
+    "margins": {"trellises": Trellises(loss="separation")},
+    "independent edges": {"trellises": Trellises(loss="logistic")},
     "everything": {"views": True, "prototypes": True, "neighbours": True, "propensity": True},
 }
 
@@ -34,13 +37,15 @@ def ask_everything(model, X, tmp_path):
     if not model.multilabel_:
         np.testing.assert_array_equal(predicted, labels[:, 0])
     some = X[:40]
-    probabilities = model.predict_proba(some)
-    assert ((probabilities >= 0) & (probabilities <= 1)).all()
-    if not model.multilabel_:
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-3)
+    probabilistic = model.model_.probabilistic
+    if probabilistic:
+        probabilities = model.predict_proba(some)
+        assert ((probabilities >= 0) & (probabilities <= 1)).all()
+        if not model.multilabel_:
+            np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-3)
     assert np.isfinite(model.decision_function(some)).all()
     allowed = model.classes_[: max(n_labels // 2, 1)].tolist()
-    among, _ = model.predict_topk(some, 2, proba=True, among=allowed)
+    among, _ = model.predict_topk(some, 2, proba=probabilistic, among=allowed)
     assert set(among.ravel().tolist()) <= set(allowed)
     [explained] = model.explain(X[:1], k=2)
     assert explained[0].score == pytest.approx(scores[0, 0], rel=1e-3, abs=1e-2)
@@ -77,13 +82,33 @@ ROWS = {
 
 @pytest.mark.parametrize(
     ("form", "parts"),
-    [("dense", "auto"), ("sparse", "auto"), ("dense", "label weights"), ("sparse", "everything")],
+    [
+        ("dense", "auto"),
+        ("sparse", "auto"),
+        ("dense", "label weights"),
+        ("sparse", "everything"),
+        ("dense", "label matrix"),
+        ("dense", "margins"),
+        ("sparse", "independent edges"),
+        ("stream", "auto"),
+        ("stream", "label matrix"),
+        ("sparse stream", "everything"),
+    ],
 )
 @pytest.mark.parametrize("name", ROWS)
-def test_numbers(name, form, parts, tmp_path):
+def test_numbers(name, form, parts, tmp_path, request):
+    if (name, parts) == ("large values", "label weights"):
+        reason = "rows are rounded to 14 bits: an intercept of 1 beside values of 1e6 is lost"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     X, y = ROWS[name]
-    X = csr_array(X) if form == "sparse" else X
-    ask_everything(LTLSClassifier(random_state=0, **MODELS[parts]).fit(X, y), X, tmp_path)
+    X = csr_array(X) if "sparse" in form else X
+    model = LTLSClassifier(random_state=0, **MODELS[parts])
+    if "stream" in form:
+        parts_of_rows = [slice(first, first + 300) for first in range(0, X.shape[0], 300)]
+        model.fit_stream([(X[some], y[some]) for some in parts_of_rows])
+    else:
+        model.fit(X, y)
+    ask_everything(model, X, tmp_path)
 
 
 TEXTS = {
@@ -143,6 +168,12 @@ def test_tables(name, columns, parts, tmp_path):
         (
             lambda: LTLSClassifier().fit(1e-30 * NOISE, RANDOM),
             "became infinite: scale the features",
+        ),
+        (
+            lambda: LTLSClassifier(label_matrix=True, label_weights=False).fit(
+                1e-20 * NOISE, RANDOM
+            ),
+            "needs features of at least 1e-15, .*: scale the features",
         ),
         (lambda: LTLSClassifier(validation_fraction=0.9).fit(np.eye(2), [0, 1]), "leaves none of"),
         (lambda: TextClassifier().fit([""] * 4, list("abab")), "no words are left of the 4 texts"),

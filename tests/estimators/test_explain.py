@@ -155,3 +155,23 @@ def test_spaces_of_character_ngrams_are_visible():
     assert Contribution("chars: ard ", 1.0).visible_name == "chars:␣ard␣"
     assert Contribution("card lost", 1.0).visible_name == "card lost"
     assert Contribution("chars:d l", 1.0).to_dict()["feature"] == "chars:d l"
+
+
+def test_character_ngrams_are_summed_up_by_word():
+    texts = ["my card is lost", "lost my visa card", "why is there a fee", "fees were charged"]
+    model = TextClassifier(random_state=0).fit(texts, ["card", "card", "fee", "fee"])
+    text = "lost cards, lost  fees"
+    explained = model.explain([text], k=1)[0][0]
+    merged = explained.by_word(text)
+    assert not any(each.feature.startswith("chars:") for each in merged)
+    assert {"letters of lost", "letters of cards,", "letters of fees"} <= {
+        m.feature for m in merged
+    }
+    total = sum(each.value for each in explained.contributions)
+    assert sum(each.value for each in merged) == pytest.approx(total)
+    sizes = [abs(each.value) for each in merged]
+    assert sizes == sorted(sizes, reverse=True)
+    spans = next(each.spans for each in merged if each.feature == "letters of lost")
+    assert {text[start:end] for start, end in spans} == {"lost"}
+    assert len(spans) == 2
+    assert len(explained.by_word("")) == len(explained.contributions)

@@ -23,6 +23,8 @@ def test_dates_come_back_as_they_went_in(unit, tmp_path):
         assert found.dtype == y.dtype
         np.testing.assert_array_equal(found, y)
         assert each.score(X, y) == 1
+        assert each.global_explanation(y[1]).label == y[1]
+        assert {found.label for found in each.explain(X[:1], labels=y[:4])[0]} == set(y[:4])
     spans = LTLSClassifier(random_state=0).fit(X, y - y[0])
     spans.save(tmp_path / "spans.ltls")
     for each in (spans, ltls.load(tmp_path / "spans.ltls")):

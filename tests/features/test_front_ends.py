@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from small_parts import section_of
 
+from ltls import LTLSClassifier
 from ltls.features.front_ends import FRONT_ENDS, Numbers, Table, Text
 from ltls.features.numbers import NumberInputs
 from ltls.features.text import as_texts
@@ -163,7 +164,7 @@ def test_columns_of_texts_are_joined():
         (3, "texts must be a list of strings, got int"),
         (sp.csr_array(X), "LTLSClassifier takes features"),
         (X, "texts must be strings, row 0 has 1.0; LTLSClassifier takes features"),
-        (["a", None], "texts must be strings, row 1 is None"),
+        (["a", None], "texts must be strings, row 1 is None; .*empty one"),
         ([], "texts must have at least one row, got none"),
     ],
 )
@@ -207,3 +208,9 @@ def test_columns_that_are_not_known_are_rejected():
         front_end.read([{}], 1)
     with pytest.raises(ValueError, match="rows must be dicts, row 0 is 3"):
         front_end.read([3], 1)
+
+
+@pytest.mark.parametrize("texts", [["a b", "c"], np.array(["a b", "c"]), ("a b", "c")])
+def test_features_that_are_texts_name_the_classifier_of_texts(texts):
+    with pytest.raises(ValueError, match="TextClassifier takes texts"):
+        LTLSClassifier().fit(texts, ["a", "c"])

@@ -9,6 +9,7 @@ import numpy as np
 
 from ltls import Checkpoint, LTLSClassifier, ModelFileError
 from ltls.settings import Trellises
+from ltls.storage.tensor_file import TensorFile, write
 from ltls.training import checkpoint
 from ltls.training.checkpoint import CheckpointMismatchError
 
@@ -23,6 +24,8 @@ OPTIONS = (
     {"trellises": {"assignment": "frequency"}, "validation_fraction": 0.3},
 )
 
+WITHIN = 1
+
 
 def classifier(number, epochs):
     options = dict(OPTIONS[number])
@@ -32,12 +35,20 @@ def classifier(number, epochs):
 
 @functools.cache
 def contents():
-    """Return the contents of a checkpoint after an epoch of every kind, with its bytes."""
+    """Return the contents of a checkpoint after an epoch of every kind, with its bytes.
+
+    One is of the next epoch, after four rows.
+    """
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(len(OPTIONS)):
             path = Path(folder, f"seed{number}")
             classifier(number, 1).fit(X, Y, checkpoint=path)
+            if number == WITHIN:
+                file = TensorFile(path, KIND)
+                tensors = {name: np.array(file.tensor(name)) for name in file.tensors}
+                within = {"loss": 3.0, "hits": 1.0, "examples": 4, "rows": 4}
+                write(path, KIND, {**file.description, "within": within}, tensors)
             content = path.read_bytes()
             resume = classifier(number, 1).fit
             read = functools.partial(_resumed, resume)

@@ -62,7 +62,7 @@ def recorded():
     methods = {
         "integer": lambda low, high=2**62: [low - 1, low, low + 1, high, high + 1, float(low)],
         "number": _around,
-        "flag": lambda: [True, False, 0, 1, None],
+        "flag": lambda _default=None: [True, False, 0, 1, None],
         "choice": lambda names: [*names, "x", None],
         "texts": lambda: [[], [""], ["a", "a"], ["x"] * 9, ["\0"] * 12, "x", [1]],
         "numbers": lambda *ends: [[], 1.0, ["a"], *([each] for each in _around(*ends))],

@@ -10,19 +10,29 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from ltls import LTLSClassifier, load
-from ltls.settings import Memory, Neighbours, Propensity, Prototypes, Trellises, Views
+from ltls import LTLSClassifier, TableClassifier, TextClassifier, load
+from ltls.settings import (
+    Memory,
+    Neighbours,
+    Propensity,
+    Prototypes,
+    Table,
+    Text,
+    Trellises,
+    Views,
+)
 from ltls.training.trainer import Trainer
 
 N_FEATURES, N_LABELS = 12, 9
+CALLS = []
 SMALL = Trellises(width=2, n_trellises=2, epochs=1)
 KINDS = {
     "trellises": {"label_weights": False},
-    "tables": {"label_weights": False, "assignment": "frequency", "dtype": "float32"},
+    "codebooks": {"label_weights": False, "assignment": "frequency", "dtype": "float32"},
     "averaged": {"label_weights": False, "average": True, "optimizer": "sgd", "dtype": "float16"},
     "label weights": {"label_weights": True, "prototypes": Prototypes()},
     "views": {
@@ -31,6 +41,9 @@ KINDS = {
         "propensity": Propensity(strength=0.2),
     },
     "pruned": {"label_weights": False, "density": 0.4, "separation": True},
+    "label matrix": {"label_matrix": True, "label_weights": False},
+    "texts": {"label_weights": True, "features": Text(char_ngram_range=None)},
+    "tables": {"label_weights": False, "features": Table(text="t", number="n", category="c")},
 }
 PARAMETERS = [
     {"n_jobs": 2},
@@ -53,7 +66,8 @@ def classifier(kind):
         given["loss"] = "separation"
     own = {name: given.pop(name) for name in list(given) if not hasattr(LTLSClassifier, name)}
     trellises = Trellises(**{**SMALL.get_params(), **own})
-    return LTLSClassifier(trellises=trellises, random_state=0, **given)
+    estimator = {"texts": TextClassifier, "tables": TableClassifier}.get(kind, LTLSClassifier)
+    return estimator(trellises=trellises, random_state=0, **given)
 
 
 def rows_of(labels, seed):
@@ -64,14 +78,36 @@ def rows_of(labels, seed):
     return csr_array(X.astype(np.float32))
 
 
+def in_form(kind, X):
+    """Return sparse rows as the estimator of a kind takes them."""
+    if kind == "label matrix":
+        return X.toarray()
+    texts = [" ".join(f"w{each}" for each in X[[row]].indices) for row in range(X.shape[0])]
+    if kind == "texts":
+        return texts
+    if kind == "tables":
+        pairs = zip(texts, X.data[X.indptr[:-1]], strict=True)
+        return [{"t": text, "n": float(n), "c": text[:2]} for text, n in pairs]
+    return X
+
+
+def spoiled(X):
+    """Return rows with one that is an error."""
+    if isinstance(X, list):
+        return [{**X[0], "n": "x"} if isinstance(X[0], dict) else None, *X[1:]]
+    (X.data if hasattr(X, "indptr") else X.reshape(-1))[0] = np.nan
+    return X
+
+
 ASKED = rows_of([*range(N_LABELS), 0, 3], 99)
+N_ASKED = ASKED.shape[0]
 
 
-def answers(model):
+def answers(model, asked):
     """Return all that a model says of some rows."""
-    found = [*model.predict_topk(ASKED, 4), model.decision_function(ASKED), model.predict(ASKED)]
+    found = [*model.predict_topk(asked, 4), model.decision_function(asked), model.predict(asked)]
     if hasattr(model, "predict_proba"):
-        found.append(model.predict_proba(ASKED))
+        found.append(model.predict_proba(asked))
     return [each.toarray() if hasattr(each, "toarray") else np.asarray(each) for each in found]
 
 
@@ -96,9 +132,19 @@ class Calls(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(sorted(KINDS)), several=st.booleans(), labels=label_lists)
     def start(self, kind, several, labels):
-        self.kind, self.several = kind, several
+        self.kind, self.several, self.asked = kind, several, in_form(kind, ASKED)
         self.model, self.labels, self.n_rows = classifier(kind), None, 0
         self.fit(labels)
+
+    def _rows(self, labels):
+        return in_form(self.kind, rows_of(labels, self.n_calls))
+
+    def _answers(self, model):
+        return answers(model, self.asked)
+
+    @invariant()
+    def count(self):
+        CALLS.append(1)
 
     def _named(self, labels):
         """Return targets: one label a row, or the label and the next one."""
@@ -116,14 +162,14 @@ class Calls(RuleBasedStateMachine):
         self.n_calls += 1
         labels = [0, 1, 2, *labels]
         y = self._named(labels)
-        if self._call(self.model.fit, rows_of(labels, self.n_calls), y):
+        if self._call(self.model.fit, self._rows(labels), y):
             self.labels, self.n_rows = sorted(set(self._flat(y))), len(labels)
 
     @rule(labels=label_lists)
     def partial_fit(self, labels):
         self.n_calls += 1
         y = self._named(labels)
-        if self._call(self.model.partial_fit, rows_of(labels, self.n_calls), y):
+        if self._call(self.model.partial_fit, self._rows(labels), y):
             seen = dict.fromkeys([*self.labels, *self._flat(y)])
             self.labels, self.n_rows = list(seen), self.n_rows + len(labels)
 
@@ -140,11 +186,15 @@ class Calls(RuleBasedStateMachine):
     @rule(labels=label_lists, fails=st.sampled_from(["y", "X", "interrupt"]))
     def fail(self, labels, fails):
         """A call that fails or is interrupted changes nothing."""
-        X, y, before = rows_of(labels, 0), self._named(labels), answers(self.model)
+        X, y, before = (
+            in_form(self.kind, rows_of(labels, 0)),
+            self._named(labels),
+            self._answers(self.model),
+        )
         if fails == "y":
             y = y[:-1]
         if fails == "X":
-            X.data[0] = np.nan
+            X = spoiled(X)
         real = Trainer.run_epoch
 
         def interrupted(*given):
@@ -156,13 +206,13 @@ class Calls(RuleBasedStateMachine):
         expected = (error, ValueError) if self.model.memory is False else error
         with patch.object(Trainer, "run_epoch", patched), pytest.raises(expected):
             self.model.partial_fit(X, y)
-        assert_same(answers(self.model), before)
+        assert_same(self._answers(self.model), before)
 
     @rule(parameters=st.sampled_from(PARAMETERS))
     def set_params(self, parameters):
-        before = answers(self.model)
+        before = self._answers(self.model)
         self.model.set_params(**parameters)
-        assert_same(answers(self.model), before)
+        assert_same(self._answers(self.model), before)
 
     # Files and copies
 
@@ -176,10 +226,10 @@ class Calls(RuleBasedStateMachine):
         content = self.path.read_bytes()
         if self.model.size_budget is not None:
             assert len(content) <= 6000
-        expected = answers(self.model)
+        expected = self._answers(self.model)
         for options in ({"verify": True}, {"mmap": False}):
             loaded = load(self.path, **options)
-            assert_same(answers(loaded), expected)
+            assert_same(self._answers(loaded), expected)
         loaded.save(self.path, resumable=resumable)
         assert self.path.read_bytes() == content
         if self.model.memory is False:
@@ -197,8 +247,8 @@ class Calls(RuleBasedStateMachine):
         for each in (self.model, loaded):
             each.set_params(**parameters)
         self.partial_fit(labels)
-        self._call(loaded.partial_fit, rows_of(labels, self.n_calls), self._named(labels))
-        assert_same(answers(loaded), answers(self.model))
+        self._call(loaded.partial_fit, self._rows(labels), self._named(labels))
+        assert_same(self._answers(loaded), self._answers(self.model))
         self.model = loaded
 
     @rule()
@@ -206,7 +256,7 @@ class Calls(RuleBasedStateMachine):
         if not self._call(pickle.dumps, self.model):
             return
         copied = pickle.loads(pickle.dumps(self.model))
-        assert_same(answers(copied), answers(self.model))
+        assert_same(self._answers(copied), self._answers(self.model))
         if self.model.memory is False:
             assert copied.model_.memory is None
         self.model = copied
@@ -224,22 +274,22 @@ class Calls(RuleBasedStateMachine):
         model = self.model
         assert model.classes_.tolist() == self.labels
         assert model.fitted_.provenance.n_rows == self.n_rows
-        labels, scores = model.predict_topk(ASKED, 4)
-        decision = model.decision_function(ASKED)
-        assert labels.shape == (ASKED.shape[0], min(4, len(self.labels)))
+        labels, scores = model.predict_topk(self.asked, 4)
+        decision = model.decision_function(self.asked)
+        assert labels.shape == (N_ASKED, min(4, len(self.labels)))
         assert (scores[:, :-1] >= scores[:, 1:]).all()
         place = {name: number for number, name in enumerate(self.labels)}
         own = np.vectorize(place.__getitem__)(labels)
         np.testing.assert_array_equal(np.take_along_axis(decision, own, 1), scores)
         if hasattr(model, "predict_proba"):
-            proba = model.predict_proba(ASKED)
+            proba = model.predict_proba(self.asked)
             assert ((proba >= 0) & (proba <= 1)).all()
             if not self.several:
                 np.testing.assert_allclose(proba.sum(axis=1), 1, atol=1e-5)
 
     @rule()
     def explain(self):
-        model, row = self.model, ASKED[[2]]
+        model, row = self.model, self.asked[2:3]
         (found,) = model.explain(row, k=2)
         labels, scores = model.predict_topk(row, 2)
         assert [each.label for each in found] == labels[0].tolist()
@@ -251,8 +301,8 @@ class Calls(RuleBasedStateMachine):
         """The best of some labels are those of all scores."""
         places = sorted({number % len(self.labels) for number in chosen})
         allowed = [self.labels[place] for place in places]
-        labels, scores = self.model.predict_topk(ASKED, 2, among=allowed)
-        theirs = self.model.decision_function(ASKED)[:, places]
+        labels, scores = self.model.predict_topk(self.asked, 2, among=allowed)
+        theirs = self.model.decision_function(self.asked)[:, places]
         best = -np.sort(-theirs, axis=1)[:, :2]
         np.testing.assert_array_equal(scores, best)
         assert set(labels.reshape(-1)) <= set(allowed)
@@ -262,7 +312,9 @@ class TestCalls(Calls.TestCase):
     settings = settings(max_examples=50, stateful_step_count=15, deadline=None)
 
     @pytest.fixture(autouse=True)
-    def _quiet(self):
+    def _quiet(self, record_property):
+        CALLS.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             yield
+        record_property("calls", len(CALLS))

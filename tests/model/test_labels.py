@@ -55,26 +55,12 @@ def test_formats(y, format_, rows):
 # A single column: one label per row
 
 
-class Frame:
-    """As much of a DataFrame as targets use."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def to_numpy(self):
-        return self.values
-
-    def __len__(self):
-        return len(self.values)
-
-
 COLUMNS = {
     "object": np.array([["a"], ["b"], ["a"], ["c"]], object),
     "str": np.array([["a"], ["b"], ["a"], ["c"]]),
     "int": np.array([[3], [5], [3], [7]]),
     "zeros and ones": np.array([[1], [0], [1], [1]]),
     "tuples": np.empty((4, 1), object),
-    "frame": Frame(np.array([["a"], ["b"], ["a"], ["c"]], object)),
 }
 COLUMNS["tuples"][:, 0] = [(1, "x"), (2, "y"), (1, "x"), (3, "z")]
 
@@ -83,15 +69,14 @@ COLUMNS["tuples"][:, 0] = [(1, "x"), (2, "y"), (1, "x"), (3, "z")]
 def test_a_column_holds_one_label_per_row(y):
     with pytest.warns(DataConversionWarning, match="column-vector"):
         targets = as_targets(y)
-    column = y.to_numpy() if isinstance(y, Frame) else y
     assert targets.format == "single"
-    assert rows_of(targets) == [[label] for label in column[:, 0]]
+    assert rows_of(targets) == [[label] for label in y[:, 0]]
 
 
-@pytest.mark.parametrize("name", ["object", "frame", "int"])
+@pytest.mark.parametrize("name", ["object", "int"])
 def test_fit_with_a_column_is_fit_with_its_labels(name):
     X, y = np.eye(4), COLUMNS[name]
-    flat = (y.to_numpy() if isinstance(y, Frame) else y).ravel()
+    flat = y.ravel()
     expected = LTLSClassifier(random_state=0).set_params(trellises__epochs=20).fit(X, flat)
     with pytest.warns(DataConversionWarning) as caught:
         model = LTLSClassifier(random_state=0).set_params(trellises__epochs=20).fit(X, y)

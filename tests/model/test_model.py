@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from table_part import TablePart
 
 from ltls.features.rows import Rows
 from ltls.model import model as model_module
@@ -19,17 +20,11 @@ N_ROWS, FEW = 4, 6  # up to so many labels are scored whatever parts propose
 
 
 @dataclass(frozen=True, eq=False)
-class Toy:
-    """A part that has a table of scores; a row is its own number."""
+class Toy(TablePart):
+    """A part that proposes candidates."""
 
-    name: str
-    table: np.ndarray
     proposed: np.ndarray  # labels of every row, −1 is none
     ranks_only: bool = False
-
-    def score(self, rows, ids, n_jobs):
-        number = rows.X[:, 0].astype(int)
-        return self.table[number[:, None], ids].astype(np.float32)
 
     def candidates(self, rows, n, n_jobs):
         return np.ascontiguousarray(self.proposed[rows.X[:, 0].astype(int), :n])
@@ -49,7 +44,8 @@ class Problem:
             table = rng.integers(-3, 4, (N_ROWS, n_labels)).astype(np.float32)
             proposed = np.full((N_ROWS, n_labels), -1)
             for row in proposed:
-                own = rng.permutation(n_labels)[: rng.integers(number == 0, n_labels + 1)]
+                # Labels may be repeated, as by several views.
+                own = rng.integers(0, n_labels, rng.integers(number == 0, n_labels + 1))
                 row[: len(own)] = own
             parts.append(Toy(f"part {number}", table, proposed, ranks_only=number == 2))
         weights = (1.0, 0.5, 2.0)[:n_parts]

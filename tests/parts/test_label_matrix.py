@@ -9,7 +9,7 @@ import ltls
 from ltls import LTLSClassifier
 from ltls.core import _engine
 from ltls.features.rows import Rows
-from ltls.parts.label_matrix import LabelMatrixPart, _Targets, _Trainer
+from ltls.parts.label_matrix import LabelMatrixPart, LabelTrainer, Targets
 from ltls.settings import LabelMatrix
 
 
@@ -32,7 +32,7 @@ def test_scores_and_candidates_are_those_of_brute_force(n_labels, n_features, n_
     rng = np.random.default_rng(seed)
     part = random_part(rng, n_labels, n_features)
     X = rng.normal(size=(n_rows, n_features)).astype(np.float32)
-    expected = X.astype(float) @ part.vectors().T.astype(float) + part.offsets
+    expected = X.astype(float) @ part.vectors.matrix().T.astype(float) + part.vectors.offsets
     rows = Rows(X, True, False)
     every = np.tile(np.arange(n_labels), (n_rows, 1))
     scores = part.score(rows, every, None)
@@ -63,7 +63,7 @@ def test_instruction_sets_and_threads_agree_to_the_last_bit():
 
 def test_ties_go_to_the_smaller_label(instruction_set):
     part = random_part(np.random.default_rng(0), 4, 3)
-    same = np.tile(part.vectors()[:1], (100, 1))
+    same = np.tile(part.vectors.matrix()[:1], (100, 1))
     part = LabelMatrixPart.of_vectors(same, np.zeros(100, np.float32), part.mean, np.ones(100))
     rows = Rows(np.ones((9, 3), np.float32), False, False)
     np.testing.assert_array_equal(part.candidates(rows, 6, None), np.tile(np.arange(6), (9, 1)))
@@ -101,8 +101,8 @@ def test_a_step_follows_the_gradient_of_the_cross_entropy():
             total -= weight * log_p[own].mean() if len(own) else 0
         return total
 
-    trainer = _Trainer(W.copy(), b.copy(), np.full(6, 1e-8, np.float32), np.ones(6), 6, rng)
-    trainer.step(X, _Targets(ptr, labels, weights), 1e-3)
+    trainer = LabelTrainer(W.copy(), b.copy(), np.full(6, 1e-8, np.float32), np.ones(6), 6, rng)
+    trainer.step(X, Targets(ptr, labels, weights), 1e-3)
     moved = trainer.W - W
     eps = 1e-4
     for label in range(6):
@@ -146,11 +146,21 @@ def test_dense_rows_get_a_label_matrix_that_beats_the_nearest_mean(embeddings, m
     np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-4)
 
 
+def test_a_label_without_rows_does_not_harm_the_others(embeddings, model):
+    X, y = embeddings
+    weights = (y[:1600] > 0).astype(float)
+    without = LTLSClassifier(random_state=0).fit(X[:1600], y[:1600], weights)
+    others = y[1600:] > 0
+    expected = model.score(X[1600:][others], y[1600:][others])
+    assert without.score(X[1600:][others], y[1600:][others]) > expected - 0.02
+    assert 0 not in without.predict(X[1600:])
+
+
 def test_rows_may_be_of_any_scale_and_threads_of_any_number(embeddings, model):
     X, y = embeddings
     same = LTLSClassifier(random_state=0, n_jobs=2).fit(X[:1600], y[:1600])
-    np.testing.assert_array_equal(same.model_.part("label_matrix").values,
-                                  model.model_.part("label_matrix").values)  # fmt: skip
+    np.testing.assert_array_equal(same.model_.part("label_matrix").vectors.values,
+                                  model.model_.part("label_matrix").vectors.values)  # fmt: skip
     large = LTLSClassifier(random_state=0).fit(1000 * X[:1600], y[:1600])
     agree = large.predict(1000 * X[1600:]) == model.predict(X[1600:])
     assert agree.mean() > 0.95
@@ -201,6 +211,29 @@ def test_sparse_rows_are_refused(embeddings):
     from scipy.sparse import csr_array
 
     X, y = embeddings
-    given = {"views": False, "label_weights": False, "label_matrix": LabelMatrix(epochs=1)}
-    with pytest.raises(ValueError, match="label_matrix needs dense rows"):
-        LTLSClassifier(**given).fit(csr_array(X), y)
+    for others in ({}, {"views": False, "label_weights": False}):
+        with pytest.raises(ValueError, match="label_matrix needs dense rows"):
+            LTLSClassifier(label_matrix=LabelMatrix(epochs=1), **others).fit(csr_array(X), y)
+
+
+def test_labels_without_rows_do_not_change_the_answers():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(20, 9)).astype(np.float32)
+    few = LabelMatrixPart.of_vectors(
+        vectors, np.zeros(20, np.float32), np.zeros(9, np.float32), np.ones(20, np.float32)
+    )
+    many = few.grow(40, 0)  # those that are new have no rows
+    rows = Rows(rng.normal(size=(30, 9)).astype(np.float32), True, False)
+    every = np.tile(np.arange(20), (30, 1))
+    scores = few.score(rows, every, None)
+    np.testing.assert_allclose(many.score(rows, every, None), scores, atol=0.05)
+    assert (many.candidates(rows, 20, None) < 20).all()
+
+
+def test_half_precision_is_taken_as_single_precision(embeddings):
+    X, y = embeddings[0].astype(np.float16), embeddings[1]
+    found = [
+        LTLSClassifier(random_state=0).fit(each, y).decision_function(each[:20])
+        for each in (X, X.astype(np.float32))
+    ]
+    np.testing.assert_array_equal(*found)

@@ -5,6 +5,7 @@ import pytest
 import reference_parts as reference
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import sparse
 from scipy.sparse import csr_array, random_array
 from small_parts import (
     N_FEATURES,
@@ -16,7 +17,9 @@ from small_parts import (
     with_more_columns,
 )
 
+from ltls import LTLSClassifier
 from ltls.parts.label_weights import LabelWeightPart, usual_cost
+from ltls.settings import Numbers
 
 
 @given(seed=SEEDS)
@@ -77,3 +80,20 @@ def test_growing_changes_no_old_score(n_more, n_new):
     new = np.full((5, 1), N_LABELS + n_more - 1)
     if n_more:
         np.testing.assert_allclose(grown.score(wider, new, None), -1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("times", [1 / 16, 1.0])
+def test_long_rows_have_label_weights(digits, times):
+    X, y = digits
+    model = LTLSClassifier(views=True, random_state=0).fit(times * 16 * X[:1200], y[:1200])
+    assert model.score(times * 16 * X[1200:], y[1200:]) > 0.85
+
+
+def test_rows_that_are_not_normalized_have_as_many_label_weights():
+    X, y = sparse()
+    numbers = {}
+    for times in (1, 100):
+        given = {"features": Numbers(normalize=False), "views": True, "random_state": 0}
+        model = LTLSClassifier(**given).fit(times * X, y)
+        numbers[times] = model.model_.part("views").describe()["label_weights"]
+    assert numbers[100] == pytest.approx(numbers[1], rel=0.05)

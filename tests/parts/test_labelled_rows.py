@@ -136,11 +136,13 @@ def test_labels_have_their_share_of_the_votes(n_rows, k, seed, n_found):
     stored, rows = draw(seed, n_rows)
     nearest, cosines = stored.nearest(rows, k)
     labels, shares = np.empty((len(rows), n_found), np.int64), np.empty((len(rows), n_found), "f4")
-    stored.engine.votes(nearest, cosines, labels, shares)
+    stored.engine.votes(nearest, cosines, labels, shares, 1)
     for row in range(len(rows)):
         votes = reference.votes_of(nearest[row], cosines[row], stored.labels)[:n_found]
-        padding = [(-1, 0)] * (n_found - len(votes))
-        assert list(zip(labels[row], shares[row], strict=True)) == votes + padding
+        order = np.lexsort((labels[row], -shares[row]))  # they are in any order
+        assert labels[row][order][: len(votes)].tolist() == [label for label, _ in votes]
+        np.testing.assert_allclose(shares[row][order][: len(votes)], [s for _, s in votes], 1e-6)
+        assert (labels[row][order][len(votes) :] == -1).all()
 
 
 # Malformed arrays
@@ -194,4 +196,4 @@ def test_arguments_that_do_not_fit_are_rejected():
         engine.nearest(rows, 0, nearest[:, :0], cosines[:, :0], 1)
     for wrong in (2, -2):
         with pytest.raises(ValueError, match=f"nearest must be between -1 and 1, got {wrong}"):
-            engine.votes(np.array([[wrong]]), cosines, nearest, cosines)
+            engine.votes(np.array([[wrong]]), cosines, nearest, cosines, 1)

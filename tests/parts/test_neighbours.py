@@ -12,10 +12,10 @@ from small_parts import N_FEATURES, N_LABELS, SEEDS, every, make_rows, neighbour
 from ltls.parts.neighbours import NeighbourPart
 
 
-@given(seed=SEEDS, n_neighbors=st.integers(1, 50))
-def test_neighbours(seed, n_neighbors):
+@given(seed=SEEDS, n_neighbors=st.integers(1, 50), dense=st.booleans())
+def test_neighbours(seed, n_neighbors, dense):
     rng = np.random.default_rng(seed)
-    part, rows = neighbour_part(rng, n_neighbors), make_rows(rng)
+    part, rows = neighbour_part(rng, n_neighbors, dense), make_rows(rng, sparse=not dense)
     memory = part.memory
     ends = zip(memory.label_ptr[:-1], memory.label_ptr[1:], strict=True)
     lists = [memory.labels[a:b].tolist() for a, b in ends]
@@ -47,9 +47,24 @@ def test_the_rows_that_speak_for_a_label():
         assert each["shared"] == sorted(set(rows.X.indices.tolist()) & set(own.tolist()))
 
 
-def test_an_empty_memory_has_no_neighbours():
+@given(seed=SEEDS, n_neighbors=st.integers(1, 12))
+def test_the_nearest_of_dense_rows_are_those_of_all(seed, n_neighbors):
+    rng = np.random.default_rng(seed)
+    part, rows = neighbour_part(rng, n_neighbors, dense=True), make_rows(rng, sparse=False)
+    theirs, X = part.memory.rows_like(rows).X, rows.X.astype(float)
+    lengths = [np.maximum(np.linalg.norm(each, axis=1), 1e-30) for each in (X, theirs)]
+    cosines = (X @ theirs.T) / np.outer(*lengths)
+    nearest, found = part.nearest(rows, None)
+    highest = -np.sort(-cosines, axis=1)[:, : nearest.shape[1]]
+    np.testing.assert_allclose(found, np.maximum(highest, 0), atol=2e-4)
+    own = np.take_along_axis(cosines, np.maximum(nearest, 0), axis=1)
+    np.testing.assert_allclose(found, np.where(nearest >= 0, own, 0), atol=2e-4)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_an_empty_memory_has_no_neighbours(dense):
     empty = stored_rows(np.random.default_rng(0)).take(np.empty(0, np.int64))
-    part = NeighbourPart(empty, N_LABELS, N_FEATURES + 1, True, 5)
+    part = NeighbourPart(empty, N_LABELS, N_FEATURES + 1, True, dense, 5)
     rows = make_rows(np.random.default_rng(0))
     assert (part.candidates(rows, 4, None) == -1).all()
     np.testing.assert_allclose(part.score(rows, every(5), None), np.log(0.01), rtol=1e-6)
@@ -59,9 +74,8 @@ def test_an_empty_memory_has_no_neighbours():
 def test_neighbours_follow_the_memory():
     rng = np.random.default_rng(0)
     part, memory = neighbour_part(rng), stored_rows(rng, 9)
-    context = SimpleNamespace(
-        memory=lambda held_out=False: memory, n_labels=40, n_columns=12, intercept=True
-    )
+    sizes = {"n_rows": 90, "n_labels": 40, "n_columns": 12, "intercept": True, "dense": False}
+    context = SimpleNamespace(memory=lambda *_, **__: memory, stored=memory, **sizes)
     for other in (part.learn(context), part.finish(context)):
         assert (other.memory, other.n_labels, other.n_columns) == (memory, 40, 12)
         assert other.n_neighbors == part.n_neighbors

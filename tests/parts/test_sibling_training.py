@@ -247,6 +247,30 @@ def test_train_clusters_passes_its_arguments_on():
     assert without is None
 
 
+@pytest.mark.parametrize("factor", [1 / 64, 0.01, 3.0, 100.0, 4096.0])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_multiplying_all_rows_changes_nothing_but_rounding(factor, intercept):
+    problem, rng = Problem(8, intercept=intercept), np.random.default_rng(0)
+    initial = random_array((N_LABELS, problem.rows.n_columns), density=0.3, rng=rng, format="csr")
+
+    def trained(times, start):
+        rows = problem.rows.like(problem.rows.X * np.float32(times))
+        return train_clusters(
+            LabelWeights(cost=2.0, threshold=0.03), rows, problem.label_ptr, problem.labels, None,
+            [CLUSTERS], n_labels=N_LABELS, held_out=np.array([3, 8]), initial=start,
+            row_length=rows.usual_length(),
+        )[0]  # fmt: skip
+
+    columns = np.full(problem.rows.n_columns, factor)
+    columns[-1] = 1 if intercept else factor
+    found = trained(factor, csr_array(initial / columns))
+    exact = np.log2(factor).is_integer()
+    for ours, theirs in zip(found, trained(1.0, initial), strict=True):
+        assert 0 < ours.nnz == theirs.nnz
+        tolerance = 0 if exact else 1e-3
+        np.testing.assert_allclose(ours.toarray() * columns, theirs.toarray(), rtol=tolerance)
+
+
 # Malformed arguments
 
 

@@ -76,7 +76,10 @@ def test_the_largest_products(
     wanted = reference.largest(expected_products(rows, vectors), n_ids)
     np.testing.assert_array_equal(found[0], wanted[0])
     np.testing.assert_array_equal(found[1], wanted[1])
-    np.testing.assert_array_equal(vectors.largest_products(rows, n_ids, 1), found[0][:, :n_labels])
+    known = np.tile(np.arange(-1, n_labels), (len(rows), 1))
+    ids, _, products = vectors.largest_products(rows, n_ids, 1, known)
+    np.testing.assert_array_equal(ids, found[0][:, :n_labels])
+    np.testing.assert_array_equal(products, vectors.products(rows, known, 1))
 
 
 @pytest.mark.parametrize("n_ids", [1, 3, 30, 600])
@@ -114,7 +117,7 @@ def test_rows_without_features_have_products_of_0():
     vectors = sparse_labels(np.random.default_rng(0))
     rows = Rows(csr_array((2, N_FEATURES + 1), dtype=np.float32), False, True)
     assert not vectors.products(rows, np.array([[0, 1], [2, -1]]), None).any()
-    assert (vectors.largest_products(rows, 3, None) == -1).all()
+    assert (vectors.largest_products(rows, 3, None)[0] == -1).all()
 
 
 def test_labels_beyond_16_bits():

@@ -1,78 +1,21 @@
-"""A part that is registered from outside: one file, and models train, save and explain it.
+"""A part of another package: one file, and models train, save and explain it, in all ways in."""
 
-The toy says of every label how rare it is, whatever the row, times a setting.
-"""
-
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from problems import sparse
 from sklearn.base import clone
+from toy_part import Toy, ToyPart
 
 import ltls
 from ltls import LTLSClassifier, ModelFileError
-from ltls.core.declarations import Array
-from ltls.core.settings import Number, Settings, setting, settings
-from ltls.parts.base import PARTS, PartExplanation, register_part
+from ltls.parts.base import PARTS, register_part
+from ltls.readers import write
 from ltls.settings import Trellises
-from ltls.storage.model_file import describe
-
-
-@settings
-class Toy(Settings):
-    """How much the toy says."""
-
-    strength: float = setting(Number(0), default=1.0, help="What its constants are multiplied by.")
-
-
-@dataclass(frozen=True, eq=False)
-class ToyPart:
-    """A constant for every label."""
-
-    name: ClassVar[str] = "toy"
-    settings: ClassVar[type[Settings]] = Toy
-
-    constants: Any
-    strength: float
-
-    @classmethod
-    def fit(cls, given, context):
-        return cls(-np.log1p(context.counts).astype(np.float32), given.strength)
-
-    def finish(self, context):
-        return replace(self, constants=-np.log1p(context.counts).astype(np.float32))
-
-    def score(self, rows, ids, n_jobs):
-        return np.float32(self.strength) * self.constants[ids]
-
-    def candidates(self, rows, n, n_jobs):
-        return np.tile(np.argsort(-self.constants, kind="stable")[:n], (len(rows), 1))
-
-    def explain(self, rows, label):
-        score = float(self.strength * self.constants[label])
-        none = np.empty(0, np.int64)
-        return PartExplanation(self.name, none, np.empty(0), score, score, "how rare the label is")
-
-    def grow(self, n_labels, n_new_columns):
-        more = (0, n_labels - len(self.constants))
-        return replace(self, constants=np.pad(self.constants, more))
-
-    def learn(self, context):
-        return self.finish(context)
-
-    def state(self):
-        return {"strength": self.strength}, {"constants": self.constants}
-
-    @classmethod
-    def from_state(cls, section, sizes, memory):
-        declared = {"constants": Array("f4", ("n_labels",), high=0)}
-        tensors = section.tensors(declared, {"n_labels": sizes.n_labels})
-        return cls(np.array(tensors["constants"]), section.number("strength", 0))
-
-    def describe(self):
-        return {"toy_strength": self.strength}
 
 
 @pytest.fixture(autouse=True)
@@ -122,19 +65,96 @@ def test_it_is_explained(rows):
             assert toy.score == pytest.approx(3 * constant, rel=1e-5)
 
 
-def test_files_hold_it(rows, tmp_path):
-    X, _ = rows
+@pytest.fixture
+def saved(rows, tmp_path):
+    """A model and its file, in a process that has not imported the part."""
     model, path = fitted(rows), tmp_path / "model.ltls"
     model.save(path)
+    PARTS.pop("toy")
+    return model, path
+
+
+def test_files_hold_it(rows, saved, monkeypatch):
+    X, _ = rows
+    model, path = saved
     loaded = ltls.load(path)
     for ours, theirs in zip(loaded.predict_topk(X, 3), model.predict_topk(X, 3), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert loaded.parts["toy"].strength == 3
-    facts = describe(path)
-    assert (facts["toy_strength"], facts["weights"]["toy"]) == (3, 1)
     PARTS.pop("toy")
-    with pytest.raises(ModelFileError, match="part 'toy', which this version of ltls does not"):
+    monkeypatch.setattr("ltls.parts.base.entry_points", lambda group: ())
+    with pytest.raises(ModelFileError, match="part 'toy', which is not known here: install"):
         ltls.load(path)
+
+
+def test_settings_of_a_part_that_held_out_rows_left_out(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(ToyPart, "grid", (1e-9,), raising=False)
+    model, path = fitted(rows), tmp_path / "model.ltls"
+    assert model.model_.part("toy") is None
+    model.save(path)
+    PARTS.pop("toy")
+    assert ltls.load(path).parts["toy"].strength == 3
+    PARTS.pop("toy")
+    monkeypatch.setattr("ltls.parts.base.entry_points", lambda group: ())
+    with pytest.raises(ModelFileError, match="Toy are settings of a part that is not known"):
+        ltls.load(path)
+
+
+def test_info_shows_it_in_a_fresh_process(saved):
+    words = [sys.executable, "-m", "ltls", "info", saved[1], "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["toy_strength"], facts["weights"]["toy"]) == (3, 1)
+    assert facts["parameters"]["parts"]["toy"]["strength"] == 3
+
+
+def test_the_terminal_trains_it_and_predicts_with_it(rows, saved, command, tmp_path):
+    X, y = rows
+    model, path = saved
+    write(tmp_path / "rows", X, [int(label.split()[1]) for label in y], "svmlight")
+    done = command("predict", path, tmp_path / "rows", "-k", "1", "--json")
+    assert done.code == 0, done.err
+    found = [json.loads(line)["labels"][0] for line in done.out.splitlines()]
+    assert found == model.predict(X).tolist()
+    PARTS.pop("toy")
+    words = ("train", tmp_path / "rows", "-o", tmp_path / "other", "--set")
+    done = command(*words, "parts.toy.strength=3", "--epochs", "1")
+    assert done.code == 0, done.err
+    assert ltls.load(tmp_path / "other").model_.part("toy").strength == 3
+    assert (
+        "--set parts.toy.strength must be a number" in command(*words, "parts.toy.strength=x").err
+    )
+    assert "no setting 'parts.toy.size'" in command(*words, "parts.toy.size=1").err
+    assert "parts.toy.strength=1.0" in command("settings", "parts").out
+
+
+def test_the_server_uses_it(rows, saved):
+    for name in ("starlette", "uvicorn", "msgspec", "prometheus_client"):
+        pytest.importorskip(name, reason=f"needs {name}: run make test-all")
+    from serving import in_thread
+
+    from ltls.serve import Settings
+
+    X, (model, path) = rows[0][:5].toarray().tolist(), saved
+    with in_thread(Settings(models={"model": path}, reload=0)) as server:
+        answer = server.predict(rows=X, k=1)
+    assert answer.status == 200, answer.body
+    found = [each["labels"][0] for each in answer.json["predictions"]]
+    assert found == model.predict(X).tolist()
+
+
+def test_parameters_reach_its_settings(rows):
+    model = LTLSClassifier(parts={"toy": Toy()})
+    assert model.get_params()["parts__toy__strength"] == 1
+    copied = clone(model).set_params(parts__toy__strength=2)
+    assert (copied.parts["toy"].strength, model.parts["toy"].strength) == (2, 1)
+    PARTS.pop("toy")
+    assert LTLSClassifier().set_params(parts__toy__strength=2).parts["toy"].strength == 2
+    for name in ("nobody", "trellises"):
+        with pytest.raises(ValueError, match=f"parts must be registered, got '{name}'"):
+            LTLSClassifier().set_params(**{f"parts__{name}__width": 2})
 
 
 def test_it_learns_new_labels(rows):
@@ -158,3 +178,8 @@ def test_clones_and_checks(rows):
 def test_its_settings_are_checked(rows):
     with pytest.raises(ValueError, match="'strength' parameter"):
         fitted(rows, strength=-1.0)
+
+
+def test_a_model_that_starts_with_partial_fit_cannot_train_it(rows):
+    with pytest.raises(ValueError, match=r"toy=.* needs all rows at once: call fit first"):
+        LTLSClassifier(parts={"toy": Toy()}).partial_fit(*rows)

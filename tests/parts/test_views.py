@@ -44,14 +44,14 @@ def test_views_add_up_as_the_log_of_the_sum_of_exponentials(seed, n_views, n_tre
     np.testing.assert_allclose(part.score(rows, every(5), None), wanted, rtol=1e-4, atol=1e-4)
     found = part.candidates(rows, 4, None).reshape(5, n_views, 4)
     for view, scores in enumerate(each):
-        # The best of the labels of six clusters in every trellis.
+        # The best of the labels of four clusters in every trellis.
         trellises = part.views[view].trellises
         for row in range(5):
             own = found[row, view][found[row, view] >= 0]
             h = trellises.blocks(trellises.edge_scores(rows[np.array([row])]))
             known = set()
             for book, block in zip(trellises.codebooks, h, strict=True):
-                paths = trellises.trellis.topk(trellises.decode_scores(block), 6)[0][0]
+                paths = trellises.trellis.topk(trellises.decode_scores(block), 4)[0][0]
                 known |= set(np.flatnonzero(np.isin(book.path_of(np.arange(N_LABELS)), paths)))
             wanted = -np.sort(-scores[row, sorted(known)])[:4]
             np.testing.assert_allclose(-np.sort(-scores[row, own]), wanted, rtol=1e-4, atol=1e-4)

@@ -10,6 +10,7 @@ ray = pytest.importorskip("ray", reason="needs ray: run make test-all")
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from ray_workers import clusters_of_rows, dense, killing, workers  # noqa: E402
+from toy_part import Toy, ToyPart  # noqa: E402
 
 import ltls.ray  # noqa: E402
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
@@ -19,7 +20,6 @@ from ltls.ray import cluster as cluster_module  # noqa: E402
 from ltls.ray.batch_predictor import BatchPredictor  # noqa: E402
 from ltls.ray.cluster import ClusterError, VersionMismatchError  # noqa: E402
 from ltls.settings import Table, Trellises  # noqa: E402
-from tests.parts.test_toy_part import Toy, ToyPart  # noqa: E402
 
 
 @pytest.fixture(scope="module")

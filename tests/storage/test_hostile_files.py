@@ -275,13 +275,28 @@ def test_labels_that_are_no_labels_are_refused(path, tmp_path):
 @pytest.mark.parametrize("number", [-(2**40), -5, 2**40])
 def test_rows_in_memory_cannot_point_elsewhere(number, path, tmp_path):
     """Further training writes where they say."""
-    contents = contents_of("dense", tmp_path)
+    contents = contents_of("views", tmp_path)
     for name in ("features", "labels", "counts", "keys"):
         for dtype in (np.int64, np.uint64):
             changed = contents.tensors[f"memory.{name}"].astype(np.int64)
             changed[0] = number
             tensors = {**contents.tensors, f"memory.{name}": changed.astype(dtype)}
             assert is_refused(path, contents.description, tensors)
+
+
+@pytest.mark.parametrize("n_rows", [2**53, 2**53 - 1])
+def test_a_file_of_very_many_rows_is_trained_further_and_saved(n_rows, path, tmp_path):
+    contents = contents_of("plain", tmp_path)
+    counts = contents.tensors["provenance.counts"].astype(np.uint64)
+    described = with_value(contents.description, ("provenance", "n_rows"), n_rows)
+    described = with_value(described, ("provenance", "n_epochs"), 2**53)
+    for most in (n_rows + 1, n_rows):
+        counts[0] = most
+        tensors = {**contents.tensors, "provenance.counts": counts}
+        assert is_refused(path, described, tensors) == (most > n_rows)
+    model = ltls.load(path, mmap=False)
+    model.partial_fit(rows_for(model)[:5], [model.classes_[0]] * 5).save(path)
+    assert ltls.load(path, verify=True).fitted_.provenance.n_rows == 2**53
 
 
 # Damage without new checksums

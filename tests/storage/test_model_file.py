@@ -158,7 +158,7 @@ def a_label_of_another_type(model):
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (too_large, "the model cannot be saved: .* 'parts.trellises.weights.values' has numbers"),
+        (too_large, "cannot be saved: tensor 'parts.trellises.weights.values' has numbers"),
         (invalid_parameter, "'n_jobs' parameter"),
         (invalid_setting, "'width' parameter"),
         (a_label_of_another_type, "a model file holds labels that are"),
@@ -277,7 +277,7 @@ def test_a_file_lists_its_sections_and_no_other_is_accepted(path):
     weights = [*file.description["weights"], 1.0]
     changed = {**file.description, "parts": parts, "part_names": names, "weights": weights}
     write(path, MODEL, changed, tensors)
-    with pytest.raises(ModelFileError, match=r"has a part 'routing', which .* does not know"):
+    with pytest.raises(ModelFileError, match=r"has a part 'routing', which is not known here"):
         ltls.load(path)
 
 

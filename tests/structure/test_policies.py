@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Graph
+from toy_policy import ToyPolicy
 
 from ltls import LTLSClassifier, Trellis
 from ltls.settings import Trellises
@@ -303,33 +304,23 @@ def test_codebooks_of_assignments():
 # Registration
 
 
-class ReversedPolicy(CodebookPolicy):
-    """Label i has the i-th path from the end."""
-
-    name = "reversed"
-
-    def initial(self, trellis, n_trellises, stats, rng):
-        paths = trellis.n_classes - 1 - np.arange(stats.n_labels)
-        return [PathTable(paths) for _ in range(n_trellises)]
-
-
 @pytest.fixture
-def reversed_policy():
-    policy = ReversedPolicy()
+def toy_policy():
+    policy = ToyPolicy()
     register_policy(policy)
     yield policy
     POLICIES.pop(policy.name)
 
 
-def test_a_registered_policy_is_found_by_name(reversed_policy):
-    assert POLICIES["reversed"] is reversed_policy
-    with pytest.raises(ValueError, match="there is already a codebook policy named 'reversed'"):
-        register_policy(ReversedPolicy())
+def test_a_registered_policy_is_found_by_name(toy_policy):
+    assert POLICIES["toy"] is toy_policy
+    with pytest.raises(ValueError, match="there is already a codebook policy named 'toy'"):
+        register_policy(ToyPolicy())
 
 
-def test_unknown_policies_are_named_with_the_known_ones(reversed_policy):
+def test_unknown_policies_are_named_with_the_known_ones(toy_policy):
     model = LTLSClassifier(trellises=Trellises(assignment="best"))
-    with pytest.raises(ValueError, match=r"'assignment' .*'reversed'.* got 'best'"):
+    with pytest.raises(ValueError, match=r"'assignment' .*'toy'.* got 'best'"):
         model.fit(np.eye(3), [0, 1, 2])
 
 

@@ -106,8 +106,9 @@ def stored_rows(rng, n_rows=40, n_labels=N_LABELS, multilabel=True, sparse=True)
     return StoredRows.of(rows, ptr, labels, None, n_rows, counts, n_labels)
 
 
-def neighbour_part(rng, n_neighbors=6):
-    return NeighbourPart(stored_rows(rng), N_LABELS, N_FEATURES + 1, True, n_neighbors)
+def neighbour_part(rng, n_neighbors=6, dense=False):
+    rows = stored_rows(rng, sparse=not dense)
+    return NeighbourPart(rows, N_LABELS, N_FEATURES + 1, True, dense, n_neighbors)
 
 
 def propensity_part(rng):

@@ -4,14 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from table_part import TablePart
 
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.model.labels import Labels
 from ltls.model.model import Model
 from ltls.parts.calibration import Calibrator, best_threshold
+from ltls.parts.propensity import PropensityPart
 from ltls.settings import Neighbours, Propensity, Prototypes, Trellises
 from ltls.training.choose import choose
-from ltls.training.data import Examples
 from ltls.training.recipes import Plan
 
 N_ROWS, N_LABELS = 400, 50
@@ -21,28 +23,31 @@ HITS = np.eye(N_LABELS)[TRUE]
 
 
 @dataclass(frozen=True, eq=False)
-class Toy:
-    """A part that has a table of scores; a row is its own number."""
+class Toy(TablePart):
+    """A part whose weight is chosen."""
 
-    name: str
-    table: np.ndarray
     grid: tuple = (0.5, 1.0, 2.0)
     ranks_only: bool = False
-
-    def score(self, rows, ids, n_jobs):
-        return self.table[rows.X[:, 0].astype(int)[:, None], ids].astype(np.float32)
+    needs_memory: bool = False
 
 
 def noise(scale, seed):
     return scale * np.random.default_rng(seed).normal(size=(N_ROWS, N_LABELS))
 
 
-BASE = Toy("trellises", noise(1, 0) + 1.5 * HITS)
+BASE = Toy("trellises", noise(1, 0) + 1.5 * HITS, ())
 HELPS = Toy("prototypes", noise(1, 1) + 2 * HITS)
 RANDOM = Toy("neighbours", noise(1, 2))
 
 
-def chosen(*parts, multilabel=False, asked_for=(), given=None, calibrate=False, usual=0.0):
+class Bonus(Toy):
+    """A part that is only for ranking, whose weight may be given."""
+
+    ranks_only = True
+    weights_to_try = PropensityPart.weights_to_try
+
+
+def chosen(*parts, multilabel=False, asked_for=(), given=None, calibrate=False):
     """Return the names and weights of the parts that are chosen, and the model."""
     settings = {"prototypes": Prototypes(), "neighbours": Neighbours(), "propensity": Propensity()}
     tried = {part.name: settings[part.name] for part in parts[1:]} | (given or {})
@@ -50,9 +55,8 @@ def chosen(*parts, multilabel=False, asked_for=(), given=None, calibrate=False, 
     plan.asked_for.update(asked_for)
     rows = Rows(np.arange(N_ROWS, dtype=float)[:, None], False, False)
     examples = Examples(rows, np.arange(N_ROWS + 1), TRUE, None, multilabel)
-    weights = tuple(1.0 if part is parts[0] else usual for part in parts)
     model = Model(
-        Labels(range(N_LABELS)), None, None, parts, weights, multilabel, "lists", True,
+        Labels(range(N_LABELS)), None, None, parts, (1.0,) * len(parts), multilabel, "lists", True,
         Calibrator(multilabel),
     )  # fmt: skip
     found = choose(model, plan, examples, np.bincount(TRUE, minlength=N_LABELS), N_ROWS, None)
@@ -78,6 +82,12 @@ def test_a_part_that_helps_is_added_and_others_are_left_out():
     assert best > max(quality((BASE, 1), (HELPS, each)) for each in HELPS.grid) - 0.05
 
 
+def test_training_rows_are_kept_only_for_what_no_other_part_knows():
+    rows = Toy("neighbours", HELPS.table, needs_memory=True)
+    assert set(chosen(BASE, rows, HELPS)[0]) == {"trellises", "prototypes"}
+    assert set(chosen(BASE, rows)[0]) == {"trellises", "neighbours"}
+
+
 def test_what_the_user_asked_for_is_kept():
     weights, _ = chosen(BASE, RANDOM, asked_for=["neighbours"])
     assert weights["neighbours"] == min(RANDOM.grid)  # where it does the least harm
@@ -90,17 +100,16 @@ def test_a_part_that_knows_is_trusted():
 
 @pytest.mark.parametrize("strength", [0.0, 0.3])
 def test_a_strength_that_is_given_is_kept(strength):
-    harmful = Toy("propensity", 20 * noise(1, 4), ranks_only=True)
-    given = {"propensity": Propensity(strength=strength)}
-    weights, _ = chosen(BASE, harmful, given=given, usual=strength)
+    harmful = Bonus("propensity", 20 * noise(1, 4))
+    weights, _ = chosen(BASE, harmful, given={"propensity": Propensity(strength=strength)})
     assert weights.get("propensity", 0.0) == strength
 
 
 def test_a_strength_does_not_cost_precision():
-    harmful = Toy("propensity", 20 * noise(1, 4), (0.1, 0.2, 0.4), ranks_only=True)
+    harmful = Bonus("propensity", 20 * noise(1, 4))
     assert chosen(BASE, harmful)[0] == {"trellises": 1.0}
-    helpful = Toy("propensity", HITS, (0.1, 0.2, 0.4), ranks_only=True)
-    assert chosen(BASE, helpful)[0] == {"trellises": 1.0, "propensity": 0.4}
+    helpful = Bonus("propensity", HITS)
+    assert chosen(BASE, helpful)[0] == {"trellises": 1.0, "propensity": 0.8}
 
 
 def test_calibration_and_threshold_are_of_the_chosen_sum():

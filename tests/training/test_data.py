@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from ltls import LTLSClassifier
 from ltls.features.numbers import NumberInputs, Numbers
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.model.labels import as_targets
 from ltls.settings import Trellises
-from ltls.training.data import Examples, InMemory, RowsToHoldOut, Streamed
+from ltls.training.data import InMemory, RowsToHoldOut, Streamed
 from ltls.training.fit import DatasetStats
 
 N_LABELS = 6

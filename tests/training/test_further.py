@@ -8,8 +8,8 @@ from scipy.sparse import csr_matrix
 
 from ltls import LTLSClassifier, load
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.settings import LabelWeights, Memory, Trellises, Views
-from ltls.training.data import Examples
 from ltls.training.further import _mixed, _replayed
 
 N_FEATURES, N_LABELS, N_ROWS = 200, 70, 1400

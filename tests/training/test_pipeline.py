@@ -1,5 +1,7 @@
 """From rows to a model: plans that keep what is given, and small dense problems."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -9,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from ltls import Checkpoint, LTLSClassifier, load
-from ltls.settings import Memory, Neighbours, Prototypes, Trellises, Views
+from ltls.settings import LabelMatrix, Memory, Neighbours, Prototypes, Trellises, Views
 from ltls.training.recipes import DatasetSize, Given, plan_for
 
 # Plans
@@ -41,11 +43,11 @@ GIVEN = {
 }
 
 
-@given(sizes(), st.sets(st.sampled_from(sorted(GIVEN))), st.booleans())
-def test_what_is_given_replaces_a_field_and_never_switches_the_recipe(size, names, in_memory):
+@given(sizes(), st.sets(st.sampled_from(sorted(GIVEN))))
+def test_what_is_given_replaces_a_field_and_never_switches_the_recipe(size, names):
     assume(size.n_rows > 2)
-    usual = plan_for(Given(), size, in_memory)
-    plan = plan_for(Given(**{name: GIVEN[name] for name in names}), size, in_memory)
+    usual = plan_for(Given(), size)
+    plan = plan_for(Given(**{name: GIVEN[name] for name in names}), size)
     assert (plan.recipe, plan.reason) == (usual.recipe, usual.reason)
     for name in names - {"validation_fraction"}:
         found = plan.parts.get(name) or getattr(plan, name)
@@ -59,6 +61,84 @@ def test_what_is_given_replaces_a_field_and_never_switches_the_recipe(size, name
         values = {} if group is None else group.get_params()
         assert "auto" not in {k: v for k, v in values.items() if k not in ("loss", "average")}
     assert str(plan).startswith(f"{plan.recipe}: {plan.reason}; ")
+    assert not usual.left_out
+
+
+SPARSE = DatasetSize(5000, 300, 10**5, 200, 5000, True, False)
+DENSE = DatasetSize(5000, 300, 5000 * 300, 200, 5000, False, False)
+BOOKS = Trellises(assignment="similarity")
+SEPARATION = Trellises(loss="separation")
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "left_out", "trained"),
+    [
+        (SPARSE, {}, "", ["views", "prototypes", "neighbours"]),
+        (
+            SPARSE,
+            {"trellises": BOOKS},
+            "without views, because of the given assignment",
+            ["trellises", "label_weights", "prototypes", "neighbours"],
+        ),
+        (
+            SPARSE,
+            {"trellises": SEPARATION},
+            "without views, because of the given loss",
+            ["trellises"],
+        ),
+        (
+            SPARSE,
+            {"label_weights": False},
+            "without views, because of the given label_weights",
+            ["trellises"],
+        ),
+        (DENSE, {}, "", ["trellises", "label_matrix", "neighbours"]),
+        (replace(DENSE, mapped=True), {}, "", ["trellises", "label_matrix"]),
+        (
+            DENSE,
+            {"views": True},
+            "without label_matrix, because of the given views",
+            ["views"],
+        ),
+    ],
+)
+def test_a_plan_says_what_is_trained(size, given, left_out, trained):
+    plan = plan_for(Given(**given), size)
+    assert (plan.left_out, list(plan.trained)) == (left_out, trained)
+    text = str(plan).split("; ")
+    assert text[1:-1] == ([left_out] if left_out else [])
+    assert ("Views(" in text[-1]) == ("views" in trained)
+    assert ("LabelWeights(" in text[-1]) == (plan.label_weights is not None)
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "message"),
+    [
+        (SPARSE, {"label_matrix": True}, "label_matrix needs dense rows"),
+        (SPARSE, {"label_matrix": LabelMatrix()}, "label_matrix needs dense rows"),
+        (DENSE, {"label_matrix": True, "views": True}, "label_matrix is trained without"),
+        (DENSE, {"label_matrix": True, "label_weights": True}, "label_matrix is trained without"),
+        (SPARSE, {"views": True, "trellises": BOOKS}, "views assign clusters at random"),
+        (SPARSE, {"calibration": True, "trellises": SEPARATION}, "calibration needs probabilities"),
+    ],
+)
+def test_what_is_asked_for_is_trained_or_an_error(size, given, message):
+    with pytest.raises(ValueError, match=message):
+        plan_for(Given(**given), size)
+
+
+def test_a_calibration_that_is_asked_for_needs_no_minimum_of_rows():
+    few = DatasetSize(500, 300, 10**4, 200, 500, True, False)
+    assert [plan_for(Given(calibration=each), few).calibrate for each in ("auto", True)] == [0, 1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_verbose_shows_the_plan_before_training(digits, capsys, stream):
+    X, y = digits
+    model = LTLSClassifier(verbose=1, random_state=0).set_params(trellises__epochs=1)
+    model.fit_stream([(X, y)]) if stream else model.fit(X, y)
+    lines = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines.index(model.plan_) < lines.index("trellises")
 
 
 # Small dense problems: one-vs-all with averaged weights

@@ -194,7 +194,9 @@ def learned(model):
     training = fitted.training.weights
     sections = [part.state()[1] for part in fitted.model.parts]
     if fitted.model.memory is not None:
-        sections.append(fitted.model.memory.state(fitted.model.multilabel)[1])
+        sections.append(
+            fitted.model.memory.state(fitted.model.multilabel, fitted.model.columns.n_features)[1]
+        )
     arrays = {f"{n}.{name}": each for n, own in enumerate(sections) for name, each in own.items()}
     arrays |= training.tensors()
     facts = (fitted.model.labels.values, fitted.provenance.facts(), training.step, training.epochs)

@@ -11,11 +11,11 @@ from sklearn.datasets import make_multilabel_classification
 import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook
 from ltls.core.memory import available_memory, memory_limit
+from ltls.model.examples import Examples
 from ltls.model.labels import as_targets
 from ltls.parts.edge_weights import PrunedWeights, Weights
 from ltls.settings import Trellises, Views
 from ltls.structure.exchange import exchange_paths
-from ltls.training.data import Examples
 
 
 def classifier(validation_fraction=0, **settings):

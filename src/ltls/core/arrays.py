@@ -31,8 +31,18 @@ def as_integer(
     return number
 
 
+def check_unmasked(name: str, values: Any) -> None:
+    """Raise an error for masked entries, of an array or in a list: NumPy would ignore the mask."""
+    rows = values if isinstance(values, (list, tuple)) else (values,)
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise ValueError(
+            f"{name} must not have masked entries: pass those that are not masked, or fill them in"
+        )
+
+
 def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> Ints:
     """Return integers as a contiguous int64 array, copied only if necessary."""
+    check_unmasked(name, values)
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)

@@ -78,11 +78,13 @@ def corruption_reported(path: str) -> Iterator[None]:
         raise CorruptFileError(path, error) from error
 
 
-def open_compressed(path: str | os.PathLike[str], name: str) -> IO[bytes]:
+def open_compressed(file: str | os.PathLike[str] | IO[bytes], name: str) -> IO[bytes]:
     """Open a file for writing, compressed if `name` has the suffix of a compression."""
-    _, opener = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", open))
-    stream: IO[bytes] = opener(path, "wb")
-    return stream
+    _, opener = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", None))
+    if opener is not None:
+        compressed: IO[bytes] = opener(file, "wb")
+        return compressed
+    return open(file, "wb") if isinstance(file, (str, os.PathLike)) else file
 
 
 def without_compression_suffix(path: str | os.PathLike[str]) -> str:

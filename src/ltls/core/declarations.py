@@ -134,9 +134,9 @@ class Described:
         )
         return float(value)
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, default: bool | None = None) -> bool:
         """Return a boolean."""
-        value: bool = self.get(name, "true or false", lambda v: isinstance(v, bool))
+        value: bool = self.get(name, "true or false", lambda v: isinstance(v, bool), default)
         return value
 
     def choice(self, name: str, values: Mapping[str, Any] | tuple[str, ...]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -16,6 +18,7 @@ from .compression import corruption_reported, decompressed, open_compressed
 from .size_limits import DEFAULT_LIMITS, SizeLimits
 
 _PEEK = 1 << 16  # bytes by which a format is detected
+_READER_SECONDS, _WAIT_SECONDS = 5.0, 0.05  # for the reader of a named pipe, and between two looks
 
 
 def display_name(path: str | os.PathLike[str]) -> str:
@@ -30,6 +33,33 @@ def is_special(path: str | os.PathLike[str]) -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def open_special(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a named pipe or a device for writing.
+
+    A pipe waits a few seconds for its reader, not for ever as `open` does.
+
+    Raises
+    ------
+    OSError
+        If no process reads from a named pipe.
+    """
+    end = time.monotonic() + _READER_SECONDS
+    while True:
+        try:
+            file = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                reason = "No process reads from this pipe: start the reader first"
+                raise OSError(errno.ENXIO, reason, os.fspath(path)) from None
+            time.sleep(_WAIT_SECONDS)
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(file, True)
+    return open(file, "wb")
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:
@@ -107,7 +137,7 @@ def open_output(path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         return
     if is_special(path):
-        with open_compressed(path, os.fspath(path)) as stream:
+        with open_special(path) as raw, open_compressed(raw, os.fspath(path)) as stream:
             yield stream
         return
     with (

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import Floats
+from ..core.arrays import Floats, check_unmasked
 from ..core.prefetch import prefetch
-from ..core.settings import (
-    Settings,
-    settings,
-)
+from ..core.settings import Settings, settings
 from ..features.front_ends import FrontEnd
 from ..features.rows import check_features
 from ..io.dataset import Dataset
+from ..model.examples import check_sample_weight
+from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
 from ..parts.trainable import SquaresSketch
-from ..storage.model_file import SavedModel, save_model, within_budget
+from ..storage.model_file import SavedModel, check_front_end, save_model, within_budget
 from ..storage.values import encode_parameters
-from ..training.checkpoint import Checkpoint
-from ..training.data import check_sample_weight
-from ..training.fit import fit, fit_stream
-from ..training.further import check_same_features, partial_fit
-from ..training.pipeline import Fitted, How
-from ..training.recipes import Given
 from .explain import ExplainMixin
 from .parameters import Parameters, parse_bytes
 from .predict import PredictMixin
+
+if TYPE_CHECKING:  # methods that train import the rest of `training`: prediction does not need it
+    from ..training.checkpoint import Checkpoint
+    from ..training.context import How
 
 Self = TypeVar("Self", bound="LTLSClassifier")
 
@@ -99,19 +96,16 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     # Training
 
     def _how(self) -> How:
+        from ..training.context import How
+        from ..training.recipes import Given
+
         self.check_parameters()
-        given = Given(
-            **{
-                each.name: getattr(self, each.name)
-                for each in fields(Given)
-                if each.name not in ("calibrate", "parts")
-            },
-            calibrate=self.calibration is not False,
-            parts=dict(self.parts or {}),
-        )
+        given = Given(**{each.name: getattr(self, each.name) for each in fields(Given)})
         # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
         keep = "_is_clone" not in self.__dict__
-        return How(given, self.n_jobs, int(self.verbose), self.class_weight, keep)
+        budget = None if self.size_budget is None else parse_bytes(self.size_budget)
+        verbose = int(self.verbose)
+        return How(given, self.n_jobs, verbose, self.class_weight, keep, size_budget=budget)
 
     def fit(
         self: Self,
@@ -153,6 +147,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         >>> model.fit(X, [["ant"], ["bee", "ant"], ["cat"], []]).classes_  # multi-label
         array(['ant', 'bee', 'cat'], dtype='<U3')
         """
+        from ..training.fit import fit
+
         with self._restored_on_error():
             how, saved = self._how(), self._checkpoint(checkpoint)
             previous: Fitted | None = getattr(self, "fitted_", None) if self.warm_start else None
@@ -205,6 +201,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         >>> model.predict(X)
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
+        from ..training.further import partial_fit
+
         with self._restored_on_error():
             how = self._how()
             if self.class_weight == "balanced":
@@ -253,6 +251,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         >>> model.fit_stream(batches).predict(np.eye(4))
         array(['a', 'b', 'c', 'a'], dtype='<U1')
         """
+        from ..training.fit import fit_stream
+
         with self._restored_on_error():
             how = self._how()
             if isinstance(batches, Iterator):
@@ -262,7 +262,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
                 )
             saved = self._checkpoint(checkpoint)
             inputs = (_pair(batch)[0] for batch in batches)
-            front_end = self.front_end_settings().fit_batches(inputs, self.n_jobs)
+            with self._phase("features"):
+                front_end = self.front_end_settings().fit_batches(inputs, self.n_jobs)
+            self._check_budget(front_end)
             rng = check_random_state(self.random_state)
             rows = partial(self._stream_rows, batches, front_end)
             self.fitted_ = self._within_budget(fit_stream(how, rows, front_end, rng, saved))
@@ -290,8 +292,12 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         given = self.front_end_settings()
         front_end: FrontEnd
         if before is None:
-            front_end, matrix = given.fit(X, self.n_jobs)
+            with self._phase("features"):
+                front_end, matrix = given.fit(X, self.n_jobs)
+            self._check_budget(front_end)
         else:
+            from ..training.further import check_same_features
+
             check_same_features(before.model, given)
             front_end = before.model.front_end
             matrix = front_end.matrix(X, self.n_jobs)
@@ -302,6 +308,11 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         if sample_weight is not None:
             weights = check_sample_weight(sample_weight, matrix.shape[0])
         return front_end, matrix, targets, weights
+
+    def _phase(self, name: str) -> AbstractContextManager[None]:
+        from ..training.progress import phase
+
+        return phase(bool(self.verbose), name)
 
     def _checked_pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         targets = as_targets(y)
@@ -315,6 +326,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def _checkpoint(self, given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
         if given is None:
             return None
+        from ..training.checkpoint import Checkpoint
+
         checkpoint = given if isinstance(given, Checkpoint) else Checkpoint(given)
         nested = self.get_params(deep=True)
         checkpoint.begin({k: v for k, v in nested.items() if not isinstance(v, Settings)})
@@ -359,7 +372,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         check_is_fitted(self)
-        self.check_saved_parameters()
+        self.check_parameters(groups=False)
         fitted, budget = self.fitted_, None
         if self.size_budget is not None:
             if resumable:
@@ -371,8 +384,15 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def _within_budget(self, fitted: Fitted) -> Fitted:
         if self.size_budget is None:
             return fitted
-        model = within_budget(self._saved(fitted), parse_bytes(self.size_budget))
+        with self._phase("weights within size_budget"):
+            model = within_budget(self._saved(fitted), parse_bytes(self.size_budget))
         return replace(fitted, model=model)
+
+    def _check_budget(self, front_end: FrontEnd) -> None:
+        """Raise an error before training if features alone take more than the size budget."""
+        if self.size_budget is None or callable(getattr(front_end.settings, "tokenizer", None)):
+            return
+        check_front_end(front_end, parse_bytes(self.size_budget))
 
     def _saved(self, fitted: Fitted, resumable: bool = False) -> SavedModel:
         further: dict[str, Any] = {}
@@ -430,5 +450,6 @@ def _known_classes(classes: Any) -> list[Any]:
     """Return the distinct labels of the `classes` argument of `partial_fit`."""
     if classes is None:
         return []
+    check_unmasked("classes", classes)
     listed = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
     return list(dict.fromkeys(listed))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import as_integer
+from ..core.arrays import as_integer, check_unmasked
 from ..features.rows import check_features
 from ..model.explanation import LabelExplanation, explain_label, explain_row
 from ..model.model import Model
@@ -37,7 +37,7 @@ class Contribution:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         known: dict[str, Any] = {"feature": self.feature, "value": self.value}
-        return known | ({"spans": [list(span) for span in self.spans]} if self.spans else {})
+        return known | ({"spans": self.spans} if self.spans else {})
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,31 @@ class Explanation:
                 values[start:end] += each.value / length
         spans = [match.span() for match in re.finditer(r"\S+", text)]
         return [(start, end, float(values[start:end].sum())) for start, end in spans]
+
+    def by_word(self, text: str) -> list[Contribution]:
+        """Return the contributions, with those of character n-grams summed up by word of a text.
+
+        They are called "letters of" the word. The value of an n-gram that occurs in several words
+        is shared out evenly.
+        """
+        words = {match.span(): match[0] for match in re.finditer(r"\S+", text)}
+        letters: dict[str, tuple[float, set[Span]]] = {}
+        others = []
+        for each in self.contributions:
+            if not (words and each.spans and each.feature.startswith("chars:")):
+                others.append(each)
+                continue
+            for start, end in each.spans:
+                middle = (start + end) / 2
+                place = min(words, key=lambda span: max(span[0] - middle, middle - span[1]))
+                value, places = letters.get(words[place], (0.0, set()))
+                value += each.value / len(each.spans)
+                letters[words[place]] = value, {*places, place}
+        merged = [
+            Contribution(f"letters of {word}", value, tuple(sorted(places)))
+            for word, (value, places) in letters.items()
+        ]
+        return sorted([*others, *merged], key=lambda each: -abs(each.value))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it.
@@ -219,9 +244,11 @@ class ExplainMixin:
 def _ids_of(model: Model, labels: Sequence[Any], name: str = "labels") -> Any:
     if isinstance(labels, (str, bytes)):
         raise ValueError(f"labels must be a list of labels, got {labels!r}: use [{labels!r}]")
+    check_unmasked("labels", labels)
     ids = []
     for label in labels:
-        plain = label.item() if isinstance(label, np.generic) else label
+        is_number = isinstance(label, np.generic) and label.dtype.kind not in "mM"
+        plain = label.item() if is_number else label  # dates are labels as NumPy's own scalars
         if plain not in model.labels:
             raise ValueError(f"{name} must be of classes_, got {plain!r}")
         ids.append(model.labels.id(plain))

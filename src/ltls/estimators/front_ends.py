@@ -49,7 +49,7 @@ class TableClassifier(TextClassifier):
     """Classifier of table rows with texts, numbers and categories, among very many classes.
 
     It is an `LTLSClassifier` whose `features` are `ltls.settings.Table`, which name the columns:
-    `fit`, `predict` and the others take a pandas DataFrame, or a list of dicts, where
+    `fit`, `predict` and the others take a data frame, or a list of dicts, where
     `LTLSClassifier` takes a matrix. Missing values are None, NaN or empty. For other transformers,
     use a scikit-learn `Pipeline` of a `ColumnTransformer` and an `LTLSClassifier`.
 

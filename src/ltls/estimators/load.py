@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Tensors
+from ..model.fitted import Fitted
 from ..parts.trainable import SquaresSketch
 from ..storage.model_file import SavedModel, load_model
 from ..storage.tensor_file import damage_reported
-from ..training.pipeline import Fitted
-from ..training.trellis_training import TrellisTraining
 from .classifier import LTLSClassifier
 from .front_ends import ESTIMATORS
 
@@ -63,7 +62,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     with damage_reported(path):
         front_end = saved.model.front_end
         estimator = ESTIMATORS[front_end.name](**saved.parameters)
-        estimator.check_saved_parameters()
+        estimator.check_parameters(groups=False)
         estimator.fitted_ = _fitted(saved)
         estimator.n_features_in_ = saved.model.columns.n_features
         if names := front_end.describe().get("feature_names"):
@@ -82,8 +81,10 @@ def _fitted(saved: SavedModel) -> Fitted:
     return Fitted(saved.model, saved.provenance, training, sketch)
 
 
-def _training(saved: SavedModel, described: dict[str, Any], tensors: Tensors) -> TrellisTraining:
+def _training(saved: SavedModel, described: dict[str, Any], tensors: Tensors) -> Any:
     """Return the exact state of training that a resumable file holds."""
+    from ..training.trellis_training import TrellisTraining  # other files do not need it
+
     settings = copy(described["settings"])
     settings.average = "sums" in tensors
     settings.optimizer = "adagrad" if "squares" in tensors else "sgd"

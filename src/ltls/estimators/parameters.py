@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from sklearn.base import clone
 
 from ..core.settings import (
     AUTO,
@@ -23,7 +24,8 @@ from ..core.settings import (
 )
 from ..features.front_ends import FrontEndSettings
 from ..features.numbers import Numbers
-from ..parts.base import PARTS
+from ..model.examples import LARGEST_WEIGHT
+from ..parts.base import PARTS, load_parts
 from ..parts.calibration import Calibration
 from ..parts.label_matrix import LabelMatrix
 from ..parts.label_weights import LabelWeights
@@ -33,8 +35,6 @@ from ..parts.propensity import Propensity
 from ..parts.prototypes import Prototypes
 from ..parts.trellises import Trellises
 from ..parts.views import Views
-from ..structure.policies import POLICIES
-from ..training.data import LARGEST_WEIGHT
 
 Self = TypeVar("Self", bound="Parameters")
 
@@ -71,6 +71,15 @@ def _are_parts(value: Any) -> bool:
         and isinstance(given, PARTS[name].settings)
         for name, given in value.items()
     )
+
+
+def _settings_of(part: str) -> Settings:
+    """Return the defaults of a part that was registered besides."""
+    others = set(PARTS if part in PARTS else load_parts()) - set(Parameters.groups())
+    if part not in others:
+        raise ValueError(f"parts must be registered, got {part!r}, not one of {sorted(others)}")
+    made: Settings = PARTS[part].settings()
+    return made
 
 
 _PARTS = Allowed("a dict of registered parts and their settings", _are_parts)
@@ -120,8 +129,8 @@ class Parameters(Settings):
     )
     calibration: Calibration | str | bool = _part(
         Calibration,
-        help="Calibrate probabilities on held-out rows, from 1,000 rows on. `partial_fit` keeps "
-        "the calibration of `fit`.",
+        help='Calibrate probabilities on held-out rows. "auto" does so from 1,000 rows on. '
+        "`partial_fit` keeps the calibration of `fit`.",
     )
     memory: Memory | str | bool = _part(
         Memory,
@@ -140,7 +149,8 @@ class Parameters(Settings):
         NOTHING,
         default=None,
         help="A file size that `save` does not exceed: the smallest weights are dropped until the "
-        "file fits. A budget that is larger than the file changes nothing.",
+        "file fits, and in training also parts or views, if held-out rows lose less by it. A "
+        "budget that is larger than the file changes nothing.",
     )
     class_weight: dict[Any, float] | str | None = setting(
         Allowed("a dict of weights", lambda value: isinstance(value, dict)),
@@ -185,14 +195,25 @@ class Parameters(Settings):
             group = self._group(name)
             if group is not None:
                 params |= {f"{name}__{key}": value for key, value in group.get_params().items()}
+        others = self.parts if deep and isinstance(self.parts, dict) else {}
+        for name, given in others.items():
+            params |= {f"parts__{name}__{key}": value for key, value in given.get_params().items()}
         return params
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters; ``trellises__width=16`` sets one of a group, which is then on."""
+        """Set parameters; ``trellises__width=16`` sets one of a group, which is then on.
+
+        ``parts__name__setting=value`` sets one of a part that was registered besides.
+        """
         kinds = self.groups()
         for key in list(params):
-            name, nested, _ = key.partition("__")
-            if nested and name in kinds:
+            name, nested, own = key.partition("__")
+            if nested and name == "parts":
+                part, _, own = own.partition("__")
+                parts = dict(params.get("parts", self.parts) or {})
+                given = clone(parts[part]) if part in parts else _settings_of(part)
+                params["parts"] = {**parts, part: given.set_params(**{own: params.pop(key)})}
+            elif nested and name in kinds:
                 group = params.setdefault(name, getattr(self, name))
                 if not isinstance(group, Settings):
                     params[name] = kinds[name]()
@@ -216,16 +237,18 @@ class Parameters(Settings):
             **{name: kind for name, kind in named.items() if kind is not None},
         }
 
-    def check_parameters(self) -> None:
-        """Raise an error if a parameter is invalid, before any data is read."""
+    def check_parameters(self, groups: bool = True) -> None:
+        """Raise an error if a parameter is invalid, before any data is read.
+
+        Without `groups`, their settings are not checked: files check these when they are read. A
+        codebook policy need not be registered then, as nothing but training takes it.
+        """
         self.check(type(self).__name__)
-        for each in fields(self):
-            value = getattr(self, each.name)
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given |= {f"parts[{name!r}]": own for name, own in (self.parts or {}).items()}
+        for name, value in given.items() if groups else ():
             if isinstance(value, Settings):
-                value.check(each.name)
-        for name, given in (self.parts or {}).items():
-            given.check(f"parts[{name!r}]")
-        self.front_end_settings().check("features")
+                value.check(name)
         for label, weight in (
             self.class_weight.items() if isinstance(self.class_weight, dict) else ()
         ):
@@ -236,17 +259,6 @@ class Parameters(Settings):
                 )
         if self.size_budget is not None:
             parse_bytes(self.size_budget)
-
-    def check_saved_parameters(self) -> None:
-        """Raise an error if a parameter is invalid in a file.
-
-        A codebook policy need not be registered: nothing but training takes it.
-        """
-        given = self.get_params(deep=False)
-        policy = getattr(self.trellises, "assignment", None)
-        if isinstance(policy, str) and policy not in POLICIES:
-            given["trellises"] = replace(given["trellises"], assignment="random")
-        type(self)(**given).check_parameters()
 
     def front_end_settings(self) -> FrontEndSettings:
         """Return the settings of the front end; "auto" are the defaults."""

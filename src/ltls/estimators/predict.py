@@ -13,15 +13,14 @@ from sklearn.utils.metaestimators import available_if
 from ..core.arrays import AnyArray, Floats, Ints, as_integer
 from ..features.rows import Rows, check_features
 from ..model.among import allowed_labels
+from ..model.examples import Examples, check_sample_weight
+from ..model.fitted import Fitted
 from ..model.labels import as_targets
 from ..model.model import Model
 from ..model.predictor import Predictor
 from ..structure.codebook import Codebook
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
-from ..training.data import Examples, check_sample_weight
-from ..training.further import check_same_kind
-from ..training.pipeline import Fitted
 
 _MAX_CELLS = 1 << 28  # of a dense result
 
@@ -326,7 +325,7 @@ class PredictMixin:
             raise ValueError(
                 f"y must have one entry for each of the {len(rows)} rows of X, got {targets.n_rows}"
             )
-        check_same_kind(model, targets)
+        model.check_kind(targets)
         ids = model.labels.ids(targets)
         if targets.n_columns == model.n_labels:  # the columns of `predict`
             ids = targets.labels

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import as_integer
-from ..features.front_ends import FrontEndSettings, Table, Text
 from ..io.arrow import InputColumns, list_column
 from ..model.among import allowed_labels
 from .classifier import LTLSClassifier
@@ -78,28 +77,11 @@ class TablePredictor:
         return found
 
 
-def input_columns(
-    front_end: FrontEndSettings, features: str | Sequence[str] | None, text: str | None
-) -> InputColumns:
-    """Return the columns that a front end reads: those of its table, or else those given."""
-    if isinstance(front_end, Table):
-        names = tuple(front_end.columns().names)
-        if features or text:
-            raise ValueError(f"the model takes the columns {', '.join(names)}: name no others")
-        return InputColumns(mixed=names)
-    takes_text = isinstance(front_end, Text)
-    if bool(text) != takes_text or not (features or text):
-        wants = ("features", "text")[takes_text]
-        raise ValueError(f"the model takes {wants}: name the columns with {wants}")
-    return InputColumns.of(features, text)
-
-
 def fitted_columns(
     estimator: LTLSClassifier, features: str | Sequence[str] | None, text: str | None
 ) -> InputColumns:
     """Return the columns that a fitted estimator reads: as given, else as recorded in training."""
-    front_end = estimator.model_.front_end.settings
     recorded = estimator.fitted_.provenance.columns
-    if recorded and not (features or text or isinstance(front_end, Table)):
+    if recorded and not (features or text):
         features, text = recorded.get("features") or None, recorded.get("text")
-    return input_columns(front_end, features, text)
+    return InputColumns(**estimator.model_.front_end.settings.named_columns(features, text))

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer
 
 from ..core import _engine
-from ..core.arrays import threads
+from ..core.arrays import Floats, Ints, threads
 from .ngrams import WORD
 
 _IN_WORD, _SPACE = 1, 2  # kinds of characters, as in the engine
@@ -99,9 +99,7 @@ class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
     def _prepared(self, texts: Sequence[str]) -> list[str]:
         return [text.lower() for text in texts] if self.lowercase else list(texts)
 
-    def _selected(
-        self, n_texts: npt.NDArray[np.int64], times: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.int64]:
+    def _selected(self, n_texts: Ints, times: Floats) -> Ints:
         """Return which n-grams are kept, as `CountVectorizer` does, ties included."""
         kept = np.flatnonzero(n_texts >= self.min_df)
         if self.max_features is not None and len(kept) > self.max_features:

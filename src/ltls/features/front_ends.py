@@ -2,7 +2,8 @@
 
 A front end is a group of settings (`Numbers`, `Text`, `Table`) whose `fit` returns a fitted object.
 That has `matrix(X)`, the features of inputs; `feature_names`; `places`, the names of the features
-of every input with their places in it; `read`, inputs from JSON; and `state` for files.
+of every input with their places in it; `read`, inputs from JSON, of which `empty` is one without
+features; `arrays`, the names and types of what inputs are made of; and `state` for files.
 """
 
 from __future__ import annotations

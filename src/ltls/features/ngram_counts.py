@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from ..core.arrays import Ints
 from .counting import NgramVectorizer
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 _ROOM = 4  # times max_features: n-grams that are counted at the same time
 _MIN_COUNTED = 1 << 18

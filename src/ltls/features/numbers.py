@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Tensors
 from ..core.declarations import Described
+from ..core.frames import as_frame
 from ..core.settings import settings
 from .statistics import FeatureSettings
 
@@ -31,9 +32,22 @@ class Numbers(FeatureSettings):
 
     takes_matrix: ClassVar[bool] = True
 
+    def named_columns(
+        self, features: str | Sequence[str] | None, text: str | None
+    ) -> dict[str, Any]:
+        """Return which columns of a table are read: the features, which must be named."""
+        if text or not features:
+            raise ValueError("the model takes features: name the columns with features")
+        return {"features": (features,) if isinstance(features, str) else tuple(features)}
+
+    def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return which columns of a table are read, if nothing says so: all of them."""
+        return {"features": tuple(names)}
+
     def fit(self, X: Any, n_jobs: int | None = None) -> tuple[NumberInputs, Any]:
         """Return the fitted front end, and the features of X, which a data frame has names for."""
-        names = list(getattr(X, "columns", ()))
+        frame = as_frame("X", X)
+        names = [] if frame is None else frame.columns
         named = all(isinstance(name, str) for name in names)
         return NumberInputs(self, names if named else ()), X
 
@@ -46,6 +60,7 @@ class NumberInputs:
     """The front end of numbers, fitted."""
 
     name: ClassVar[str] = "features"
+    arrays: ClassVar[dict[str, str]] = {"indptr": "int64", "indices": "int64", "values": "float32"}
 
     def __init__(self, given: Numbers, feature_names: Sequence[str] = ()) -> None:
         self.settings, self.given_names = given, list(feature_names)
@@ -80,6 +95,10 @@ class NumberInputs:
                     raise ValueError(f"there is no feature {name!r}"[:200])
         rows = [([places[name] for name in item], list(item.values())) for item in items]
         return _sparse(rows, n_features)
+
+    def empty(self) -> Any:
+        """Return a row without features, as `read` takes it."""
+        return {"indices": [], "values": []}
 
     def describe(self) -> dict[str, Any]:
         """Return what someone has to know to pass rows."""

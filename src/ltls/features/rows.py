@@ -15,9 +15,10 @@ from scipy.sparse.linalg import norm
 from sklearn.utils.validation import validate_data
 
 from ..core import _engine
-from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, smallest
+from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, check_unmasked, smallest
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
+from ..core.frames import as_frame
 
 _LARGEST_VALUE = 1e15  # of a feature
 _MAX_TABLE = 1 << 22  # features for which a table of all of them is small
@@ -81,6 +82,15 @@ class Rows:
             data, indices, indptr, X.shape[1], self.intercept, self.unit_length
         )
 
+    def dense(self) -> Floats:
+        """Return the rows as they are scored, without the intercept, as a new float32 array."""
+        X = self.X.toarray() if self.sparse else self.X
+        found = np.array(X, np.float32)
+        if self.unit_length:
+            lengths = np.linalg.norm(found, axis=1, keepdims=True)
+            np.divide(found, lengths, out=found, where=lengths > 0)
+        return found
+
     @cached_property
     def lengths(self) -> Floats:
         """The lengths of the rows as they are scored; 1 for a row without features."""
@@ -91,7 +101,10 @@ class Rows:
 
     def usual_length(self) -> float:
         """Return the root mean square length of the rows as they are scored."""
-        return float(np.sqrt(np.mean(np.square(self.lengths, dtype=np.float64)))) or 1.0
+        if self.unit_length or not len(self):
+            return 1.0
+        values = self.X.data if self.sparse else self.X
+        return float(np.sqrt(np.square(values, dtype=np.float64).sum() / len(self))) or 1.0
 
     def entries(self, row: int) -> tuple[Ints, AnyArray]:
         """Return the features of a row that are not 0, and their values as they are scored."""
@@ -306,10 +319,16 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
 
     `owner` is the estimator; `reset` says whether it learns the number and names of features.
     """
+    check_unmasked("X", X)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
+    elif getattr(X, "dtype", None) == np.float16:
+        X = X.astype(np.float32)  # scikit-learn would take float64
+    elif getattr(X, "ndim", 1) == 1 and hasattr(X, "__len__") and isinstance(next(iter(X), 0), str):
+        raise ValueError("X must hold features, got texts; TextClassifier takes texts")
     known = not reset and "feature_names_in_" not in owner.__dict__
     if not (known and _is_plain(X, owner.n_features_in_)):  # of what is plain, little can be wrong
+        as_frame("X", X)  # an error if it is lazy
         X = validate_data(
             owner,
             X,

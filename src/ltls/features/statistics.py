@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from mmap import mmap
 from typing import Any, ClassVar
@@ -58,18 +57,20 @@ class FeatureStats:
         self.sparse = False
         self._used: Ints | None = None
         self._scaler = StandardScaler()
-        self._squares = 0.0  # of the lengths of dense rows
+        self._squares = 0.0  # of the lengths of rows
 
     def add(self, X: Any, scale: bool) -> None:
         """Add a batch; with `scale`, also means and deviations of dense features."""
         self.n_rows, self.n_features = self.n_rows + X.shape[0], X.shape[1]
         self.sparse = hasattr(X, "indptr")
         self.n_values += int(X.nnz if self.sparse else X.size)
+        values = X.data if self.sparse else X
+        axes = "i,i->" if self.sparse else "ij,ij->i"
+        self._squares += float(np.einsum(axes, values, values).sum(dtype=np.float64))
         if self.sparse:
             used = used_features(X)
             self._used = used if self._used is None else np.union1d(self._used, used)
             return
-        self._squares += float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
         for first in range(0, len(X) if scale else 0, _ROWS_PER_BLOCK):
             self._scaler.partial_fit(X[first : first + _ROWS_PER_BLOCK])
 
@@ -86,11 +87,12 @@ class FeatureStats:
         return made
 
     def row_length(self, columns: Columns) -> float:
-        """Return the root mean square length of dense rows, as a power of 2."""
-        squares, n_rows = self._squares, self.n_rows
+        """Return the root mean square length of rows, as the model takes them."""
+        if columns.unit_length:
+            return 1.0
         if columns.standardizer is not None:
-            squares, n_rows = float((columns.standardizer.scale != 1).sum()), 1
-        return 2.0 ** round(math.log2(squares / n_rows) / 2) if squares > 0 else 1.0
+            return float((columns.standardizer.scale != 1).sum()) ** 0.5 or 1.0
+        return (self._squares / max(self.n_rows, 1)) ** 0.5 or 1.0
 
 
 def is_mapped(X: AnyArray) -> bool:

@@ -22,6 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ..core.arrays import AnyArray, Tensors
 from ..core.declarations import Array, Described
+from ..core.frames import as_frame
 from ..core.settings import TEXT, Allowed, setting, settings
 from .rows import Standardizer
 from .text import Text, Vectorizer
@@ -64,6 +65,19 @@ class Table(Text):
         """Raise an error if a setting is invalid."""
         super().check(owner)
         self.columns()
+
+    def named_columns(
+        self, features: str | Sequence[str] | None, text: str | None
+    ) -> dict[str, Any]:
+        """Return which columns of a table are read: its own, and no others may be named."""
+        names = tuple(self.columns().names)
+        if features or text:
+            raise ValueError(f"the model takes the columns {', '.join(names)}: name no others")
+        return {"mixed": names}
+
+    def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return which columns of a table are read, if nothing says so: its own."""
+        return self.named_columns(None, None)
 
     def columns(self) -> TableColumns:
         """Return the columns by kind."""
@@ -351,6 +365,16 @@ class TableVectorizer:
                     raise ValueError(f"there is no column {name!r}"[:200])
         return as_records(list(items), self.columns)
 
+    @property
+    def arrays(self) -> dict[str, str]:
+        """The names and types of the arrays that rows are made of."""
+        kinds = {"text": "str", "number": "float64", "category": "str"}
+        return {name: kinds[kind] for kind in KINDS for name in getattr(self.columns, kind)}
+
+    def empty(self) -> Any:
+        """Return a row without values, as `read` takes it."""
+        return dict.fromkeys(self.columns.names)
+
     def describe(self) -> dict[str, Any]:
         """Return what someone has to know to pass rows."""
         return {"input": self.name, "columns": asdict(self.columns)}
@@ -423,12 +447,12 @@ class TableVectorizer:
 
 def as_records(X: Any, columns: TableColumns) -> list[Record]:
     """Return the cells of a data frame or of a list of dicts as the vectorizer takes them."""
-    if hasattr(X, "columns") and hasattr(X, "iloc"):  # a data frame
+    if (frame := as_frame("X", X)) is not None:
         for name in columns.names:
-            if name not in X.columns:
-                listed = ", ".join(map(repr, map(str, X.columns)))
+            if name not in frame.columns:
+                listed = ", ".join(map(repr, map(str, frame.columns)))
                 raise ValueError(f"X must have a column {name!r}, it has {listed}")
-        cells = (X[name].tolist() for name in columns.names)
+        cells = (frame[name].to_list() for name in columns.names)
         rows: list[Any] = [
             dict(zip(columns.names, row, strict=True)) for row in zip(*cells, strict=True)
         ]

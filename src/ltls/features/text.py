@@ -24,9 +24,10 @@ from sklearn.feature_extraction.text import (
 from sklearn.preprocessing import normalize
 
 from ..core import _engine
-from ..core.arrays import AnyArray, Floats, Tensors
+from ..core.arrays import AnyArray, Floats, Tensors, check_unmasked
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
+from ..core.frames import unframed
 from ..core.settings import AUTO, FLAG, NOTHING, TEXT, Allowed, Integer, setting, settings
 from .counting import NgramVectorizer
 from .ngram_counts import HashedCounts, NgramCounts
@@ -126,6 +127,22 @@ class Text(FeatureSettings):
         if self.ngram_range is None and self.char_ngram_range is None:
             raise ValueError("ngram_range and char_ngram_range must not both be None")
 
+    def named_columns(
+        self, features: str | Sequence[str] | None, text: str | None
+    ) -> dict[str, Any]:
+        """Return which columns of a table are read: that of the texts, which must be named."""
+        if features or not text:
+            raise ValueError("the model takes text: name the columns with text")
+        return {"text": text}
+
+    def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return which columns of a table are read, if nothing says so: the only one."""
+        if len(names) != 1:
+            raise ValueError(
+                f"the model takes texts: give one column, or save it with text=, got {list(names)}"
+            )
+        return {"text": names[0]}
+
     @property
     def kinds(self) -> dict[str, tuple[int, int]]:
         """The n-gram ranges of words and characters, where they are used."""
@@ -185,6 +202,7 @@ class Vectorizer:
     """The front end of texts, fitted: converts them to TF-IDF weighted n-grams."""
 
     name: ClassVar[str] = "text"
+    arrays: ClassVar[dict[str, str]] = {"text": "str"}
 
     def __init__(self, settings: Text) -> None:
         self.settings = settings
@@ -312,6 +330,10 @@ class Vectorizer:
         """Return texts from JSON."""
         return as_texts(items)
 
+    def empty(self) -> Any:
+        """Return a text without features, as `read` takes it."""
+        return ""
+
     def describe(self) -> dict[str, Any]:
         """Return what someone has to know to pass texts."""
         return {"input": self.name}
@@ -352,7 +374,7 @@ class Vectorizer:
             )
         tensors: Tensors = {}
         for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
-            tensors[f"{kind}.idf"] = np.asarray(weights.idf_, np.float64)
+            tensors[f"{kind}.idf"] = np.asarray(weights.idf_, np.float32)
             if self.settings.n_features is None:
                 ngrams = json.dumps(counter.get_feature_names_out().tolist(), ensure_ascii=False)
                 encoded = ngrams.encode("utf-8", "surrogatepass")
@@ -369,7 +391,7 @@ class Vectorizer:
         hashed = self.settings.n_features
         declared = {}
         for kind in self.settings.kinds:
-            declared[f"{kind}.idf"] = Array("f8", (f"n_{kind}",), low=0, high=_MAX_IDF)
+            declared[f"{kind}.idf"] = Array("f4|f8", (f"n_{kind}",), low=0, high=_MAX_IDF)
             if hashed is None:
                 declared[kind] = Array("u1", (f"{kind}_bytes",))
         sizes = {} if hashed is None else {f"n_{kind}": hashed for kind in self.settings.kinds}
@@ -383,7 +405,7 @@ class Vectorizer:
                 if len(set(ngrams)) != sizes[f"n_{kind}"]:
                     raise ValueError(f"{len(ngrams)} {kind} have {sizes[f'n_{kind}']} weights")
             weights = self._weights()
-            weights.idf_ = np.array(tensors[f"{kind}.idf"])
+            weights.idf_ = np.array(tensors[f"{kind}.idf"], np.float32)
             self._parts.append((self._counter(kind, ngrams), weights))
         return self
 
@@ -419,8 +441,10 @@ class Vectorizer:
 
 def as_texts(X: Any) -> Sequence[str]:
     """Return texts as a list of strings, or raise an error; several columns are joined."""
+    X = unframed("texts", X)
     if isinstance(X, str) or not (hasattr(X, "__iter__") or hasattr(X, "__array__")):
         raise ValueError(f"texts must be a list of strings, got {type(X).__name__}: use [text]")
+    check_unmasked("texts", X)
     if not hasattr(X, "tocsr") and np.ndim(X) == 2:  # several columns of text
         X = ["\n".join(_strings(row, number)) for number, row in enumerate(np.asarray(X, object))]
     if hasattr(X, "tocsr") or np.ndim(X) != 1:
@@ -431,7 +455,10 @@ def as_texts(X: Any) -> Sequence[str]:
     texts = list(X)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"texts must be strings, row {number} is {text!r}")
+            raise ValueError(
+                f"texts must be strings, row {number} is {text!r}; drop such rows, or replace "
+                "missing texts by an empty one, as with fillna('')"
+            )
     if not texts:
         raise ValueError("texts must have at least one row, got none")
     return texts

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import Ints
+from ..core.arrays import Ints, check_unmasked
+from ..core.frames import unframed
 from ..features.rows import check_sparse
 from .labels import Labels, Targets
 
@@ -71,17 +72,13 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int | None) -> AllowedLab
         among = among if among.ndim == 2 else among.reshape((1, -1))
         check_sparse(among, "among")
         return _of_mask(csr_array(among), labels, n_rows)
-    if hasattr(among, "to_pylist"):  # Arrow
-        among = among.to_pylist()
-    elif hasattr(among, "to_numpy"):  # pandas or polars
-        among = among.to_numpy()
+    among = unframed("among", among)
     if isinstance(among, (str, bytes, dict)) or not hasattr(among, "__iter__"):
         raise ValueError(
             "among must be a list of labels, a list of such lists (one per row) or a boolean mask, "
             f"got {among!r}"
         )
-    if np.ma.is_masked(among):
-        raise ValueError("among must not have masked entries: pass those that are not masked")
+    check_unmasked("among", among)
     if isinstance(among, np.ndarray) and among.ndim not in (1, 2):
         raise ValueError(f"among must have one or two dimensions, got shape {among.shape}")
     given = among if isinstance(among, np.ndarray) and among.dtype != object else list(among)

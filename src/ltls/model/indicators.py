@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.arrays import check_unmasked
 from ..features.rows import check_sparse
 
 
@@ -33,6 +34,7 @@ def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
            [1, 0, 0]])
     """
     forms = f"{name} must be a 1-d array of label ids or a matrix of shape (n_rows, n_labels)"
+    check_unmasked(name, y)
     if not sp.issparse(y):
         try:
             y = np.asarray(y)

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from ..core.arrays import AnyArray, Bools, Ints
+from ..core.arrays import AnyArray, Bools, Ints, check_unmasked
+from ..core.frames import unframed
 from ..core.memory import available_memory
 from ..features.rows import check_sparse
 
@@ -61,11 +62,11 @@ def as_targets(y: Any) -> Targets:
         raise ValueError("requires y to be passed, but the target y is None")
     if isinstance(y, Targets):
         return y
+    check_unmasked("y", y)
     if hasattr(y, "tocsr"):
         check_sparse(y, "y")
         return _indicator(y.tocsr(), "sparse")
-    if hasattr(y, "to_numpy"):  # pandas or polars
-        y = y.to_numpy()
+    y = unframed("y", y)
     if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Please change the shape of "

@@ -17,12 +17,12 @@ from ..core.arrays import AnyArray, Floats, Ints
 from ..core.caching import cached_property
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns, Rows
-from ..parts.base import Sizes, can
+from ..parts.base import Sizes, can, has
 from ..parts.calibration import Calibrator
 from ..parts.memory import StoredRows
 from ..parts.trellises import TrellisPart
 from .among import AllowedLabels
-from .labels import Labels
+from .labels import Labels, Targets
 
 FEW_LABELS = 2048  # all of them are scored, whatever parts propose
 CANDIDATES = 50  # that every part proposes
@@ -91,10 +91,15 @@ class Model:
 
     def trellises(self) -> list[TrellisPart]:
         """Return the trellises of the model, one part per view."""
-        views = self.part("views")
-        return (
-            [self.part("trellises")] if views is None else [view.trellises for view in views.views]
+        found: list[TrellisPart] = next(
+            part.trellis_parts() for part in self.parts if hasattr(part, "trellis_parts")
         )
+        return found
+
+    @property
+    def needs_memory(self) -> bool:
+        """Whether a part has training rows, which predictions depend on."""
+        return has(self.parts, "needs_memory")
 
     @property
     def sizes(self) -> Sizes:
@@ -108,6 +113,14 @@ class Model:
             self.multilabel,
         )
 
+    def check_kind(self, targets: Targets) -> None:
+        """Raise an error if targets are multi-label and the model is not, or the other way."""
+        if targets.multilabel != self.multilabel:
+            kinds = ("one label per row", "several labels per row")
+            raise ValueError(
+                f"y must have {kinds[self.multilabel]}, as before, got {kinds[targets.multilabel]}"
+            )
+
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
         """Return the model with other parts of the same weights."""
         return replace(self, parts=tuple(parts), **changes)
@@ -119,10 +132,11 @@ class Model:
         if self.n_labels <= FEW_LABELS:
             return np.tile(np.arange(self.n_labels), (len(rows), 1))
         n = min(CANDIDATES, self.n_labels)
-        proposed = [part.candidates(rows, n, n_jobs) for part in self._proposers]
-        ids = np.empty((len(rows), sum(each.shape[1] for each in proposed)), np.int64)
-        most = _engine.unite(proposed, ids)
-        return np.ascontiguousarray(ids[:, :most])
+        first, last = self._proposers
+        known = _united([part.candidates(rows, n, n_jobs) for part in first])
+        if not last:
+            return known
+        return _united([known, *(part.candidates(rows, n, n_jobs, known) for part in last)])
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None, ranking: bool = True) -> Floats:
         """Return the scores of labels, an array like `ids`, −inf for −1.
@@ -152,16 +166,18 @@ class Model:
             yield some, rows[some]
 
     @cached_property
-    def _proposers(self) -> list[Any]:
-        """The parts that propose candidates."""
-        return [part for part in self.parts if can(part, "candidates")]
+    def _proposers(self) -> tuple[list[Any], list[Any]]:
+        """The parts that propose candidates; last those that score what others propose with it."""
+        parts = [part for part in self.parts if can(part, "candidates")]
+        last = [part for part in parts if getattr(part, "takes_known", False)]
+        return [part for part in parts if part not in last], last
 
     @cached_property
     def _scorers(self) -> list[tuple[Any, float, bool]]:
         """The parts that score labels, their weights, and whether probabilities leave them out."""
         pairs = zip(self.parts, self.weights, strict=True)
         return [
-            (part, weight, getattr(part, "ranks_only", False))
+            (part, weight, has([part], "ranks_only"))
             for part, weight in pairs
             if can(part, "score")
         ]
@@ -341,3 +357,10 @@ class Model:
             proba = np.where(known < 0, 0, self.calibration(scores)).astype(np.float32)
             _engine.look_up(np.ascontiguousarray(ids[some]), known, proba, 0.0, found[some])
         return found
+
+
+def _united(proposed: list[Ints]) -> Ints:
+    """Return the distinct labels of every row, padded with −1; a part may repeat labels."""
+    ids = np.empty((len(proposed[0]), sum(each.shape[1] for each in proposed)), np.int64)
+    most = _engine.unite(proposed, ids)
+    return np.ascontiguousarray(ids[:, :most])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import AnyArray, Floats, as_int64
+from ..core.arrays import AnyArray, Floats, as_int64, check_unmasked
 from ..features.rows import check_sparse, checked_values
 from .model import Model
 
@@ -61,6 +61,7 @@ class Predictor:
 
     def _sparse(self, *arrays: Any) -> csr_array:
         """Return rows of given features; duplicate ones are summed."""
+        check_unmasked("values", arrays[-1])
         indices, values = as_int64("indices", arrays[-2], ndim=1), np.asarray(arrays[-1])
         if values.dtype.kind not in "fiub":
             raise TypeError(f"values must be numbers, got {values.dtype}")
@@ -82,6 +83,7 @@ class Predictor:
             check_sparse(X, "X")
             X = X.tocsr()
         else:
+            check_unmasked("X", X)
             X = np.atleast_2d(np.asarray(X))
         if X.shape[-1] != self._model.columns.n_features:
             n_features = self._model.columns.n_features

@@ -9,7 +9,9 @@ that proposes no candidates has no `candidates`, one that learns nothing from fu
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ..core.arrays import Doubles, Floats, Ints, Tensors
@@ -34,6 +36,10 @@ class Part(Protocol):
 
     ``fit(settings, context)``, a class method that all parts have, trains it on the rows of a
     `ltls.training.context.Context`. `finish`, if there is one, trains it on the held-out rows, too.
+
+    Held-out rows choose the weight of a part that has a `grid` of weights, or leave it out; or one
+    of the weights that ``weights_to_try(plan)`` returns, the usual one first. Other parts have
+    weight 1. What else a part may be, as class attributes that are True: see `has`.
     """
 
     name: ClassVar[str]
@@ -80,9 +86,27 @@ def register_part(part: type[P]) -> type[P]:
     return part
 
 
+def load_parts() -> dict[str, Any]:
+    """Import the parts that other packages announce as entry points; return all parts by name."""
+    for announced in entry_points(group="ltls.parts"):
+        register_part(announced.load())
+    return PARTS
+
+
 def can(part: Any, method: str) -> bool:
     """Return whether a part has a method."""
     return callable(getattr(part, method, None))
+
+
+def has(parts: Iterable[Any], trait: str) -> bool:
+    """Return whether any of some parts has a trait, a class attribute that is True.
+
+    ``ranks_only``: probabilities do not depend on it. ``needs_memory``: it has training rows, as
+    `memory`. ``helps_rare_labels``: it is expected to help where labels have few rows.
+    ``keeps_threshold``: on rows of training its scores are too good to choose a threshold.
+    ``scales_steps``: trellises beside it take smaller steps, relative to the length of rows.
+    """
+    return any(getattr(part, trait, False) for part in parts)
 
 
 # Explanations

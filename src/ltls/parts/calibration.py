@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -173,7 +172,9 @@ def _scale(scores: Floats, hits: Bools) -> float:
 
     def loss(log_scale: float) -> float:
         scale = np.float32(np.exp(log_scale))
-        return float((logsumexp(scale * exponents, axis=1) - scale * true).mean())
+        scaled = scale * exponents  # the largest of a row is 0
+        total = np.exp(scaled, out=scaled).sum(axis=1)
+        return float((np.log(total) - scale * true).mean())
 
     width = np.log(_MAX_SCALE)
     found = minimize_scalar(loss, bounds=(-width, width), options={"xatol": 0.01})

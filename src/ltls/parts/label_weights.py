@@ -41,7 +41,12 @@ class LabelWeights(Settings):
         "features, most violations are noise.",
     )
     passes: int = setting(Integer(1), default=5, help="Passes over the rows of a label, at most.")
-    threshold: float = setting(Number(0), default=0.1, help="Smaller weights are dropped.")
+    threshold: float = setting(
+        Number(0),
+        default=0.1,
+        help="Smaller weights are dropped. Cost and threshold are for rows of unit length: others "
+        "are scaled to a root mean square length of 1 in training.",
+    )
 
 
 @register_part
@@ -51,6 +56,7 @@ class LabelWeightPart:
 
     name: ClassVar[str] = "label_weights"
     settings: ClassVar[type[Settings]] = LabelWeights
+    keeps_threshold: ClassVar[bool] = True
 
     vectors: SparseLabels
 
@@ -111,11 +117,7 @@ class LabelWeightPart:
 
     def pruned(self, density: float) -> LabelWeightPart:
         """Return the part with the largest weights only, a fraction `density` of them."""
-        W = self.vectors.matrix()
-        if density < 1 and W.nnz:
-            W.data[np.abs(W.data) < np.quantile(np.abs(W.data), 1 - density)] = 0
-            W.eliminate_zeros()
-        return self.of_matrix(W, self.vectors.intercept)
+        return LabelWeightPart(self.vectors.pruned(density))
 
     # Files
 
@@ -150,6 +152,7 @@ def train_clusters(
     held_out: Ints | None = None,
     initial: csr_array | None = None,
     scale: float = 1.0,
+    row_length: float = 1.0,
     check: Callable[[], None] | None = None,
     n_jobs: int | None = None,
 ) -> list[tuple[csr_array, csr_array | None]]:
@@ -173,6 +176,8 @@ def train_clusters(
         Weights to start from.
     scale : float
         What the threshold is multiplied by.
+    row_length : float
+        The usual length of rows, which they are divided by; weights are for rows as they are.
     check : callable, optional
         Called every tenth of a second.
 
@@ -182,6 +187,11 @@ def train_clusters(
         Weights of shape (number of labels in the clustering, n_columns), in the order of these
         labels; and those that have not seen the held-out rows, None if there are none.
     """
+    divisor = np.full(rows.n_columns, row_length, np.float32)
+    if rows.intercept:
+        divisor[-1] = 1
+    if row_length != 1:
+        rows = rows.like(rows.X / rows.X.dtype.type(row_length))
     task = _engine.SiblingTask(rows.engine, label_ptr, labels, weights, n_labels=n_labels)
     mask = None
     if held_out is not None and len(held_out):
@@ -192,7 +202,7 @@ def train_clusters(
         start = (
             initial.indptr.astype(np.int64),
             initial.indices.astype(np.int32),
-            initial.data.astype(np.float32),
+            initial.data.astype(np.float32) * divisor[initial.indices],
         )
     found = []
     for cluster_ptr, members in clusters:
@@ -211,7 +221,9 @@ def train_clusters(
         )
         shape = (len(members), rows.n_columns)
         matrices = [
-            None if each is None else csr_array((each[2], each[1], pointers(each[0])), shape=shape)
+            None
+            if each is None
+            else csr_array((each[2] / divisor[each[1]], each[1], pointers(each[0])), shape=shape)
             for each in (lists, without)
         ]
         found.append((matrices[0], matrices[1]))

@@ -41,7 +41,7 @@ class Memory(Settings):
     """Which training rows a model keeps.
 
     They are rounded, but otherwise the training data: ``memory=False`` keeps none, in memory and in
-    files.
+    files. The prototype of a label with a single row resembles it: see ``prototypes=False``.
     """
 
     n_rows: int | str = setting(
@@ -61,12 +61,12 @@ class StoredRows:
     ----------
     ptr : int64 array of shape (n_rows + 1,)
         Row i has entries ptr[i] … ptr[i + 1] − 1 of `features` and `values`.
-    features : int32 array
-        Columns, without the intercept.
+    features : array of integers
+        Columns, without the intercept. Of any type, as the labels: those of a file are mapped.
     values : int8 array
     scales : float32 array of shape (n_rows,)
         What the values of a row are multiplied by.
-    label_ptr, labels : int64 arrays
+    label_ptr, labels : arrays of integers
         The label ids of every row, in the same layout.
     weights : float32 array of shape (n_rows,)
         Weights of the rows in training.
@@ -115,17 +115,9 @@ class StoredRows:
         keys = row_keys(first_row + kept)
         chosen = _lowest(strata, keys, capacity, first_late)
         kept = kept[chosen]
-        X = _as_csr(rows.X[kept])
-        row_of = np.repeat(np.arange(len(kept)), np.diff(X.indptr))
-        largest = np.zeros(len(kept), np.float32)
-        np.maximum.at(largest, row_of, np.abs(X.data))
-        scales = int8_scales(largest)
         own_ptr, at = entries_of(label_ptr, kept)
         return cls(
-            X.indptr.astype(np.int64),
-            X.indices.astype(np.int32),
-            np.rint(X.data / scales[row_of]).astype(np.int8),
-            scales,
+            *(_rounded_sparse if rows.sparse else _rounded)(rows.X[kept]),
             own_ptr,
             labels[at],
             of_rows[kept],
@@ -176,8 +168,9 @@ class StoredRows:
 
     def grow(self, n_new_columns: int, others: int) -> StoredRows:
         """Return the rows after features were added before column `others`."""
-        moved = self.features + np.int32(n_new_columns)
-        return replace(self, features=np.where(self.features < others, self.features, moved))
+        features = self.features.astype(np.int32)
+        moved = features + np.int32(n_new_columns)
+        return replace(self, features=np.where(features < others, features, moved))
 
     def rows_like(self, rows: Rows) -> Rows:
         """Return the rows, sparse or dense as others are."""
@@ -188,9 +181,12 @@ class StoredRows:
     # Files
 
     TENSORS: ClassVar[dict[str, Array]] = {
-        "counts": Array("uint", ("n_rows",), total="n_values"),
-        "features": Array("uint", ("n_values",), high="n_inputs - 1", increasing="counts"),
-        "values": Array("i1", ("n_values",)),
+        "counts": Array("uint", ("n_rows",), total="n_values", group="sparse"),
+        "features": Array(
+            "uint", ("n_values",), high="n_inputs - 1", increasing="counts", group="sparse"
+        ),
+        "values": Array("i1", ("n_values",), group="sparse"),
+        "vectors": Array("i1", ("n_rows", "n_inputs"), group="dense"),
         "scales": Array("f4", ("n_rows",), low=0, high=MOST_SCALE),
         "label_counts": Array("uint", ("n_rows",), total="n_pairs", group="several"),
         "labels": Array("uint", ("n_pairs",), high="n_labels - 1"),
@@ -199,16 +195,25 @@ class StoredRows:
         "keys": Array("u4", ("n_rows",)),
     }
 
-    def state(self, multilabel: bool) -> tuple[dict[str, Any], Tensors]:
-        """Return a JSON description and tensors."""
-        tensors = {
-            "counts": smallest(np.diff(self.ptr)),
-            "features": smallest(self.features),
-            "values": self.values,
+    def vectors(self, n_inputs: int) -> AnyArray:
+        """Return the values as an int8 array of shape (n_rows, n_inputs)."""
+        found = np.zeros((len(self), n_inputs), np.int8)
+        found[np.repeat(np.arange(len(self)), np.diff(self.ptr)), self.features] = self.values
+        return found
+
+    def state(self, multilabel: bool, n_inputs: int) -> tuple[dict[str, Any], Tensors]:
+        """Return a JSON description and tensors; rows of few zeros are stored with them."""
+        tensors: Tensors = {
             "scales": self.scales,
             "labels": smallest(self.labels),
             "keys": self.keys,
         }
+        features = smallest(self.features)
+        if features.nbytes + self.values.nbytes < len(self) * n_inputs:
+            tensors |= {"features": features, "values": self.values}
+            tensors["counts"] = smallest(np.diff(self.ptr))
+        else:
+            tensors["vectors"] = self.vectors(n_inputs)
         if multilabel:
             tensors["label_counts"] = smallest(np.diff(self.label_ptr))
             tensors["strata"] = smallest(self.strata + 1)
@@ -221,26 +226,33 @@ class StoredRows:
         """Restore rows from their `state`."""
         known = {"n_inputs": sizes.n_columns - sizes.intercept, "n_labels": sizes.n_labels}
         tensors = section.tensors(cls.TENSORS, known)
+        if ("vectors" in tensors) == ("values" in tensors):
+            raise ValueError("rows must be either sparse or dense")
+        if "vectors" in tensors:
+            ptr, features, values = _nonzero(tensors["vectors"])
+        else:
+            ptr = pointers(tensors["counts"])
+            features, values = tensors["features"], tensors["values"]
         if ("label_counts" in tensors) != sizes.multilabel:
             raise ValueError("rows must have label counts if they may have several labels")
-        n, labels = known["n_rows"], tensors["labels"].astype(np.int64)
+        n, labels = known["n_rows"], tensors["labels"]
         label_counts, strata = np.ones(n, np.int64), labels
         if sizes.multilabel:
             label_counts = tensors["label_counts"].astype(np.int64)
             strata = tensors["strata"].astype(np.int64) - 1
         elif len(labels) != n:
             raise ValueError(f"{n} rows must have a label each, got {len(labels)}")
-        weights = np.array(tensors["weights"]) if "weights" in tensors else np.ones(n, np.float32)
+        # Large arrays stay views of the file, as it has them.
         return cls(
-            pointers(tensors["counts"]),
-            tensors["features"].astype(np.int32),
-            np.array(tensors["values"]),
-            np.array(tensors["scales"]),
+            ptr,
+            features,
+            values,
+            tensors["scales"],
             pointers(label_counts),
             labels,
-            weights,
-            strata,
-            np.array(tensors["keys"]),
+            tensors.get("weights", np.ones(n, np.float32)),
+            strata.astype(np.int64),
+            tensors["keys"],
             section.integer("first_late", 0),
         )
 
@@ -283,9 +295,29 @@ def _rarest_labels(label_ptr: Ints, labels: Ints, counts: Ints) -> Ints:
     return strata
 
 
-def _as_csr(X: Any) -> csr_array:
-    """Return rows as a CSR matrix with sorted features, without zeros."""
+def _rounded_sparse(X: Any) -> tuple[Ints, AnyArray, AnyArray, Floats]:
+    """Return pointers, features, int8 values and scales of sparse rows."""
     X = csr_array(X)
     X.eliminate_zeros()
     X.sort_indices()
-    return X
+    row_of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    largest = np.zeros(X.shape[0], np.float32)
+    np.maximum.at(largest, row_of, np.abs(X.data))
+    scales = int8_scales(largest)
+    values = np.rint(X.data / scales[row_of]).astype(np.int8)
+    stored = values != 0
+    counts = np.bincount(row_of[stored], minlength=X.shape[0])
+    return pointers(counts), X.indices[stored].astype(np.int32), values[stored], scales
+
+
+def _rounded(X: AnyArray) -> tuple[Ints, AnyArray, AnyArray, Floats]:
+    """Return pointers, features, int8 values and scales of dense rows."""
+    scales = int8_scales(np.abs(X).max(axis=1, initial=0).astype(np.float32))
+    return *_nonzero(np.rint(X / scales[:, None]).astype(np.int8)), scales
+
+
+def _nonzero(rows: AnyArray) -> tuple[Ints, AnyArray, AnyArray]:
+    """Return pointers, features and values of dense rows, without zeros."""
+    stored = rows != 0
+    features = np.broadcast_to(np.arange(rows.shape[1], dtype=np.int32), rows.shape)
+    return pointers(stored.sum(axis=1)), features[stored], rows[stored]

@@ -1,8 +1,9 @@
 """Neighbours: labels of the training rows that resemble a row most.
 
-A label has q, the sum of cos³ over the nearest rows that have it; its score is
+A label has q, the sum of weight · cos³ over the nearest rows that have it; its score is
 log(q / Σ q + 0.01). Nothing is trained: a label is found from its first row on. The rows are those
-of the model's memory.
+of the model's memory. Sparse rows are found by an index of their features; dense ones are all
+compared.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..core.declarations import Described
 from ..core.settings import Integer, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
+from .dense_vectors import DenseVectors
 from .memory import StoredRows
 
 _SMOOTHING = np.float32(0.01)
@@ -47,41 +49,64 @@ class NeighbourPart:
     n_labels: int
     n_columns: int
     intercept: bool
+    dense: bool
     n_neighbors: int
 
     @cached_property
     def engine(self) -> _engine.LabelledRows:
-        """An index of the rows."""
+        """The labels of the rows, and an index of sparse rows."""
+        memory, some = self.memory, slice(0, 0 if self.dense else None)
         return _engine.LabelledRows(
-            self.memory.ptr,
-            self.memory.features,
-            self.memory.values,
-            self.memory.scales,
-            self.memory.label_ptr,
-            self.memory.labels,
+            np.zeros_like(memory.ptr) if self.dense else memory.ptr,
+            memory.features[some].astype(np.int32, copy=False),
+            memory.values[some],
+            memory.scales,
+            memory.label_ptr,
+            memory.labels.astype(np.int64, copy=False),
             self.n_columns - self.intercept,
             self.n_labels,
         )
 
+    @cached_property
+    def vectors(self) -> DenseVectors:
+        """Dense rows, scaled to unit length."""
+        n_inputs = self.n_columns - self.intercept
+        integers = self.memory.vectors(n_inputs)
+        lengths = np.sqrt(np.einsum("ij,ij->i", integers, integers, dtype=np.float32))
+        scales = 1 / np.maximum(lengths, 1)
+        ones, none = np.ones(n_inputs, np.float32), np.zeros(len(scales), np.float32)
+        return DenseVectors.of(integers, scales, none, ones)
+
     def nearest(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
         """Return the nearest rows of every row and their cosines, best first; −1 and 0 for none."""
-        nearest = np.empty((len(rows), min(self.n_neighbors, max(len(self.memory), 1))), np.int64)
-        cosines = np.empty(nearest.shape, np.float32)
-        self.engine.nearest(rows.engine, 0, nearest, cosines, threads(n_jobs))
-        return nearest, cosines
+        if self.dense and len(self.memory):
+            found, cosines = self.vectors.highest(rows, self.n_neighbors, n_jobs)
+            cosines /= rows.lengths[:, None]
+            found[cosines <= 0] = -1
+            return found, np.maximum(cosines, 0, out=cosines)
+        found = np.empty((len(rows), min(self.n_neighbors, max(len(self.memory), 1))), np.int64)
+        cosines = np.empty(found.shape, np.float32)
+        self.engine.nearest(rows.engine, 0, found, cosines, threads(n_jobs))
+        return found, cosines
 
     def _votes(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
         """Return labels and their shares of the votes, once for the same rows."""
         if self not in rows.memo:
             labels = np.empty((len(rows), min(_LABELS, self.n_labels)), np.int64)
             shares = np.empty(labels.shape, np.float32)
-            self.engine.votes(*self.nearest(rows, n_jobs), labels, shares)
+            nearest, cosines = self.nearest(rows, n_jobs)
+            if len(self.memory):  # the engine takes cubes
+                cosines *= np.cbrt(self.memory.weights)[nearest]
+            self.engine.votes(nearest, cosines, labels, shares, threads(n_jobs))
             rows.memo[self] = labels, shares
         return rows.memo[self]  # type: ignore[no-any-return]
 
     def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
         """Return the n labels with the most votes."""
-        return np.ascontiguousarray(self._votes(rows, n_jobs)[0][:, :n])
+        labels, shares = self._votes(rows, n_jobs)
+        best = np.empty((len(rows), min(n, labels.shape[1])), np.int64)
+        _engine.select(labels, shares, best, np.empty(best.shape, np.float32))
+        return best
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
         """Return the scores of labels, an array like `ids`."""
@@ -103,14 +128,15 @@ class NeighbourPart:
             if row < 0:
                 continue
             labels = memory.labels[memory.label_ptr[row] : memory.label_ptr[row + 1]]
-            total += cosine**3 * len(labels)
+            vote = float(memory.weights[row]) * cosine**3
+            total += vote * len(labels)
             if label not in labels:
                 continue
             own = slice(memory.ptr[row], memory.ptr[row + 1])
             vector = np.zeros(self.n_columns)
             vector[memory.features[own]] = memory.values[own].astype(np.float64)
             shared = values * vector[features]
-            contributions += cosine**3 * shared / max(float(shared.sum()), 1e-30)
+            contributions += vote * shared / max(float(shared.sum()), 1e-30)
             found.append({"row": row, "cosine": cosine, "shared": features[shared != 0].tolist()})
         share = contributions / total if total > 0 else contributions
         score = float(np.log(share.sum() + _SMOOTHING))
@@ -122,21 +148,23 @@ class NeighbourPart:
     # Training
 
     @classmethod
-    def fit(cls, given: Neighbours, context: Any) -> NeighbourPart | None:
+    def fit(cls, given: Neighbours, context: Any) -> NeighbourPart:
         """Keep the training rows."""
-        return cls._of(context.memory(), context, given.n_neighbors)
+        return cls._of(context.memory(context.n_rows), context, given.n_neighbors)
 
     def finish(self, context: Any) -> NeighbourPart:
         """Return the part with all rows, the held-out ones included."""
-        return self._of(context.memory(held_out=True), context, self.n_neighbors)
+        memory = context.memory(context.n_rows, held_out=True)
+        return self._of(memory, context, self.n_neighbors)
 
     @classmethod
     def _of(cls, memory: StoredRows, context: Any, n: int) -> NeighbourPart:
-        return cls(memory, context.n_labels, context.n_columns, context.intercept, n)
+        return cls(memory, context.n_labels, context.n_columns, context.intercept, context.dense, n)
 
     def learn(self, context: Any) -> NeighbourPart:
         """Return the part with the rows of a further batch, which the memory has."""
-        return self._of(context.memory(), context, self.n_neighbors)
+        memory, n_labels = context.stored, context.n_labels
+        return replace(self, memory=memory, n_labels=n_labels, n_columns=context.n_columns)
 
     def pruned(self, density: float) -> NeighbourPart:
         """Return the part with a fraction `density` of the rows."""
@@ -146,7 +174,7 @@ class NeighbourPart:
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description; the rows are stored with the memory."""
-        return {"n_neighbors": self.n_neighbors}, {}
+        return {"n_neighbors": self.n_neighbors, **({"dense": True} if self.dense else {})}, {}
 
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> NeighbourPart:
@@ -154,11 +182,13 @@ class NeighbourPart:
         if memory is None:
             raise ValueError("neighbours need rows in memory")
         n = section.integer("n_neighbors", 1, 1 << 16)
-        return cls(memory, sizes.n_labels, sizes.n_columns, sizes.intercept, n)
+        dense = section.flag("dense", False)
+        return cls(memory, sizes.n_labels, sizes.n_columns, sizes.intercept, dense, n)
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
         return {"neighbours": self.n_neighbors, "neighbour_rows": len(self.memory)}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "engine"}
+        computed = ("engine", "vectors")
+        return {name: value for name, value in self.__dict__.items() if name not in computed}

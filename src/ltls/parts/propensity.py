@@ -18,6 +18,8 @@ from ..core.settings import AUTO, Number, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 
+_STRENGTHS = (0.0, 0.1, 0.2, 0.4, 0.8)
+
 
 @settings
 class Propensity(Settings):
@@ -51,7 +53,6 @@ class PropensityPart:
     name: ClassVar[str] = "propensity"
     settings: ClassVar[type[Settings]] = Propensity
     ranks_only: ClassVar[bool] = True
-    grid: ClassVar[tuple[float, ...]] = (0.1, 0.2, 0.4, 0.8)
 
     bonus: Floats  # −log propensity of every label
 
@@ -64,6 +65,11 @@ class PropensityPart:
     def fit(cls, given: Propensity, context: Any) -> PropensityPart:
         """Count the rows of every label."""
         return cls.of(context.counts, context.n_rows)
+
+    def weights_to_try(self, plan: Any) -> tuple[float, ...]:
+        """Return the strength that is given, or those for the choice on held-out rows."""
+        strength = plan.parts[self.name].strength
+        return _STRENGTHS if strength == AUTO else (float(strength),)
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
         """Return the bonus of labels, an array like `ids`."""

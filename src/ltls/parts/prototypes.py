@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import norm
 
+from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, smallest
 from ..core.declarations import Array, Described
 from ..core.settings import Integer, Settings, setting, settings
@@ -23,7 +24,6 @@ from .base import PartExplanation, Sizes, register_part
 from .sparse_labels import SparseLabels
 
 _SMOOTHING = np.float32(0.05)
-GRID = (0.5, 1.0, 2.0, 4.0, 8.0)  # weights to try
 
 
 @settings
@@ -51,7 +51,9 @@ class PrototypePart:
 
     name: ClassVar[str] = "prototypes"
     settings: ClassVar[type[Settings]] = Prototypes
-    grid: ClassVar[tuple[float, ...]] = GRID
+    grid: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    helps_rare_labels: ClassVar[bool] = True
+    takes_known: ClassVar[bool] = True
 
     vectors: SparseLabels
     counts: Ints
@@ -65,13 +67,29 @@ class PrototypePart:
         vectors = SparseLabels.of_matrix(_largest(sums, n_kept), intercept)
         return cls(replace(vectors, scales=vectors.scales / length), counts, n_kept)
 
-    def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
-        """Return the labels of the n most similar prototypes."""
-        return self.vectors.largest_products(rows, n, n_jobs)
+    def candidates(self, rows: Rows, n: int, n_jobs: int | None, known: Ints | None = None) -> Ints:
+        """Return the labels of the n most similar prototypes.
+
+        All prototypes are compared for that, so the scores of labels that are `known` are kept.
+        """
+        ids, products, others = self.vectors.largest_products(rows, n, n_jobs, known)
+        if known is not None:
+            both = np.concatenate([known, ids], axis=1), np.concatenate([others, products], axis=1)
+            rows.memo[self] = both
+        return ids
+
+    def _products(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        if self in rows.memo:
+            found = np.empty(ids.shape, np.float32)
+            known, products = rows.memo[self]
+            _engine.look_up(ids, known, products, np.nan, found)
+            if not (np.isnan(found) & (ids >= 0)).any():
+                return found
+        return self.vectors.products(rows, ids, n_jobs)
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
         """Return the scores of labels, an array like `ids`."""
-        cosines = self.vectors.products(rows, ids, n_jobs) / rows.lengths[:, None]
+        cosines = self._products(rows, ids, n_jobs) / rows.lengths[:, None]
         scores: Floats = np.log(np.maximum(cosines, 0) + _SMOOTHING)
         return scores
 
@@ -110,6 +128,10 @@ class PrototypePart:
         times = csr_array((self.counts.astype(np.float32), (np.arange(len(self.counts)),) * 2))
         sums = csr_array(times @ self.vectors.matrix() + more)
         return self.of_sums(sums, self.counts + counts, self.n_kept, self.vectors.intercept)
+
+    def pruned(self, density: float) -> PrototypePart:
+        """Return the prototypes with the largest features only, a fraction `density` of them."""
+        return replace(self, vectors=self.vectors.pruned(density))
 
     # Files
 

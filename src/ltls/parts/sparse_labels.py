@@ -83,12 +83,18 @@ class SparseLabels:
         self.engine.products(rows.engine, 0, ids, found, threads(n_jobs))
         return found
 
-    def largest_products(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
-        """Return the labels with the n largest inner products above 0; −1 if there are fewer."""
+    def largest_products(
+        self, rows: Rows, n: int, n_jobs: int | None, known: Ints | None = None
+    ) -> tuple[Ints, Floats, Floats]:
+        """Return the labels with the n largest inner products above 0; −1 if there are fewer.
+
+        Also these products, and those of labels that are `known`, which cost nothing more.
+        """
         ids = np.empty((len(rows), min(n, self.n_labels)), np.int64)
-        products = np.empty(ids.shape, np.float32)
-        self.engine.largest_products(rows.engine, 0, ids, products, threads(n_jobs))
-        return ids
+        known = np.empty((len(rows), 0), np.int64) if known is None else known
+        products, others = np.empty(ids.shape, np.float32), np.empty(known.shape, np.float32)
+        self.engine.largest_products(rows.engine, 0, ids, products, threads(n_jobs), known, others)
+        return ids, products, others
 
     def matrix(self) -> csr_array:
         """Return the vectors as float32, shape (n_labels, n_columns)."""
@@ -96,6 +102,15 @@ class SparseLabels:
         shape = (len(self.ptr) - 1, self.n_labels)
         by_feature = csr_array((values, self.labels.astype(np.int64), self.ptr), shape=shape)
         return by_feature.T.tocsr()
+
+    def pruned(self, density: float) -> SparseLabels:
+        """Return the vectors with the largest values only, a fraction `density` of them."""
+        if density >= 1 or not len(self.values):
+            return self
+        sizes = np.abs(self.values * self.scales[self.labels])
+        kept = sizes >= np.quantile(sizes, 1 - density)
+        ptr = np.concatenate([[0], np.cumsum(kept)])[self.ptr]
+        return replace(self, ptr=ptr, labels=self.labels[kept], values=self.values[kept])
 
     def of_label(self, label: int, features: Ints) -> Floats:
         """Return the values of a label for some features, 0 where it has none."""

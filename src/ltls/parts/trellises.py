@@ -41,6 +41,8 @@ _MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time
 _MAX_PREDICTORS = 8  # that are kept: each has memory for its search
 _FEATURES_PER_BLOCK = 4096
+# Weights beside label weights, and beside a label matrix; the usual one first.
+_WEIGHTS, _WEAK_WEIGHTS = (0.5, 0.25, 1.0, 2.0, 4.0), (0.1, 0.01, 0.3, 1.0)
 # A table codebook takes memory for every path, labelled or not.
 _PATHS_PER_LABEL, _FEW_PATHS = 16, 1 << 16
 
@@ -188,6 +190,17 @@ class TrellisPart:
     def shares_paths(self) -> bool:
         """Whether labels are in clusters that share a path."""
         return isinstance(self.codebooks[0], BucketCodebook)
+
+    def trellis_parts(self) -> list[TrellisPart]:
+        """Return the trellises of a model, one part per view."""
+        return [self]
+
+    def weights_to_try(self, plan: Any) -> tuple[float, ...]:
+        """Return weights for the choice on held-out rows, the usual one first."""
+        if not plan.reranks:
+            return (1.0,)
+        tried = _WEIGHTS if plan.label_matrix is None else _WEAK_WEIGHTS
+        return tuple(each / len(self.codebooks) for each in tried)
 
     # Prediction
 

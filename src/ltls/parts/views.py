@@ -25,7 +25,7 @@ from .base import PartExplanation, Sizes, register_part
 from .label_weights import LabelWeightPart
 from .trellises import TrellisPart
 
-_CLUSTERS = 6  # of a view that are searched for candidates
+_CLUSTERS = 4  # of a view that are searched for candidates
 _WEIGHTS = (1.0, 0.5, 0.75, 1.5, 2.0)  # of the trellises, the usual one first
 
 
@@ -58,9 +58,14 @@ class ViewPart:
 
     name: ClassVar[str] = "views"
     settings: ClassVar[type[Settings]] = Views
+    keeps_threshold: ClassVar[bool] = True
 
     views: tuple[View, ...]
     weight: float = _WEIGHTS[0]
+
+    def trellis_parts(self) -> list[TrellisPart]:
+        """Return the trellises, one part per view."""
+        return [view.trellises for view in self.views]
 
     # Prediction
 

@@ -101,7 +101,7 @@ class BatchPredictor:
 
         Parameters
         ----------
-        batch : Arrow table, pandas DataFrame, or dict of NumPy arrays
+        batch : data frame, Arrow table or dict of NumPy arrays
         """
         table = as_table(batch)
         keep = self._keep

@@ -19,7 +19,8 @@ from sklearn.utils.random import sample_without_replacement
 from ..core.arrays import Ints, pointers
 from ..features.front_ends import FrontEnd, FrontEndSettings
 from ..io.arrow import InputColumns, read_targets
-from ..training.data import EVALUATED_ROWS, Batch, Examples, RowsToHoldOut
+from ..model.examples import Examples
+from ..training.data import EVALUATED_ROWS, Batch, RowsToHoldOut
 from ..training.fit import Encoder
 from .cluster import causes_raised, import_ray, set_options
 from .tasks import Tasks, values_of

@@ -11,12 +11,12 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import as_integer
 from ..estimators.classifier import LTLSClassifier
-from ..estimators.table_predictor import input_columns
 from ..io.arrow import InputColumns, check_columns
+from ..model.fitted import Fitted
 from ..model.labels import Targets
 from ..training.checkpoint import Checkpoint
+from ..training.context import How, Problem
 from ..training.fit import MAX_HELD_OUT, ROWS_FOR_VECTORS, Encoder, fit_stream
-from ..training.pipeline import Fitted, How, Problem
 from ..training.recipes import Plan
 from .chunks import ChunkSource, Rows, fit_front_end, tables_of
 from .cluster import check_nodes
@@ -88,7 +88,7 @@ def fit(
         )
     with estimator._restored_on_error():
         how = estimator._how()
-        columns = input_columns(estimator.front_end_settings(), features, text)
+        columns = InputColumns(**estimator.front_end_settings().named_columns(features, text))
         schema = dataset.schema()
         if schema is None:
             raise ValueError("the dataset has no rows")

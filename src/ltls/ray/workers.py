@@ -15,9 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from ..core.arrays import Ints
+from ..model.examples import Examples
+from ..parts.label_matrix import LabelTrainer
 from ..parts.label_weights import LabelWeights, train_clusters
-from ..training.data import Examples, Source
-from ..training.progress import EpochStats, InterruptGuard
+from ..training.data import Source
+from ..training.progress import EpochStats, InterruptGuard, signals_deferred
 from ..training.trainer import Trainer
 from ..training.trellis_training import TrellisTraining
 from .tasks import Tasks, values_of
@@ -51,9 +53,11 @@ class ClusterWorkers:
             share = (last - first) / n  # sums are means over trellises
             total.add(share * stats.loss, share * stats.hits, 0)
             total.examples = stats.examples
-        for group, trained in zip(groups, values_of([each for _, each in found]), strict=True):
-            training.replace_some(*group, trained)
-        source.rng = found[0][0][1]
+        values = zip(groups, values_of([each for _, each in found]), strict=True)
+        with signals_deferred():
+            for group, trained in values:
+                training.replace_some(*group, trained)
+            source.rng = found[0][0][1]
         return total
 
     def train_clusters(
@@ -62,12 +66,13 @@ class ClusterWorkers:
         source: Source,
         clusters: list[tuple[Ints, Ints]],
         counts: Ints,
+        row_length: float,
         without_held_out: bool,
     ) -> list[tuple[csr_array, csr_array | None]]:
         """Train label weights, those of some clusters in every task."""
         n_shards = max(self._tasks.n_workers, len(clusters) * source.n_rows // _SHARD_ROWS)
         arguments = (
-            (given, source, shard, len(counts), without_held_out, self._tasks.n_cpus)
+            (given, source, shard, len(counts), row_length, without_held_out, self._tasks.n_cpus)
             for shard in shards_of(clusters, counts, n_shards)
         )
         found = list(values_of([each for _, each in self._tasks.map(train_shard, arguments)]))
@@ -80,6 +85,10 @@ class ClusterWorkers:
             for number in range(len(clusters))
         ]
 
+    def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
+        """Train the vectors of labels in this process: steps depend on one another."""
+        return trainer
+
 
 def train_trellises(
     training: TrellisTraining, source: Source, count_hits: bool, n_jobs: int
@@ -87,7 +96,7 @@ def train_trellises(
     """Train some trellises for an epoch; also return its sums, and the random generator."""
     training.weights.unshare(None)  # objects in the store are read-only
     trainer = Trainer(training, InterruptGuard(False), n_jobs, count_hits)
-    stats = trainer.run_epoch(source.epoch(), [0.0])
+    stats = trainer.run_epoch(source.epoch())
     return (stats, source.rng), training
 
 
@@ -121,6 +130,7 @@ def train_shard(
     source: Source,
     clusters: list[tuple[Ints, Ints]],
     n_labels: int,
+    row_length: float,
     without_held_out: bool,
     n_jobs: int,
 ) -> tuple[None, list[tuple[csr_array, csr_array]]]:
@@ -148,6 +158,7 @@ def train_shard(
         clusters,
         n_labels=n_labels,
         held_out=np.flatnonzero(np.concatenate(held_out)),
+        row_length=row_length,
         n_jobs=n_jobs,
     )
     return None, [(W, W if without is None else without) for W, without in found]

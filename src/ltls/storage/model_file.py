@@ -27,12 +27,12 @@ from typing import Any
 from ..core.arrays import Tensors
 from ..core.declarations import Array, Described
 from ..core.settings import AUTO
-from ..features.front_ends import FRONT_ENDS
+from ..features.front_ends import FRONT_ENDS, FrontEnd
 from ..features.rows import Columns
+from ..model.fitted import Provenance
 from ..model.labels import Labels
 from ..model.model import Model
-from ..model.provenance import Provenance
-from ..parts.base import PARTS
+from ..parts.base import PARTS, has, load_parts
 from ..parts.calibration import Calibrator
 from ..parts.edge_weights import padded
 from ..parts.memory import StoredRows
@@ -91,7 +91,8 @@ def save_model(
     try:
         _decode(TensorFile(Path(path), MODEL, content=content), True)
     except ModelFileError as error:
-        raise ValueError(f"the model cannot be saved: {error}") from error
+        # The file is not damaged: it is not written.
+        raise ValueError(f"the model cannot be saved: {error.__cause__ or error}") from error
     write_content(path, content)
 
 
@@ -112,16 +113,37 @@ def within_budget(saved: SavedModel, budget: int) -> Model:
     smaller, size = model, _size(saved)
     while size > budget and (fraction := fraction * _STEP) >= _FEWEST:
         parts = [part.pruned(fraction) if hasattr(part, "pruned") else part for part in model.parts]
-        kept = next((part.memory for part in parts if getattr(part, "needs_memory", False)), None)
+        kept = next((part.memory for part in parts if has([part], "needs_memory")), None)
         smaller = model.with_parts(parts, memory=model.memory if kept is None else kept)
         size = _size(replace(saved, model=smaller))
     if size > budget:
         raise ValueError(
             f"size_budget of {budget:,} bytes is too small: the smallest model of "
             f"{model.columns.n_features:,} features and {len(model.labels):,} labels takes "
-            f"{size:,}; use a larger budget or fewer features"
+            f"{size:,}; use a larger budget or {_fewer_features(model.front_end)}"
         )
     return smaller
+
+
+def check_front_end(front_end: FrontEnd, budget: int) -> None:
+    """Raise an error if what turns inputs into features takes more than a budget."""
+    size = sum(tensor.nbytes for tensor in front_end.state()[1].values())
+    if size > budget:
+        raise ValueError(
+            f"size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
+            f"use a larger budget or {_fewer_features(front_end)}"
+        )
+
+
+def _fewer_features(front_end: FrontEnd) -> str:
+    """Return how to get a smaller model, as it is called in Python and at the terminal."""
+    name = front_end.name
+    if name == "features":
+        return "fewer features"
+    return (
+        "fewer n-grams: features.min_df=2 or more, a smaller features.max_features, or "
+        "features.n_features=16384, which stores none (--set features.min_df=2 at the terminal)"
+    )
 
 
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
@@ -151,15 +173,11 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
 
 def _size(saved: SavedModel) -> int:
     """Return how large the file of a model is without what is only for further training."""
-    memory = saved.model.memory if _needs_memory(saved.model) else None
+    memory = saved.model.memory if saved.model.needs_memory else None
     description, tensors = _encode(
         replace(saved, model=replace(saved.model, memory=memory), further={}), True, None
     )
     return len(encode(MODEL, description, tensors))
-
-
-def _needs_memory(model: Model) -> bool:
-    return any(getattr(part, "needs_memory", False) for part in model.parts)
 
 
 def _encode(
@@ -198,9 +216,9 @@ def _encode(
     for part in model.parts:
         add(f"parts.{part.name}", part.state())
     description["parameters"] = encode_parameters(saved.parameters)
-    memory = model.memory
-    if memory is not None and _needs_memory(model):
-        add("memory", memory.state(model.multilabel))
+    memory, n_inputs = model.memory, model.sizes.n_columns - model.sizes.intercept
+    if memory is not None and model.needs_memory:
+        add("memory", memory.state(model.multilabel, n_inputs))
         memory = None
     used = sum(tensor.nbytes for tensor in tensors.values())
     room = None if complete else max(_FEW_BYTES, int(_FRACTION * used))
@@ -212,18 +230,18 @@ def _encode(
             add(name, (described, own))
             room = None if room is None else room - size
     if memory is not None:
-        state = _memory_within(memory, model.multilabel, room)
+        state = _memory_within(memory, model.multilabel, n_inputs, room)
         if state is not None:
             add("memory", state)
     return description, tensors
 
 
 def _memory_within(
-    memory: StoredRows, multilabel: bool, room: int | None
+    memory: StoredRows, multilabel: bool, n_inputs: int, room: int | None
 ) -> tuple[dict[str, Any], Tensors] | None:
     """Return so many rows as fit, None if none do."""
     while len(memory):
-        described, tensors = memory.state(multilabel)
+        described, tensors = memory.state(multilabel, n_inputs)
         size = sum(tensor.nbytes for tensor in tensors.values())
         if room is None or size <= room:
             return described, tensors
@@ -268,14 +286,15 @@ def _check_features(front_end: Any, n_features: int) -> None:
 
 
 def _check_parts(path: Path, names: list[str]) -> None:
-    if len(set(names)) != len(names) or len({"trellises", "views"} & set(names)) != 1:
-        raise ValueError("a model must have parts of different names: trellises or views, and more")
     for name in names:
-        if name not in PARTS:
+        if name not in PARTS and name not in load_parts():
             raise ModelFileError(
-                f"{path} has a part {name!r}, which this version of ltls does not know: import the "
-                "module that registers it, or upgrade ltls"
+                f"{path} has a part {name!r}, which is not known here: install the package that "
+                "has it, import the module that registers it, or upgrade ltls"
             )
+    with_trellises = [name for name in names if hasattr(PARTS[name], "trellis_parts")]
+    if len(set(names)) != len(names) or len(with_trellises) != 1:
+        raise ValueError("a model must have parts of different names: trellises or views, and more")
 
 
 def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Columns) -> Model:

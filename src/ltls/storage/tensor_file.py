@@ -25,7 +25,7 @@ from safetensors.numpy import save
 from ..core.arrays import AnyArray, Tensors
 from ..core.atomic import replacing
 from ..core.declarations import Described
-from ..core.streams import is_special
+from ..core.streams import is_special, open_special
 from ..core.version import __version__
 
 DTYPES: dict[str, npt.DTypeLike] = {
@@ -88,7 +88,7 @@ def write_content(path: str | os.PathLike[str], content: memoryview) -> None:
     A named pipe or a device, such as /dev/stdout, is written to.
     """
     if is_special(path):
-        with open(path, "wb") as stream:
+        with open_special(path) as stream:
             stream.write(content)
         return
     with replacing(path) as temporary:

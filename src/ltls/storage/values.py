@@ -11,7 +11,7 @@ import numpy as np
 from ..core.arrays import AnyArray
 from ..core.settings import Settings
 from ..features.front_ends import Numbers, Table, Text
-from ..parts.base import PARTS
+from ..parts.base import PARTS, load_parts
 from ..parts.calibration import Calibration
 from ..parts.memory import Memory
 from ..structure.codebook import RandomCodebook, TableCodebook
@@ -78,9 +78,9 @@ def _encode_parameter(value: Any) -> Any:
     return _encode(value)
 
 
-def _groups() -> dict[str, Any]:
-    """Return all groups of settings, by name."""
-    kinds = [part.settings for part in PARTS.values()]
+def _groups(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the groups of settings, by name."""
+    kinds = [part.settings for part in parts.values()]
     return {kind.__name__: kind for kind in (*kinds, Numbers, Text, Table, Calibration, Memory)}
 
 
@@ -126,7 +126,10 @@ def _decode(value: Any) -> Any:
     if kind == "settings":
         name, values = content
         decoded = decode_parameters(values)
-        made = decode_settings(_groups()[name], decoded)
+        group = _groups(PARTS).get(name) or _groups(load_parts()).get(name)
+        if group is None:
+            raise ValueError(f"{name} are settings of a part that is not known here")
+        made = decode_settings(group, decoded)
         for each in decoded:  # lists that are no tuples
             setattr(made, each, decoded[each])
         return made

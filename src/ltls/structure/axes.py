@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.extmath import randomized_svd
 
-Floats: TypeAlias = npt.NDArray[np.float64]
+from ..core.arrays import Doubles
 
 
-def label_axes(vectors: Any, n_axes: int, rng: Any) -> Floats:
+def label_axes(vectors: Any, n_axes: int, rng: Any) -> Doubles:
     """Return the coordinates of every label on the leading axes of the vectors.
 
     Parameters
@@ -28,11 +27,11 @@ def label_axes(vectors: Any, n_axes: int, rng: Any) -> Floats:
         of them.
     """
     rank = min(n_axes, *vectors.shape)
-    axes: Floats = randomized_svd(vectors, rank, random_state=rng)[0]
+    axes: Doubles = randomized_svd(vectors, rank, random_state=rng)[0]
     return axes[:, np.arange(n_axes) % rank]
 
 
-def random_rotation(n: int, rng: Any) -> Floats:
+def random_rotation(n: int, rng: Any) -> Doubles:
     """Return a random orthogonal matrix of shape (n, n)."""
-    rotation: Floats = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    rotation: Doubles = np.linalg.qr(rng.standard_normal((n, n)))[0]
     return rotation

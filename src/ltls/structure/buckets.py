@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from ..core import _engine
-from ..core.arrays import threads
-
-Ints: TypeAlias = npt.NDArray[np.int64]
+from ..core.arrays import Ints, threads
 
 
 def similar_buckets(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core import _engine
-from ..core.arrays import as_int64, as_integer
+from ..core.arrays import Doubles, Ints, as_int64, as_integer
 from ..core.caching import cached_property
 from .policies import Assignment, Identity, KeyedPermutation
 from .quantizer import ResidualQuantizer
@@ -259,7 +259,7 @@ class TableCodebook(_Codebook):
             books.append(book)
         return books if n_trellises > 1 else books[0]
 
-    def assign_embeddings(self, vectors: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def assign_embeddings(self, vectors: npt.ArrayLike) -> Ints:
         """Give new labels free paths near to their vectors, in place; return the labels.
 
         This needs no training: a model scores a new label by the edges that it shares with others.
@@ -297,9 +297,9 @@ class TableCodebook(_Codebook):
         return self._engine.n_free
 
     @property
-    def paths(self) -> npt.NDArray[np.int64]:
+    def paths(self) -> Ints:
         """A copy of the table: the path of every label, −1 for a label without one."""
-        paths: npt.NDArray[np.int64] = self.path_of(np.arange(self.n_labels))
+        paths: Ints = self.path_of(np.arange(self.n_labels))
         return paths
 
     def is_free(self, paths: npt.ArrayLike) -> Any:
@@ -411,9 +411,9 @@ class BucketCodebook(_Codebook):
         )
 
     @property
-    def paths(self) -> npt.NDArray[np.int64]:
+    def paths(self) -> Ints:
         """A copy of the path of every label."""
-        paths: npt.NDArray[np.int64] = self.path_of(np.arange(self.n_labels))
+        paths: Ints = self.path_of(np.arange(self.n_labels))
         return paths
 
     def extend(self, paths: npt.ArrayLike) -> BucketCodebook:
@@ -445,7 +445,7 @@ class BucketCodebook(_Codebook):
         self.__init__(**state)  # type: ignore[misc]
 
 
-def _as_vectors(vectors: Any) -> npt.NDArray[np.float64]:
+def _as_vectors(vectors: Any) -> Doubles:
     """Return an array of float64; tensors may require gradients, or be of a type NumPy lacks."""
     if hasattr(vectors, "detach"):
         vectors = vectors.detach().cpu().double()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+from ..core.arrays import AnyArray, Doubles, Ints
 
 if TYPE_CHECKING:
     from .trellis import Trellis
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 _CANDIDATES = 16  # best paths of a label that it may move to
 _ROUNDS = 50  # most of the gain comes from the first ten
@@ -18,7 +18,7 @@ _PAIRS_PER_BLOCK = 1 << 16  # labels and paths that are scored at a time
 
 
 def exchange_paths(
-    trellis: Trellis, sums: npt.NDArray[Any], paths: Ints, n_jobs: int | None = None
+    trellis: Trellis, sums: AnyArray, paths: Ints, n_jobs: int | None = None
 ) -> Ints:
     """Return a permutation of paths with a total score that is at least as high.
 
@@ -96,9 +96,7 @@ def _disjoint(here: Ints, there: Ints, n_paths: int) -> tuple[Ints, Ints]:
     return both[0], both[1]
 
 
-def _scores(
-    trellis: Trellis, sums: npt.NDArray[Any], labels: Ints, paths: Ints
-) -> npt.NDArray[np.float64]:
+def _scores(trellis: Trellis, sums: AnyArray, labels: Ints, paths: Ints) -> Doubles:
     """Score pairs of a label and a path, in double precision."""
     scores = np.empty(len(labels))
     for first in range(0, len(labels), _PAIRS_PER_BLOCK):

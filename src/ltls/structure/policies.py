@@ -21,16 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Doubles, Floats, Ints
 from .axes import label_axes, random_rotation
 from .exchange import exchange_paths
 from .splits import Shape, split_along_axes
 
 if TYPE_CHECKING:
     from .trellis import Trellis
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class CodebookPolicy(ABC):
         self,
         trellis: Trellis,
         paths: list[Ints],
-        score_sums: Callable[[], npt.NDArray[np.float32]],
+        score_sums: Callable[[], Floats],
         n_jobs: int | None,
     ) -> list[Ints] | None:
         """Return new paths of all labels for each trellis, or None to keep the present ones.
@@ -210,7 +208,7 @@ class LearnedPolicy(SimilarityPolicy):
         self,
         trellis: Trellis,
         paths: list[Ints],
-        score_sums: Callable[[], npt.NDArray[np.float32]],
+        score_sums: Callable[[], Floats],
         n_jobs: int | None,
     ) -> list[Ints] | None:
         pairs = zip(score_sums(), paths, strict=True)
@@ -268,7 +266,7 @@ class _OneExit:
     digits: tuple[int, ...]
 
 
-def _split_within_exits(trellis: Shape, order: Ints, axes: npt.NDArray[np.float64]) -> Ints:
+def _split_within_exits(trellis: Shape, order: Ints, axes: Doubles) -> Ints:
     paths = np.empty(len(order), np.int64)
     first = 0
     for i, digit in enumerate(trellis.digits):

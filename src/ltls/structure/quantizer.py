@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
+from ..core.arrays import Doubles, Ints
 
 _MAX_SHARE = 2  # of a value of the first digit, relative to an even share
 
@@ -29,7 +27,7 @@ class ResidualQuantizer:
     """
 
     def __init__(self, centroids: Any) -> None:
-        self.centroids: Floats = np.asarray(centroids, np.float64)
+        self.centroids: Doubles = np.asarray(centroids, np.float64)
 
     @property
     def width(self) -> int:
@@ -47,7 +45,7 @@ class ResidualQuantizer:
         return int(self.centroids.shape[0])
 
     @classmethod
-    def fit(cls, vectors: Floats, width: int, n_digits: int, rng: Any) -> ResidualQuantizer:
+    def fit(cls, vectors: Doubles, width: int, n_digits: int, rng: Any) -> ResidualQuantizer:
         """Learn the centroids, one digit after the other, from the residuals of balanced codes."""
         from sklearn.cluster import MiniBatchKMeans  # slow to import, and needed here alone
 
@@ -68,7 +66,7 @@ class ResidualQuantizer:
             group = group * width + chosen
         return quantizer
 
-    def codes(self, vectors: Floats, taken: Ints) -> Ints:
+    def codes(self, vectors: Doubles, taken: Ints) -> Ints:
         """Return distinct codes Σ digit · width**i that are not taken, near to the vectors."""
         vectors = np.asarray(vectors, np.float64)
         if len(vectors) + len(taken) > self.width**self.n_digits:
@@ -93,13 +91,13 @@ class ResidualQuantizer:
         return n_codes if digit else min(n_codes, -(-_MAX_SHARE * n_vectors // self.width))
 
 
-def _distances(vectors: Floats, centroids: Floats) -> Floats:
+def _distances(vectors: Doubles, centroids: Doubles) -> Doubles:
     """Return squared distances less the squared length of the vectors, (n_vectors, n_centroids)."""
-    distances: Floats = (centroids**2).sum(1) - 2 * vectors @ centroids.T
+    distances: Doubles = (centroids**2).sum(1) - 2 * vectors @ centroids.T
     return distances
 
 
-def _balanced(cost: Floats, group: Ints, taken: Ints, capacity: int) -> Ints:
+def _balanced(cost: Doubles, group: Ints, taken: Ints, capacity: int) -> Ints:
     """Choose a column for every row; each is chosen at most `capacity` times within a group.
 
     Deferred acceptance: a row proposes to the cheapest column that has not rejected it; a column

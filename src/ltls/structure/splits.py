@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+from ..core.arrays import Doubles, Ints
 
 
 class Shape(Protocol):
@@ -23,7 +22,7 @@ class Shape(Protocol):
     def digits(self) -> tuple[int, ...]: ...  # noqa: D102
 
 
-def split_along_axes(trellis: Shape, axes: npt.NDArray[np.float64]) -> Ints:
+def split_along_axes(trellis: Shape, axes: Doubles) -> Ints:
     """Return a path for every label such that labels close on the axes share prefixes.
 
     The labels are split among the states of slice 0 by quantiles of axis 0, each part among the

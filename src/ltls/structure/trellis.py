@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
 from ..core import _engine
-from ..core.arrays import as_int64, as_integer, threads
+from ..core.arrays import AnyArray, Ints, as_int64, as_integer, threads
 
 _MATRIX_CLASSES = 1_000_000
 
@@ -86,7 +86,7 @@ class Trellis:
         return Trellis, (self.n_classes, max(self.width, 2))
 
     @property
-    def edges(self) -> npt.NDArray[np.int64]:
+    def edges(self) -> Ints:
         """The (tail, head) vertices of every edge, shape (n_edges, 2).
 
         Vertices are numbered from the source, 0, slice by slice, then the auxiliary vertices, and
@@ -96,7 +96,7 @@ class Trellis:
         self.engine.edges(edges)
         return edges
 
-    def path_edges(self, path: int) -> npt.NDArray[np.int64]:
+    def path_edges(self, path: int) -> Ints:
         """Return the edges of a path, from source to sink.
 
         Examples
@@ -106,10 +106,10 @@ class Trellis:
         [1, 4, 6, 10, 14, 16]
         """
         edges = self.path_edges_batch(as_int64("path", [path]))[0]
-        used: npt.NDArray[np.int64] = edges[edges >= 0]
+        used: Ints = edges[edges >= 0]
         return used
 
-    def path_edges_batch(self, paths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def path_edges_batch(self, paths: npt.ArrayLike) -> Ints:
         """Return the edges of several paths, one row each, padded with −1 at the end.
 
         Examples
@@ -208,9 +208,7 @@ class Trellis:
         self.engine.viterbi(rows, paths, scores, threads(n_jobs))
         return (paths, scores) if np.ndim(h) == 2 else (paths[0], scores[0])
 
-    def topk(
-        self, h: npt.ArrayLike, k: int, n_jobs: int | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    def topk(self, h: npt.ArrayLike, k: int, n_jobs: int | None = None) -> tuple[Ints, AnyArray]:
         """Return the k best paths and their scores, best first (list Viterbi).
 
         Parameters
@@ -272,7 +270,7 @@ class Trellis:
         self.engine.log_partition(rows, totals, threads(n_jobs))
         return totals if np.ndim(h) == 2 else totals[0]
 
-    def marginals(self, h: npt.ArrayLike, n_jobs: int | None = None) -> npt.NDArray[Any]:
+    def marginals(self, h: npt.ArrayLike, n_jobs: int | None = None) -> AnyArray:
         """Return the marginal probability of every edge: the gradient of `log_partition`.
 
         It is the probability that a path drawn with probability proportional to exp(score) uses
@@ -310,7 +308,7 @@ class Trellis:
         temperature: float = 1.0,
         random_state: Any = None,
         n_jobs: int | None = None,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    ) -> tuple[Ints, AnyArray]:
         """Draw paths with probability proportional to exp(score / temperature), exactly.
 
         Parameters
@@ -384,7 +382,7 @@ class Trellis:
         matrix.sort_indices()
         return matrix
 
-    def grow(self) -> tuple[Trellis, npt.NDArray[np.int64]]:
+    def grow(self) -> tuple[Trellis, Ints]:
         """Return a larger trellis that keeps every path, and where the edges went.
 
         Adds one auxiliary vertex or, if there are already width − 1, one slice. Every old path
@@ -411,7 +409,7 @@ class Trellis:
         self.engine.edge_map(larger.engine, edge_map)
         return larger, edge_map
 
-    def _rows(self, h: npt.ArrayLike) -> npt.NDArray[Any]:
+    def _rows(self, h: npt.ArrayLike) -> AnyArray:
         """Return h as contiguous rows of float32 or float64, copied only if it is not that."""
         array = np.asarray(h)
         if array.dtype not in (np.float32, np.float64):

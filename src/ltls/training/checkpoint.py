@@ -1,7 +1,8 @@
-"""Checkpoints: the state of training between two epochs; resuming is bit-identical.
+"""Checkpoints: the state of training between two mini-batches; resuming is bit-identical.
 
 A checkpoint is a tensor file (`ltls.storage.tensor_file`) with the weights, the optimizer's state,
-the codebooks, the held-out rows, the best weights so far, and the state of the random generator.
+the codebooks, the held-out rows, the best weights so far, and the state of the random generator
+when the epoch began, with the rows that were trained on since then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
 from ..storage.values import encode_parameters
 from ..structure.codebook import BucketCodebook, Codebook
+from .progress import EpochStats
 from .trainer import TrainerState
 from .trellis_training import TrellisTraining
 
@@ -33,7 +35,10 @@ _FREE = {"trellises__epochs", "n_jobs", "verbose"}  # parameters that may differ
 
 @dataclass
 class Checkpoint:
-    """Where `LTLSClassifier.fit` saves its state after an epoch, and whether it resumes from there.
+    """Where `LTLSClassifier.fit` saves its state, and whether it resumes from there.
+
+    The state is saved after an epoch, and when Ctrl-C or another signal that Python handles ends
+    the training.
 
     Parameters
     ----------
@@ -43,7 +48,7 @@ class Checkpoint:
         Continue from the state in the file. The result is the same as if training had never been
         stopped. Rows, labels and parameters must be the same, except epochs and `n_jobs`.
     seconds : float, default=0
-        Minimum time between two checkpoints.
+        Minimum time between two checkpoints, but for the last one and that of an interruption.
 
     Examples
     --------
@@ -100,13 +105,24 @@ class Checkpoint:
                 self._digest.update(np.ascontiguousarray(array).data)
 
     def save(
-        self, training: TrellisTraining, state: TrainerState, held_out: Ints, rng: Any
+        self,
+        training: TrellisTraining,
+        state: TrainerState,
+        held_out: Ints,
+        rng: Any,
+        now: bool = False,
     ) -> None:
-        """Write the state after an epoch; if that fails, warn and let training continue."""
+        """Write the state; if that fails, warn and let training continue.
+
+        It waits for a later call if the last one was not long ago, except `now`. In the first epoch
+        of a policy that gives labels their paths while it trains, there is nothing to write yet.
+        """
         self._state = state
-        if time.monotonic() - self._written < self.seconds:
+        if not now and time.monotonic() - self._written < self.seconds:
             return
-        _, keys, *position = rng.get_state()
+        if any(book.n_paths - book.n_free < training.n_labels for book in training.tables):
+            return
+        _, keys, *position = rng.get_state() if state.within is None else state.random
         codebooks, tensors = codebooks_state(training.codebooks)
         tensors |= training.weights.tensors()
         tensors |= {"held_out": held_out, "random": keys.astype(np.uint32)}
@@ -120,6 +136,8 @@ class Checkpoint:
             "n_no_change": state.n_no_change,
             "random": position,
         }
+        if state.within is not None:
+            description["within"] = asdict(state.within)
         if state.best is not None:
             weights, books = state.best
             codebooks, own = codebooks_state(books)
@@ -210,11 +228,19 @@ def _decoded(
     )
     rng = np.random.RandomState()
     rng.set_state(("MT19937", np.array(tensors["random"]), *position))
+    within = None
+    if section.has("within"):
+        sums = section.section("within")
+        loss, hits = sums.number("loss"), sums.number("hits", 0)
+        counts = (sums.integer(name, 0, n_rows) for name in ("examples", "rows"))
+        within = EpochStats(loss, hits, *counts)
     state = TrainerState(
         section.numbers("losses"),
         section.number("best_precision", -1, 1),
         section.integer("n_no_change", 0),
         best,
+        within=within,
+        random=rng.get_state(),
     )
     return state, tensors, rng
 

@@ -6,7 +6,6 @@ and which of them are true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,19 +13,18 @@ import numpy as np
 
 from ..core import _engine
 from ..core.arrays import Bools, Doubles, Floats, Ints
-from ..core.settings import AUTO
+from ..model.examples import Examples
 from ..model.model import FEW_LABELS, Model
-from ..parts.base import can
+from ..parts.base import can, has
 from ..parts.calibration import Calibrator, best_threshold
 from ..parts.propensity import propensities_of
-from .data import Examples
 from .recipes import Plan
 
 _TOP = 5
-_TRELLIS_WEIGHTS = (0.5, 0.25, 1.0, 2.0, 4.0)  # beside label weights, the usual one first
-_WEAK_TRELLIS_WEIGHTS = (0.1, 0.01, 0.3, 1.0)  # beside a label matrix
 _ROUNDS = 2
+_FEWEST = 20  # rows that other weights than the usual ones are chosen on
 _NEW = 2.0  # standard errors that a part must be better by, to be added
+_NEW_ROWS = 2.5  # and a part that keeps training rows
 _MAX_CELLS = 1 << 24  # rows × candidates of the table
 
 
@@ -55,10 +53,19 @@ class Table:
             examples = examples.take(np.arange(len(examples))[:: -(-len(examples) // most)])
         self.model, self.examples, self.n_jobs = model, examples, n_jobs
         self.blocks = list(model.blocks(examples.rows))
-        parts = [model.candidates(rows, n_jobs) for _, rows in self.blocks]
-        self.ids = _padded(parts)
+        self.without_rows = None  # whether a candidate is one if no training rows are kept
+        smaller = _without_rows(model)
+        if smaller is not model and n_labels > FEW_LABELS:
+            known = _padded([smaller.candidates(rows, n_jobs) for _, rows in self.blocks])
+        self.ids = _padded([model.candidates(rows, n_jobs) for _, rows in self.blocks])
+        if smaller is not model and n_labels > FEW_LABELS:
+            found = np.empty(self.ids.shape, np.float32)
+            _engine.look_up(self.ids, known, np.ones(known.shape, np.float32), 0.0, found)
+            self.without_rows = found > 0
         self.hits = examples.contains(self.ids)
         self.n_true = np.diff(examples.indptr)
+        self.weights = examples.row_weights().astype(np.float64)
+        self.weights /= max(float(self.weights.mean()), 1e-300)
 
     def scores(self, part: Any) -> Floats:
         """Return what a part says of all candidates."""
@@ -77,10 +84,16 @@ class Table:
         return best, hits > 0
 
     def quality(self, scores: Floats) -> Doubles:
-        """Return P@1 + recall@5 of every row."""
+        """Return P@1 + recall@5 of every row, times its weight."""
         hits = self.best(scores)[1]
         found: Doubles = hits[:, 0] + hits.sum(axis=1) / np.clip(self.n_true, 1, _TOP)
-        return found
+        return found * self.weights
+
+    def drop_rows(self) -> None:
+        """Leave out the candidates that only training rows propose."""
+        if self.without_rows is not None:
+            self.ids[~self.without_rows] = -1
+            self.hits &= self.without_rows
 
     @property
     def missed(self) -> float:
@@ -94,44 +107,51 @@ def choose(
     """Return the model with weights, calibration and threshold chosen on held-out rows.
 
     Parts whose weight would be 0 are left out. Another weight than the usual one must be better by
-    more than a standard error, and a part that is added by two.
+    more than a standard error, and a part that is added by two; neighbours, which keep the training
+    rows, by more than that, when the weights of all other parts are chosen.
     """
     table = Table(model, examples, n_jobs)
-    columns = [
-        _column(table, part, plan, weight)
-        for part, weight in zip(model.parts, model.weights, strict=True)
-    ]
+    columns = [_column(table, part, plan) for part in model.parts]
     chosen = [column.options[0] for column in columns]
 
     def total(options: list[tuple[Any, float]], ranking: bool = True) -> Floats:
         sums = np.zeros(table.ids.shape, np.float32)
         for column, (part, weight) in zip(columns, options, strict=True):
-            if weight and (ranking or not getattr(part, "ranks_only", False)):
+            if weight and (ranking or not has([part], "ranks_only")):
                 sums += np.float32(weight) * column.scores[id(part)]
         sums[table.ids < 0] = -np.inf
+        if table.without_rows is not None and not any(w and _keeps_rows(p) for p, w in options):
+            sums[~table.without_rows] = -np.inf
         return sums
 
+    # Rows of the memory cost most, in time and space: they are tried when the weights of all other
+    # parts are chosen, and must be better by more.
+    ranked = [n for n, part in enumerate(model.parts) if not has([part], "ranks_only")]
+    ranked = ranked if len(table.ids) >= _FEWEST else []
+    in_memory = [n for n in ranked if _keeps_rows(model.parts[n])]
     quality = table.quality(total(chosen))
-    for _ in range(_ROUNDS):
-        before = list(chosen)
-        for number, column in enumerate(columns):
-            if getattr(model.parts[number], "ranks_only", False):
-                continue
-            for option in column.options:
-                if option == chosen[number]:
-                    continue
-                other = [*chosen[:number], option, *chosen[number + 1 :]]
-                found = table.quality(total(other))
-                gain, error = found - quality, (found - quality).std() / np.sqrt(len(found))
-                # A part that is not there costs time and space: it has to be worth it.
-                if gain.mean() > error * (_NEW if chosen[number][1] == 0 else 1):
-                    chosen, quality = other, found
-        if chosen == before:
-            break
+    for numbers in ([n for n in ranked if n not in in_memory], ranked if in_memory else []):
+        for _ in range(_ROUNDS):
+            before = list(chosen)
+            for number in numbers:
+                new = _NEW_ROWS if number in in_memory else _NEW
+                for option in columns[number].options:
+                    if option == chosen[number]:
+                        continue
+                    other = [*chosen[:number], option, *chosen[number + 1 :]]
+                    found = table.quality(total(other))
+                    gain, error = found - quality, (found - quality).std() / np.sqrt(len(found))
+                    # A part that is not there costs time and space: it has to be worth it.
+                    if gain.mean() > error * (new if chosen[number][1] == 0 else 1):
+                        chosen, quality = other, found
+            if chosen == before:
+                break
     for number, column in enumerate(columns):
-        if len(column.options) > 1 and getattr(model.parts[number], "ranks_only", False):
+        if len(column.options) > 1 and has([model.parts[number]], "ranks_only"):
             chosen[number] = _strength(table, column, total, chosen, number, counts, n_rows)
     kept = [(part, weight) for part, weight in chosen if weight]
+    if not any(_keeps_rows(part) for part, _ in kept):
+        table.drop_rows()
     changes: dict[str, Any] = {}
     if plan.calibrate:
         scores = total(chosen, ranking=False)
@@ -146,28 +166,41 @@ def choose(
     return replace(model, parts=parts, weights=weights, **changes)
 
 
-def _column(table: Table, part: Any, plan: Plan, weight: float) -> Column:
+def weights_to_try(part: Any, plan: Plan) -> tuple[float, ...]:
+    """Return the weights of a part that are tried, the usual one first; 0 leaves it out."""
+    if can(part, "weights_to_try"):
+        return part.weights_to_try(plan)  # type: ignore[no-any-return]
+    grid, asked = tuple(getattr(part, "grid", ())), part.name in plan.asked_for
+    if not grid:
+        return (1.0,)
+    tried = grid if asked else (0.0, *grid)
+    if asked or (plan.few_rows and has([part], "helps_rare_labels")):
+        return tuple(sorted(tried, key=lambda weight: weight != 1))  # it is expected to help
+    return tried
+
+
+def _keeps_rows(part: Any) -> bool:
+    return has([part], "needs_memory")
+
+
+def _without_rows(model: Model) -> Model:
+    """Return the model without parts that keep training rows."""
+    pairs = zip(model.parts, model.weights, strict=True)
+    kept = [(part, weight) for part, weight in pairs if not _keeps_rows(part)]
+    if len(kept) in (0, len(model.parts)):
+        return model
+    parts, weights = zip(*kept, strict=True)
+    return replace(model, parts=parts, weights=weights)
+
+
+def _column(table: Table, part: Any, plan: Plan) -> Column:
     """Return what a part says, for every option that is tried."""
-    options = [(part, weight)]
-    grid = getattr(part, "grid", ())
-    asked = plan.parts.get(part.name)
-    if part.name in plan.parts and grid and not _is_given(asked, part):
-        options = [(part, 0.0), *((part, each) for each in grid)]
-        if part.name in plan.asked_for:
-            del options[0]
-        if part.name in plan.asked_for or (part.name == "prototypes" and plan.few_rows):
-            options.sort(key=lambda option: option[1] != 1)  # it is expected to help
-    elif part.name == "trellises" and plan.reranks:
-        options = [(part, each / len(part.codebooks)) for each in _trellis_weights(plan)]
-    elif can(part, "variants"):
-        options += [(variant, weight) for variant in part.variants()]
+    weights = weights_to_try(part, plan)
+    options = [(part, weight) for weight in weights]
+    if can(part, "variants"):
+        options += [(variant, weights[0]) for variant in part.variants()]
     distinct = {id(each): each for each, _ in options}
     return Column(options, {key: table.scores(each) for key, each in distinct.items()})
-
-
-def _is_given(asked: Any, part: Any) -> bool:
-    """Return whether the weight of a part is given, as the strength of a propensity can be."""
-    return getattr(asked, "strength", AUTO) != AUTO
 
 
 def _strength(
@@ -209,19 +242,3 @@ def _padded(parts: list[Ints]) -> Ints:
         ids[first : first + len(part), : part.shape[1]] = part
         first += len(part)
     return ids
-
-
-def _trellis_weights(plan: Plan) -> tuple[float, ...]:
-    return _TRELLIS_WEIGHTS if plan.label_matrix is None else _WEAK_TRELLIS_WEIGHTS
-
-
-def usual_weights(parts: list[Any], plan: Plan) -> Iterator[float]:
-    """Yield the weights of parts that were not chosen."""
-    for part in parts:
-        if part.name == "trellises" and plan.reranks:
-            yield _trellis_weights(plan)[0] / len(part.codebooks)
-        elif part.name == "propensity":
-            strength = getattr(plan.parts.get(part.name), "strength", 0.0)
-            yield 0.0 if strength == AUTO else float(strength)
-        else:
-            yield 1.0

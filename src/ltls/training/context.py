@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,17 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
+from ..features.front_ends import FrontEnd
 from ..features.rows import Columns
+from ..model.examples import Examples
+from ..model.labels import Labels
+from ..parts.label_matrix import LabelTrainer
 from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import StoredRows
 from ..parts.trellises import TrellisPart
-from .data import Batch, Examples, InMemory, Source
+from .data import Batch, InMemory, Source
 from .progress import check_signals
-from .recipes import Plan, memory_rows
+from .recipes import DatasetSize, Given, Plan
 from .trellis_training import TrellisTraining
 from .workers import Workers
 
@@ -24,51 +29,43 @@ _COST_ROWS = 1000  # that the precision of the trellises is measured on
 _BLOCK_VALUES = 1 << 24  # of rows of a stream that label weights are trained on at a time
 
 
-class Context:
-    """Rows to train parts on, and trellises that are trained already.
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned: labels and features, and how targets were given."""
 
-    Parameters
-    ----------
-    plan : Plan
-    source : Source
-        Rows to train on, and held-out rows.
-    training : TrellisTraining
-    columns : Columns
-    counts : array of shape (n_labels,)
-        Training rows of every label.
-    n_rows : int
-    several : bool
-        Whether rows have several labels.
-    n_jobs : int or None
-    dense : bool
-        Whether rows are dense.
-    workers : Workers or None
-        Who trains label weights; None is this process.
-    """
+    labels: Labels
+    front_end: FrontEnd
+    columns: Columns
+    size: DatasetSize
+    counts: Ints
+    target_format: str
+    typical_labels: int
+    row_length: float  # root mean square
+
+
+@dataclass(frozen=True)
+class How:
+    """What concerns all of training."""
+
+    given: Given
+    n_jobs: int | None = None
+    verbose: int = 0
+    class_weight: dict[Any, float] | str | None = None
+    keep_on_interrupt: bool = True
+    workers: Workers | None = None  # who trains; None is this process
+    size_budget: int | None = None  # bytes of the model file
+
+
+class TrainedTrellises:
+    """Trellises that are trained already, and sizes: what every part is trained with."""
 
     def __init__(
-        self,
-        plan: Plan,
-        source: Source,
-        training: TrellisTraining,
-        columns: Columns,
-        counts: Ints,
-        n_rows: int,
-        several: bool,
-        n_jobs: int | None,
-        dense: bool = False,
-        workers: Workers | None = None,
+        self, how: How, training: TrellisTraining, columns: Columns, counts: Ints, n_rows: int
     ) -> None:
-        self.workers = workers
-        self.plan, self.source, self.training = plan, source, training
-        self.counts, self.n_rows, self.several, self.n_jobs = counts, n_rows, several, n_jobs
+        self.how, self.training, self.counts, self.n_rows = how, training, counts, n_rows
         self.n_labels, self.n_columns = len(counts), columns.n_columns
         self.intercept = columns.intercept
-        self.dense = dense
-        self.kept: dict[str, Any] = {}  # what parts need to finish, by name
         self._trellises: list[TrellisPart] | None = None
-        self._final: dict[int, LabelWeightPart] = {}
-        self._keeps: list[LabelWeightPart] = []  # the keys of `_final` are their ids
 
     def trellis_parts(self) -> list[TrellisPart]:
         """Return the trellises as they predict, one part per view."""
@@ -79,6 +76,34 @@ class Context:
     def trained_further(self) -> None:
         """Take note that the trellises have changed."""
         self._trellises = None
+
+
+class Context(TrainedTrellises):
+    """Rows to train parts on.
+
+    Parameters
+    ----------
+    how : How
+    plan : Plan
+    problem : Problem
+    source : Source
+        Rows to train on, and held-out rows.
+    training : TrellisTraining
+    """
+
+    def __init__(
+        self, how: How, plan: Plan, problem: Problem, source: Source, training: TrellisTraining
+    ) -> None:
+        super().__init__(how, training, problem.columns, problem.counts, problem.size.n_rows)
+        self.plan, self.source, self._problem = plan, source, problem
+        self.dense = not problem.size.sparse
+        self.kept: dict[str, Any] = {}  # what parts need to finish, by name
+        self._final: dict[LabelWeightPart, LabelWeightPart] = {}
+
+    def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
+        """Return who trains the vectors of labels, from where a trainer of this process stands."""
+        workers = self.how.workers
+        return trainer if workers is None else workers.label_trainer(trainer)
 
     # Label weights
 
@@ -91,13 +116,19 @@ class Context:
         """
         rows = self.source.evaluation_rows()
         precision = 1.0
-        if given.cost == AUTO and not self.several and rows is not None:
+        several = self._problem.size.several
+        if given.cost == AUTO and not several and rows is not None:
             some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
-            precision = self.training.precision(some, self.n_jobs)
-        given = given.filled(cost=usual_cost(self.several, precision))
-        if self.workers is not None:
-            found = self.workers.train_clusters(
-                given, self.source, clusters, self.counts, self.plan.early_stopping
+            precision = self.training.precision(some, self.how.n_jobs)
+        given = given.filled(cost=usual_cost(several, precision))
+        if self.how.workers is not None:
+            found = self.how.workers.train_clusters(
+                given,
+                self.source,
+                clusters,
+                self.counts,
+                self._problem.row_length,
+                self.plan.early_stopping,
             )
         elif isinstance(self.source, InMemory):
             found = self._train_in_memory(self.source, given, clusters)
@@ -110,14 +141,13 @@ class Context:
             part = final
             if without is not None:
                 part = LabelWeightPart.of_matrix(without[place], self.intercept)
-            self._final[id(part)] = final
-            self._keeps.append(part)
+            self._final[part] = final
             parts.append(part)
         return parts
 
     def final(self, part: LabelWeightPart) -> LabelWeightPart:
         """Return label weights that were trained on the held-out rows, too."""
-        return self._final.get(id(part), part)
+        return self._final.get(part, part)
 
     def _train_in_memory(
         self, source: InMemory, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
@@ -136,8 +166,9 @@ class Context:
             clusters,
             n_labels=self.n_labels,
             held_out=None if self.plan.early_stopping else held_out,
+            row_length=self._problem.row_length,
             check=check_signals,
-            n_jobs=self.n_jobs,
+            n_jobs=self.how.n_jobs,
         )
 
     def _train_in_blocks(
@@ -167,8 +198,9 @@ class Context:
                     initial=before,
                     # Weights grow from block to block: those that will be large are still small.
                     scale=min(seen / max(self.source.n_rows, 1), 1.0),
+                    row_length=self._problem.row_length,
                     check=check_signals,
-                    n_jobs=self.n_jobs,
+                    n_jobs=self.how.n_jobs,
                 )
         return [(each, None) for each in found]
 
@@ -184,9 +216,11 @@ class Context:
         total.sort_indices()
         return total, counts
 
-    def memory(self, held_out: bool = False) -> StoredRows:
-        """Return the rows that a model keeps."""
-        capacity, kept, first_row = memory_rows(self.plan, self.n_rows), None, 0
+    def memory(self, n_rows: int, held_out: bool = False) -> StoredRows:
+        """Return the rows that a model keeps: so many, unless the user says how many."""
+        assert self.plan.memory is not None
+        capacity = int(self.plan.memory.filled(n_rows=n_rows).n_rows)
+        kept, first_row = None, 0
         for part in self._parts(held_out):
             more = StoredRows.of(
                 part.rows,

@@ -15,11 +15,15 @@ from ..core.arrays import Floats, Ints
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns
 from ..features.statistics import FeatureSettings, FeatureStats, is_mapped
+from ..model.examples import Examples, balanced_weights
+from ..model.fitted import Fitted
 from ..model.labels import Labels, Targets
 from .checkpoint import Checkpoint
-from .data import Examples, InMemory, RowsToHoldOut, Source, Streamed, balanced_weights
+from .context import How, Problem
+from .data import InMemory, RowsToHoldOut, Source, Streamed
 from .further import warm_start
-from .pipeline import Fitted, How, Problem, new_training, train
+from .pipeline import new_training, scale_steps, train
+from .progress import phase
 from .recipes import DatasetSize, Plan, plan_for
 from .trainer import TrainerState
 
@@ -43,48 +47,36 @@ def fit(
     previous: Fitted | None = None,
 ) -> Fitted:
     """Train a model on all rows; with `previous`, continue from that model's weights."""
-    labels = Labels.sorted(targets)
-    check_class_weight_labels(how.class_weight, labels)
     columns_of: FeatureSettings = front_end.settings
-    stats = FeatureStats()
+    stats = DatasetStats()
     may_scale = previous is None and columns_of.may_standardize(X)
-    stats.add(X, may_scale and (columns_of.standardize is True or not is_mapped(X)))
-    columns = stats.columns(columns_of)
+    stats.add(X, targets, may_scale and (columns_of.standardize is True or not is_mapped(X)))
+    problem = stats.problem(front_end)
+    check_class_weight_labels(how.class_weight, problem.labels)
     if previous is not None:
-        columns, training = warm_start(previous, how, labels, X, targets)
-        labels = previous.model.labels
-    elif len(labels) < 2:
+        columns, training = warm_start(previous, how, problem.labels, X, targets)
+        problem = stats.problem(front_end, previous.model.labels, columns)
+    elif len(problem.labels) < 2:
         raise ValueError(
-            f"y must hold at least 2 classes, got 1 class: {labels.values[0]!r}; "
+            f"y must hold at least 2 classes, got 1 class: {problem.labels.values[0]!r}; "
             "partial_fit can begin with one"
         )
-    rows = columns.rows(X)
+    labels, rows = problem.labels, problem.columns.rows(X)
     examples = Examples.of(labels, rows, targets, sample_weight, how.class_weight)
-    counts = np.bincount(examples.labels, minlength=len(labels))
-    size = DatasetSize(
-        len(rows),
-        columns.n_columns,
-        rows.n_values,
-        len(labels),
-        len(examples.labels),
-        rows.sparse,
-        targets.multilabel,
-    )
-    plan = plan_for(how.given, size)
-    per_row = np.diff(targets.indptr)
-    typical = max(int(np.quantile(per_row, 0.99, method="higher")), 1)
-    problem = Problem(labels, front_end, columns, size, counts, targets.format, typical)
+    plan = plan_for(how.given, problem.size)
     if previous is None:
-        training = new_training(
-            plan, problem, lambda unit: examples.label_sums(len(labels), unit)[0], rng, how.n_jobs
-        )
+        with phase(bool(how.verbose), "clusters and paths of labels"):
+            training = new_training(
+                plan,
+                problem,
+                lambda unit: examples.label_sums(len(labels), unit)[0],
+                rng,
+                how.n_jobs,
+            )
     else:
         plan = _as_before(plan, training)
-    if plan.small_dense:
-        training.weights.start_average(stats.row_length(columns) if previous is None else 1.0)
-    elif plan.label_matrix is not None:
-        training.weights.row_length = stats.row_length(columns)
-    held_out = _held_out_rows(plan, examples, counts, rng)
+        scale_steps(training, plan, 1.0 if plan.small_dense else problem.row_length)
+    held_out = _held_out_rows(plan, examples, problem.counts, rng)
     state = TrainerState()
     if checkpoint is not None:
         checkpoint.add_rows(rows.X, examples.indptr, examples.labels, examples.weights)
@@ -127,7 +119,7 @@ class DatasetStats:
 
     def __init__(self, sample_per_label: int = 0) -> None:
         self.features = FeatureStats()
-        self.multilabel, self.target_format = False, "single"
+        self.multilabel, self.target_format, self.mapped = False, "single", False
         self.n_columns: int | None = None
         self.n_pairs = 0
         self._seen = Labels()  # in order of appearance
@@ -147,6 +139,7 @@ class DatasetStats:
                 f"got {targets.n_columns} columns after {self.n_columns}"
             )
         self.features.add(X, scale)
+        self.mapped |= is_mapped(X)
         self.n_columns = targets.n_columns
         if targets.multilabel and not self.multilabel:
             self.multilabel, self.target_format = True, targets.format
@@ -190,11 +183,14 @@ class DatasetStats:
         rank = np.ceil(0.99 * (self.features.n_rows - 1))
         return max(int(np.searchsorted(np.cumsum(self._rows_by_labels), rank, side="right")), 1)
 
-    def problem(self, front_end: FrontEnd) -> Problem:
-        """Return what is to be learned; labels are sorted if they can be."""
-        labels = Labels.sorted(self._targets(self._seen.values))
+    def problem(
+        self, front_end: FrontEnd, labels: Labels | None = None, columns: Columns | None = None
+    ) -> Problem:
+        """Return what is to be learned: labels are sorted if they can be, unless given."""
+        if labels is None:
+            labels = Labels.sorted(self._targets(self._seen.values))
         self._order = self._seen.ids(self._targets(labels.values))
-        columns = self.features.columns(front_end.settings)
+        columns = columns or self.features.columns(front_end.settings)
         stats = self.features
         size = DatasetSize(
             stats.n_rows,
@@ -204,10 +200,17 @@ class DatasetStats:
             self.n_pairs,
             stats.sparse,
             self.multilabel,
+            self.mapped,
         )
-        counts = self._counts[self._order]
         return Problem(
-            labels, front_end, columns, size, counts, self.target_format, self.typical_labels
+            labels,
+            front_end,
+            columns,
+            size,
+            self._counts[self._order],
+            self.target_format,
+            self.typical_labels,
+            stats.row_length(columns),
         )
 
     def label_sums(self, problem: Problem, unit_length: bool) -> csr_array:
@@ -275,23 +278,21 @@ def fit_stream(
     """
     columns_of: FeatureSettings = front_end.settings
     stats = DatasetStats(rows_for_vectors)
-    for X, targets in batches(True):
-        ids = stats.add(X, targets, columns_of.may_standardize(X))
-        if checkpoint is not None:
-            checkpoint.add_rows(X, targets.indptr, ids)
+    with phase(bool(how.verbose), "counting rows and labels"):
+        for X, targets in batches(True):
+            ids = stats.add(X, targets, columns_of.may_standardize(X))
+            if checkpoint is not None:
+                checkpoint.add_rows(X, targets.indptr, ids)
     if stats.n_labels < 2:
         raise ValueError(f"training needs at least 2 different labels, got {stats.n_labels}")
     problem = stats.problem(front_end)
     check_class_weight_labels(how.class_weight, problem.labels)
-    plan = plan_for(how.given, problem.size, in_memory=False)
+    plan = plan_for(how.given, problem.size)
     sums = partial(stats.label_sums, problem)
-    training = new_training(plan, problem, sums, rng, how.n_jobs)
+    with phase(bool(how.verbose), "clusters and paths of labels"):
+        training = new_training(plan, problem, sums, rng, how.n_jobs)
     encoder = Encoder.of(problem, how.class_weight)
     source = (new_source or partial(_streamed, batches))(encoder, plan, problem, rng)
-    if plan.small_dense:
-        training.weights.start_average(stats.features.row_length(problem.columns))
-    elif plan.label_matrix is not None:
-        training.weights.row_length = stats.features.row_length(problem.columns)
     state = TrainerState()
     if checkpoint is not None:
         checkpoint.add_rows(problem.counts)

@@ -17,17 +17,18 @@ from ..core.settings import AUTO
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns, used_features
 from ..features.statistics import FeatureSettings, FeatureStats, is_mapped
+from ..model.examples import Examples
+from ..model.fitted import MOST_ROWS, Fitted, Provenance
 from ..model.labels import Labels, Targets
 from ..model.model import Model
-from ..model.provenance import Provenance
-from ..parts.base import can
+from ..parts.base import can, has
 from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import Memory, StoredRows, row_keys
-from ..parts.trellises import FIXED, Trellises, TrellisPart
-from .data import Examples
-from .pipeline import Fitted, How, Problem, new_model, new_training, threshold_on
+from ..parts.trellises import FIXED, Trellises
+from .context import How, Problem, TrainedTrellises
+from .pipeline import new_model, new_training, threshold_on
 from .progress import InterruptGuard, check_signals
-from .recipes import REPLAYED, DatasetSize, plan_for_first_batch, usual_learning_rate
+from .recipes import REPLAYED, SEVERAL, DatasetSize, plan_for_first_batch, usual_learning_rate
 from .trainer import Trainer
 from .trellis_training import TrellisTraining
 
@@ -38,7 +39,6 @@ _MOST_WEIGHT = 4.0  # of a replayed row
 _MANY_ROWS = 0.5  # of a label in a batch, for each that came before, to train its weights again
 _LONGEST_CURVE = 10_000  # passes whose loss is kept
 _MIN_SCALED_ROWS = 100  # of a first batch that tells whether features are unscaled
-_SEVERAL = 1.1
 # Settings of trellises that may change while these are trained further.
 _FREE = (
     "learning_rate",
@@ -70,7 +70,7 @@ def partial_fit(
     if how.given.memory is False:
         fitted = fitted.without_rows()
     model, provenance = fitted.model, fitted.provenance
-    check_same_kind(model, targets)
+    model.check_kind(targets)
     training = trainable(fitted, how).branch()
     labels = model.labels.extended(model.labels.unseen(targets, classes))
     old_rows = model.columns.rows(X)
@@ -80,10 +80,11 @@ def partial_fit(
     n_labels = len(labels)
     counts = np.bincount(batch.labels, minlength=n_labels)
     counts[: len(provenance.counts)] += provenance.counts
-    n_rows = provenance.n_rows + len(batch)
+    n_rows = min(provenance.n_rows + len(batch), MOST_ROWS)
+    counts = np.minimum(counts, n_rows)
     training.grow(n_labels, batch, old_rows, how.n_jobs)
     training.weights.add_features(n_new)
-    if model.part("label_matrix") is not None:
+    if has(model.parts, "scales_steps"):
         training.weights.row_length = rows.usual_length()
     memory = model.memory
     if memory is not None and n_new:
@@ -96,13 +97,10 @@ def partial_fit(
     if training.settings.shuffle:
         order = rng.permutation(order)
     trainer = Trainer(training, InterruptGuard(False), how.n_jobs, how.verbose)
-    loss = [0.0]
-    trainer.run_epoch([(examples, _mixed(order, len(examples)))], loss)
-    training.check_finite(loss, touched)
+    loss = trainer.run_epoch([(examples, _mixed(order, len(examples)))]).rounded_loss
+    training.check_finite([loss], touched)
     memory = _kept(memory, batch, counts, provenance.n_rows, how)
-    context = FurtherContext(
-        training, batch, examples, memory, counts, n_rows, columns, provenance, how
-    )
+    context = FurtherContext(how, training, columns, counts, n_rows, batch, memory)
     parts = []
     for part in model.parts:
         grown = part.grow(n_labels, n_new) if can(part, "grow") else part
@@ -115,12 +113,9 @@ def partial_fit(
         memory=memory,
         typical_labels=max(model.typical_labels, per_row),
     )
-    n_epochs = provenance.n_epochs + 1
-    if model.multilabel and not any(
-        part.name == "label_weights" or part.name == "views" for part in parts
-    ):
-        # The mean of the batches' best ones. With label weights it stays: it was chosen on rows
-        # that they had not seen.
+    n_epochs = min(provenance.n_epochs + 1, MOST_ROWS)
+    if model.multilabel and not has(parts, "keeps_threshold"):
+        # The mean of the batches' best ones.
         best = threshold_on(model, batch, how.n_jobs)
         before = best if model.threshold is None else model.threshold
         model = replace(model, threshold=before + (best - before) / n_epochs)
@@ -129,7 +124,7 @@ def partial_fit(
         n_rows=n_rows,
         counts=counts,
         n_epochs=n_epochs,
-        loss_curve=[*provenance.loss_curve[-_LONGEST_CURVE:], *loss],
+        loss_curve=[*provenance.loss_curve[-_LONGEST_CURVE:], loss],
     )
     return Fitted(model, provenance, training)
 
@@ -150,7 +145,7 @@ def _first_model(
         0, columns.n_columns, stats.n_values, len(labels), 0, stats.sparse, targets.multilabel
     )
     counts = np.bincount(labels.ids(targets), minlength=len(labels))
-    problem = Problem(labels, front_end, columns, size, counts, targets.format, 1)
+    problem = Problem(labels, front_end, columns, size, counts, targets.format, 1, 1.0)
     rows = Examples.of(labels, columns.rows(X), targets)
     training = new_training(
         plan,
@@ -176,7 +171,7 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
             n_trellises=len(parts[0].codebooks),
             loss=parts[0].loss.name,
             epochs=1,
-            learning_rate=usual_learning_rate(fitted.model.part("label_matrix") is not None),
+            learning_rate=usual_learning_rate(has(fitted.model.parts, "scales_steps")),
             average=False,
             density=parts[0].weights.density,
         )
@@ -190,7 +185,8 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
             setattr(settings, name, getattr(given, name))
     if isinstance(given.assignment, str):  # codebooks are those that the model has
         settings.assignment = given.assignment
-    return replace(fitted.training, settings=settings)
+    training: TrellisTraining = fitted.training
+    return replace(training, settings=settings)
 
 
 def _check_stays(name: str, wanted: Any, value: Any) -> None:
@@ -215,7 +211,7 @@ def warm_start(
 ) -> tuple[Columns, TrellisTraining]:
     """Return columns and trellises to train further on rows of the same classes."""
     model = previous.model
-    check_same_kind(model, targets)
+    model.check_kind(targets)
     for label in labels.values:
         if label not in model.labels:
             raise ValueError(
@@ -233,15 +229,6 @@ def warm_start(
     training.weights.add_features(n_new)
     training.weights.unshare(None)
     return columns, training
-
-
-def check_same_kind(model: Model, targets: Targets) -> None:
-    """Raise an error if targets are multi-label and the model is not, or the other way round."""
-    if targets.multilabel != model.multilabel:
-        kinds = ("one label per row", "several labels per row")
-        raise ValueError(
-            f"y must have {kinds[model.multilabel]}, as before, got {kinds[targets.multilabel]}"
-        )
 
 
 # Replay
@@ -266,7 +253,8 @@ def _replayed(
 
 def _as_examples(memory: StoredRows, batch: Examples) -> Examples:
     rows = memory.rows_like(batch.rows)
-    return Examples(rows, memory.label_ptr, memory.labels, memory.weights, batch.multilabel)
+    labels = memory.labels.astype(np.int64)
+    return Examples(rows, memory.label_ptr, labels, memory.weights, batch.multilabel)
 
 
 def _n_unusual(batch: Examples, counts: Ints, n_rows: int) -> int:
@@ -306,52 +294,34 @@ def _kept(
     return new if memory is None else memory.merge(new, capacity)
 
 
-class FurtherContext:
-    """What parts learn a further batch from.
+class FurtherContext(TrainedTrellises):
+    """What parts learn a further batch from; the trellises have learned it already.
 
     Parameters
     ----------
-    training : TrellisTraining
-        Trained on the batch already.
+    how, training, columns, counts, n_rows
+        As of `TrainedTrellises`; counts and number of all rows so far.
     batch : Examples
-    examples : Examples
-        The batch, and rows of the past that follow.
     stored : StoredRows or None
         The memory, with the rows of the batch.
     """
 
     def __init__(
         self,
+        how: How,
         training: TrellisTraining,
-        batch: Examples,
-        examples: Examples,
-        stored: StoredRows | None,
+        columns: Columns,
         counts: Ints,
         n_rows: int,
-        columns: Columns,
-        before: Provenance,
-        how: How,
+        batch: Examples,
+        stored: StoredRows | None,
     ) -> None:
-        self.training, self.batch, self.examples, self._stored = training, batch, examples, stored
-        self.counts, self.n_rows, self.n_labels = counts, n_rows, len(counts)
-        self.n_columns, self.intercept = columns.n_columns, columns.intercept
-        self._before, self._how = before, how
-        self._trellises: list[TrellisPart] | None = None
-
-    def trellis_parts(self) -> list[TrellisPart]:
-        """Return the trellises as they predict, one part per view."""
-        if self._trellises is None:
-            self._trellises = self.training.parts()
-        return self._trellises
+        super().__init__(how, training, columns, counts, n_rows)
+        self.batch, self.stored = batch, stored
 
     def label_sums(self) -> tuple[csr_array, Ints]:
         """Return the sum of the batch's rows of every label, and how many they are."""
         return self.batch.label_sums(self.n_labels)
-
-    def memory(self) -> StoredRows:
-        """Return the rows that the model keeps."""
-        assert self._stored is not None
-        return self._stored
 
     def labels_to_train(self) -> Ints:
         """Return the labels of the batch that are new, or have many rows in it.
@@ -360,13 +330,13 @@ class FurtherContext:
         """
         own = np.bincount(self.batch.labels, minlength=self.n_labels)
         before = self.counts - own
-        first_late = self.n_labels if self._stored is None else self._stored.first_late
+        first_late = self.n_labels if self.stored is None else self.stored.first_late
         late = (np.arange(self.n_labels) >= first_late) & (own > 0)
         return np.flatnonzero(late | (own >= _MANY_ROWS * np.maximum(before, 1)) & (own > 0))
 
     def rows_at_hand(self) -> Examples:
         """Return the rows of the memory, which has those of the batch; without one, the batch."""
-        return self.batch if self._stored is None else _as_examples(self._stored, self.batch)
+        return self.batch if self.stored is None else _as_examples(self.stored, self.batch)
 
     def update_label_weights(
         self, part: LabelWeightPart, clusters: tuple[Ints, Ints]
@@ -385,8 +355,8 @@ class FurtherContext:
         touched = np.unique(cluster[wanted])
         some = [members[ptr[each] : ptr[each + 1]] for each in touched]
         lists = np.concatenate([[0], np.cumsum([len(each) for each in some])]), np.concatenate(some)
-        given = self._how.given.label_weights
-        several = len(examples.labels) > _SEVERAL * len(examples)
+        given = self.how.given.label_weights
+        several = len(examples.labels) > SEVERAL * len(examples)
         settings = given if isinstance(given, LabelWeights) else LabelWeights()
         [(W, _)] = train_clusters(
             settings.filled(cost=usual_cost(several, 1.0)),
@@ -396,8 +366,9 @@ class FurtherContext:
             examples.weights,
             [lists],
             n_labels=self.n_labels,
+            row_length=examples.rows.usual_length(),
             check=check_signals,
-            n_jobs=self._how.n_jobs,
+            n_jobs=self.how.n_jobs,
         )
         place = {label: number for number, label in enumerate(lists[1].tolist())}
         return part.replaced(wanted, W[[place[label] for label in wanted.tolist()]])

@@ -5,87 +5,31 @@ Rows in memory, a stream and a cluster differ in their `Source` alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from sklearn.preprocessing import normalize
 
-from ..core.arrays import Ints
-from ..features.front_ends import FrontEnd
-from ..features.rows import Columns
-from ..model.labels import Labels
+from ..core.settings import AUTO
+from ..model.examples import Examples
+from ..model.fitted import Fitted, Provenance
 from ..model.model import Model
-from ..model.provenance import Provenance
-from ..parts.base import PARTS, can
+from ..parts.base import PARTS, can, has
 from ..parts.calibration import Calibrator, best_threshold
-from ..parts.trainable import SquaresSketch
+from ..parts.views import Views
 from ..structure.policies import POLICIES, LabelStats
-from .choose import choose, usual_weights
-from .context import Context
-from .data import Examples, Source
-from .progress import InterruptGuard, phase
-from .recipes import DatasetSize, Given, Plan
+from .budget import affordable
+from .choose import choose, weights_to_try
+from .context import Context, How, Problem
+from .data import Source
+from .progress import InterruptGuard, phase, show
+from .recipes import REPLAYED, Plan
 from .trainer import Trainer, TrainerState
 from .trellis_training import TrellisTraining
-from .workers import Workers
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A model, and what it can be trained further from.
-
-    Parameters
-    ----------
-    model : Model
-    provenance : Provenance
-    training : TrellisTraining or None
-        The trellises' weights in full precision; None for a model from a file.
-    sketch : SquaresSketch or None
-        The optimizer's state, roughly, of a model from a file.
-    """
-
-    model: Model
-    provenance: Provenance
-    training: TrellisTraining | None = None
-    sketch: SquaresSketch | None = None
-
-    def without_rows(self) -> Fitted:
-        """Return it without training rows, as ``memory=False`` asks for."""
-        for part in self.model.parts:
-            if getattr(part, "needs_memory", False):
-                raise ValueError(
-                    f"memory=False: the model has {part.name}, which are training rows; fit again "
-                    f"with {part.name}=False"
-                )
-        return replace(self, model=replace(self.model, memory=None))
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is to be learned: labels and features, and how targets were given."""
-
-    labels: Labels
-    front_end: FrontEnd
-    columns: Columns
-    size: DatasetSize
-    counts: Ints
-    target_format: str
-    typical_labels: int
-
-
-@dataclass(frozen=True)
-class How:
-    """What concerns all of training."""
-
-    given: Given
-    n_jobs: int | None = None
-    verbose: int = 0
-    class_weight: dict[Any, float] | str | None = None
-    keep_on_interrupt: bool = True
-    workers: Workers | None = None  # who trains; None is this process
 
 
 def new_training(
@@ -105,7 +49,7 @@ def new_training(
     policy = POLICIES[assignment] if isinstance(assignment, str) else None
     needs_vectors = views is not None or (policy is not None and policy.needs_sample)
     vectors = normalize(label_sums(views is not None)) if needs_vectors else None
-    return TrellisTraining.new(
+    training = TrellisTraining.new(
         plan.trellises,
         LabelStats(len(problem.labels), problem.counts, vectors),
         rng,
@@ -118,6 +62,17 @@ def new_training(
         min_paths=min_paths,
         n_jobs=n_jobs,
     )
+    scale_steps(training, plan, problem.row_length)
+    return training
+
+
+def scale_steps(training: TrellisTraining, plan: Plan, row_length: float) -> None:
+    """Take steps as for rows of unit length, where rows are dense and of any length."""
+    power = 2.0 ** round(math.log2(row_length))  # of 2, so that products are exact
+    if plan.small_dense:
+        training.weights.start_average(power)
+    elif plan.label_matrix is not None:
+        training.weights.row_length = power
 
 
 def train(
@@ -130,49 +85,42 @@ def train(
     checkpoint: Any = None,
 ) -> Fitted:
     """Train all parts of a model, and choose on held-out rows what is not trained."""
+    verbose = bool(how.verbose)
+    show(verbose, str(plan))
     guard = InterruptGuard(how.keep_on_interrupt)
     trainer = Trainer(training, guard, how.n_jobs, how.verbose, how.workers)
     trainer.fit(source, state, plan.early_stopping, checkpoint)
-    context = Context(
-        plan,
-        source,
-        training,
-        problem.columns,
-        problem.counts,
-        problem.size.n_rows,
-        problem.size.several,
-        how.n_jobs,
-        not problem.size.sparse,
-        how.workers,
-    )
-    verbose = bool(how.verbose)
+    context = Context(how, plan, problem, source, training)
     parts = []
-    for name, given in _parts_of(plan):
+    for name, given in plan.trained.items():
         with phase(verbose, name):
-            part = PARTS[name].fit(given, context)
-        if part is not None:
-            parts.append(part)
+            parts.append(PARTS[name].fit(given, context))
     model = new_model(plan, problem, training, parts)
     held_out = source.held_out_rows()
     if held_out is not None and not guard.interrupted:
         with phase(verbose, "choosing weights"):
-            model = choose(model, plan, held_out, problem.counts, problem.size.n_rows, how.n_jobs)
+            model = _choose(how, plan, problem, model, held_out)
         if not plan.early_stopping:
             with phase(verbose, "training on held-out rows"):
                 _train_on_held_out(trainer, source, held_out)
                 context.trained_further()
     else:
         model = _without_optional(model, plan)
-    finished = [part.finish(context) if can(part, "finish") else part for part in model.parts]
-    memory = None
-    if plan.memory is not None:
-        uses_memory = next(
-            (part.memory for part in finished if getattr(part, "needs_memory", False)), None
-        )
-        memory = uses_memory if uses_memory is not None else _small_memory(context)
+    finished = []
+    for part in model.parts:
+        if can(part, "finish"):
+            with phase(verbose, f"finishing {part.name}"):
+                finished.append(part.finish(context))
+        else:
+            finished.append(part)
+    memory = next((part.memory for part in finished if has([part], "needs_memory")), None)
+    if memory is None and plan.memory is not None:
+        with phase(verbose, "rows to remember"):
+            memory = context.memory(REPLAYED, held_out=True)
     model = model.with_parts(finished, memory=memory)
     if model.multilabel and model.threshold is None:
-        threshold = threshold_on(model, source.evaluation_rows(), how.n_jobs)
+        with phase(verbose, "threshold"):
+            threshold = threshold_on(model, source.evaluation_rows(), how.n_jobs)
         model = replace(model, threshold=threshold)
     if plan.small_dense:
         training.weights.end_average()
@@ -181,20 +129,25 @@ def train(
     provenance = Provenance(
         problem.size.n_rows, problem.counts, state.losses, len(state.losses), str(plan)
     )
+    if len(model.trellises()) < training.n_views:  # the others did not fit into the budget
+        return Fitted(model, provenance)
     return Fitted(model, provenance, training)
 
 
-def _parts_of(plan: Plan) -> list[tuple[str, Any]]:
-    """Return the parts to train, in order, and their settings."""
-    if plan.views is not None:
-        required: list[tuple[str, Any]] = [("views", plan.views)]
-    else:
-        required = [("trellises", plan.trellises)]
-        if plan.label_weights is not None:
-            required.append(("label_weights", plan.label_weights))
-        if plan.label_matrix is not None:
-            required.append(("label_matrix", plan.label_matrix))
-    return [*required, *plan.parts.items()]
+def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Examples) -> Model:
+    """Choose weights on held-out rows, and within a size budget what is left out."""
+
+    def chosen(model: Model) -> Model:
+        return choose(model, plan, held_out, problem.counts, problem.size.n_rows, how.n_jobs)
+
+    model = chosen(model)
+    if how.size_budget is None:
+        return model
+    needed = set(plan.asked_for)
+    if isinstance(how.given.views, Views) and how.given.views.n_views != AUTO:
+        needed.add("views")
+    provenance = Provenance(problem.size.n_rows, problem.counts, recipe=str(plan))
+    return affordable(model, how.size_budget, provenance, needed, held_out, chosen, how.n_jobs)
 
 
 def new_model(plan: Plan, problem: Problem, training: TrellisTraining, parts: list[Any]) -> Model:
@@ -206,7 +159,7 @@ def new_model(plan: Plan, problem: Problem, training: TrellisTraining, parts: li
         problem.front_end,
         problem.columns,
         tuple(parts),
-        tuple(usual_weights(parts, plan)),
+        tuple(weights_to_try(part, plan)[0] for part in parts),
         multilabel,
         problem.target_format,
         loss.probabilistic,
@@ -220,7 +173,7 @@ def _without_optional(model: Model, plan: Plan) -> Model:
     pairs = [
         (part, weight)
         for part, weight in zip(model.parts, model.weights, strict=True)
-        if weight and (part.name in plan.asked_for or part.name not in ("prototypes", "neighbours"))
+        if 0 not in weights_to_try(part, plan)
     ]
     parts, weights = zip(*pairs, strict=True)
     return replace(model, parts=parts, weights=weights)
@@ -230,12 +183,7 @@ def _train_on_held_out(trainer: Trainer, source: Source, held_out: Examples) -> 
     """Train the trellises on the held-out rows, as often as on the others."""
     rows = np.arange(len(held_out))
     for _ in range(int(trainer.settings.epochs)):
-        trainer.run_epoch([(held_out, source.rng.permutation(rows))], [0.0])
-
-
-def _small_memory(context: Context) -> Any:
-    context.plan.parts.pop("neighbours", None)  # which would keep all rows
-    return context.memory(held_out=True)
+        trainer.run_epoch([(held_out, source.rng.permutation(rows))])
 
 
 def threshold_on(model: Model, examples: Examples | None, n_jobs: int | None) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,17 +26,27 @@ class EpochStats:
     loss: float = 0.0
     hits: float = 0.0
     examples: int = 0
+    rows: int = 0  # examples, and rows without labels
 
-    def add(self, loss: float, hits: float, examples: int) -> None:
+    def add(self, loss: float, hits: float, examples: int, rows: int = 0) -> None:
         """Add the sums of a chunk of rows."""
         self.loss += loss
         self.hits += hits
         self.examples += examples
+        self.rows += rows
 
     @property
     def mean_loss(self) -> float:
         """The loss per example."""
         return self.loss / max(self.examples, 1)
+
+    @property
+    def rounded_loss(self) -> float:
+        """The loss per example, without the last digits of the sum.
+
+        They depend on the sizes of the chunks, which depend on timing.
+        """
+        return float(f"{self.mean_loss:.8g}")
 
     @property
     def precision(self) -> float:
@@ -48,7 +60,7 @@ ShowProgress: TypeAlias = Callable[[int, EpochStats, int], None]
 
 @contextmanager
 def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterator[ShowProgress]:
-    """Show a bar over all epochs with loss, P@1 and time left; yield its update function.
+    """Show a bar over all epochs with loss and time left; yield its update function.
 
     Where standard error is no terminal, `log_epoch` prints lines instead.
     """
@@ -65,7 +77,10 @@ def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterat
         task = progress.add_task("training", total=epochs * rows, completed=done * rows)
 
         def show(epoch: int, stats: EpochStats, rows: int) -> None:
-            text = f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}  P@1 {stats.precision:.3f}"
+            text = (
+                f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}  "
+                f"P@1 on training rows {stats.precision:.3f}"
+            )
             progress.update(task, advance=rows, description=text)
 
         yield show
@@ -80,21 +95,28 @@ def log_epoch(
     """
     line = f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}"
     if stats.hits:
-        line += f"  P@1 {stats.precision:.3f}"
+        line += f"  P@1 on training rows {stats.precision:.3f}"
     if precision >= 0:
         line += f"  validation P@1 {precision:.4f}"
     line += f"  {stats.examples:,} rows  {seconds:.1f} s"
-    logger.info(line)
-    if verbose and not _shows_bars(Console(stderr=True)):
-        _print(line)
+    show(verbose and not _shows_bars(Console(stderr=True)), line)
 
 
 @contextmanager
 def phase(verbose: bool, name: str) -> Iterator[None]:
-    """Log a phase of training and how long it takes, and print it if it is to be shown."""
+    """Log a phase of training and how long it takes, and print it if it is to be shown.
+
+    A terminal also shows the phase while it runs.
+    """
     start = time.perf_counter()
-    yield
-    line = f"{name}  {time.perf_counter() - start:.1f} s"
+    console = Console(stderr=True)
+    with console.status(name) if verbose and _shows_bars(console) else nullcontext():
+        yield
+    show(verbose, f"{name}  {time.perf_counter() - start:.1f} s")
+
+
+def show(verbose: bool, line: str) -> None:
+    """Log a line, and print it if it is to be shown."""
     logger.info(line)
     if verbose:
         _print(line)
@@ -119,6 +141,30 @@ class TrainingInterruptedWarning(RuntimeWarning):
 
 def check_signals() -> None:
     """Do nothing: before it returns, Python handles signals that have arrived, such as Ctrl-C."""
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of a block, of which nothing may be left undone."""
+    arrived: list[int] = []
+    before: dict[int, Any] = {}
+
+    def defer(number: int, _frame: Any) -> None:
+        arrived.append(number)
+
+    try:
+        if threading.current_thread() is threading.main_thread():  # which handles all signals
+            for number in (signal.SIGTERM, signal.SIGINT):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    before[number] = handler
+                    signal.signal(number, defer)
+        yield
+    finally:
+        for deferred, handler in before.items():
+            signal.signal(deferred, handler)
+        for each in arrived:
+            signal.raise_signal(each)
 
 
 class InterruptGuard:

@@ -11,7 +11,8 @@ switches the recipe.
 | classifiers | several labels per row, at most 2,048 labels | trellises and label weights |
 | views | all others | views of clusters of labels |
 
-The last two also try prototypes and neighbours on held-out rows, and keep what helps.
+The last two also try prototypes and neighbours on held-out rows, and keep what helps; the label
+matrix tries neighbours.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.settings import AUTO, Settings
+from ..parts.base import PARTS
+from ..parts.calibration import Calibration
 from ..parts.edge_weights import MAX_PRUNED_STRIDE, padded
 from ..parts.label_matrix import LabelMatrix
 from ..parts.label_weights import LabelWeights
@@ -35,7 +38,7 @@ from ..structure.trellis import Trellis
 
 _MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for what is chosen on held-out rows
 _FEW_LABELS, _FEW_PAIRS = 2048, 1 << 25  # of rows and labels
-_SEVERAL = 1.1  # labels per row, on average
+SEVERAL = 1.1  # labels per row, on average
 _MIN_DENSE_ROWS, _MAX_DENSE_LABELS, _FEW_DENSE_ROWS = 100, 128, 2000
 _CLUSTER_SIZE, _VIEWS = 100, 2
 _FEW_ROWS = 20  # of a label, on average
@@ -48,7 +51,11 @@ _MIN_PRUNED = 1 << 18  # weights of trellises that are worth pruning
 _DENSITY = {False: 0.1, True: 0.05}  # True if there are views, which share the work
 _MAX_HELD_OUT = 3000
 _MAX_NEIGHBOURS = 400_000  # rows: beyond, they take too much time and space
-REPLAYED = 10_000  # rows to keep, if no neighbours are looked for
+_MAX_COMPARED = 1 << 25  # values of dense rows, which are all compared
+REPLAYED = 10_000  # rows to keep, if no part needs more
+_REQUIRED = ("trellises", "label_weights", "label_matrix")  # where labels are not in clusters
+# What a recipe is named after, unless what is given leaves it out.
+_MAIN = {"label matrix": "label_matrix", "classifiers": "label_weights", "views": "views"}
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,12 @@ class DatasetSize:
     n_pairs: int  # of rows and labels
     sparse: bool
     multilabel: bool
+    mapped: bool = False  # rows are on disk
 
     @property
     def several(self) -> bool:
         """Whether rows have several labels, and not just a few of them."""
-        return self.n_pairs > _SEVERAL * self.n_rows
+        return self.n_pairs > SEVERAL * self.n_rows
 
 
 @dataclass
@@ -94,6 +102,8 @@ class Plan:
         Whether steps are taken as for rows of unit length, and weights averaged.
     few_rows : bool
         Whether labels have few rows, so that prototypes are expected to help.
+    left_out : str
+        What the recipe usually has, if what is given leaves it out.
     asked_for : set of str
         Parts that the user wants: held-out rows only say how much they weigh.
     """
@@ -110,8 +120,8 @@ class Plan:
     early_stopping: bool = False
     calibrate: bool = False
     small_dense: bool = False
-
     few_rows: bool = False
+    left_out: str = ""
     asked_for: set[str] = field(default_factory=set)
 
     @property
@@ -119,15 +129,21 @@ class Plan:
         """Whether another part scores the labels that trellises find."""
         return self.label_weights is not None or self.label_matrix is not None
 
+    @property
+    def trained(self) -> dict[str, Settings]:
+        """The parts to train, in order, by name; views train label weights themselves."""
+        required: dict[str, Settings | None] = {"views": self.views}
+        if self.views is None:
+            required = {name: getattr(self, name) for name in _REQUIRED}
+        return {name: each for name, each in required.items() if each is not None} | self.parts
+
     def __str__(self) -> str:
         """Return what was chosen and why, in a line."""
-        shown = [
-            self.trellises,
-            *filter(None, (self.views, self.label_weights, self.label_matrix)),
-            *self.parts.values(),
-        ]
-        listed = ", ".join(" ".join(str(each).split()) for each in shown)
-        return f"{self.recipe}: {self.reason}; {listed}"
+        shown = {"trellises": self.trellises, **self.trained}
+        if self.label_weights is not None:
+            shown["label_weights"] = self.label_weights
+        listed = ", ".join(" ".join(str(each).split()) for each in shown.values())
+        return "; ".join(filter(None, (f"{self.recipe}: {self.reason}", self.left_out, listed)))
 
 
 @dataclass(frozen=True)
@@ -141,10 +157,10 @@ class Given:
     prototypes: Prototypes | str | bool = AUTO
     neighbours: Neighbours | str | bool = AUTO
     propensity: Propensity | str | bool = False
-    calibrate: bool = True
+    calibration: Calibration | str | bool = AUTO
     memory: Memory | str | bool = AUTO
     validation_fraction: float | str = AUTO
-    parts: dict[str, Settings] = field(default_factory=dict)
+    parts: dict[str, Settings] | None = None
 
 
 def _recipe(size: DatasetSize) -> tuple[str, str]:
@@ -161,44 +177,67 @@ def _recipe(size: DatasetSize) -> tuple[str, str]:
     return "views", f"at least {_MIN_ROWS:,} rows and {_MIN_LABELS} labels"
 
 
-def plan_for(given: Given, size: DatasetSize, in_memory: bool = True) -> Plan:
+def plan_for(given: Given, size: DatasetSize) -> Plan:
     """Return the plan for data of a given size."""
     recipe, reason = _recipe(size)
     trellises = _settings(given.trellises, Trellises)
-    automatic = trellises.loss == AUTO or LOSSES[trellises.loss].probabilistic
-    asks_for_views = given.views is True or isinstance(given.views, Views)
-    with_weights = (recipe in ("classifiers", "views") and automatic) or asks_for_views
-    label_weights = _wanted(given.label_weights, LabelWeights, with_weights)
+    probabilistic = trellises.loss == AUTO or LOSSES[trellises.loss].probabilistic
     own_codebooks = trellises.assignment != "random"
-    views = _wanted(given.views, Views, recipe == "views" and not own_codebooks)
-    if label_weights is None:
-        if asks_for_views:
-            raise ValueError("views need label_weights, which tell the labels of a cluster apart")
-        views = None
+    with_weights = (recipe in ("classifiers", "views") and probabilistic) or _asked(given.views)
+    label_weights = _wanted(given.label_weights, LabelWeights, with_weights)
+    views = None
+    if label_weights is not None:
+        views = _wanted(given.views, Views, recipe == "views" and not own_codebooks)
     plan = Plan(recipe, reason, trellises, views, label_weights)
-    if views is None and label_weights is None:
-        with_matrix = recipe == "label matrix" and automatic
+    if label_weights is None:
+        with_matrix = recipe == "label matrix" and probabilistic
         plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, with_matrix)
     plan.few_rows = size.n_pairs < _FEW_ROWS * size.n_labels
     _size_trellises(plan, size, own_codebooks)
     tries = label_weights is not None and size.sparse
-    if (prototypes := _wanted(given.prototypes, Prototypes, tries)) is not None:
-        plan.parts["prototypes"] = prototypes
     plan.memory = _wanted(given.memory, Memory, True)
     affordable = plan.memory is not None and size.n_rows <= _MAX_NEIGHBOURS
-    neighbours = _wanted(given.neighbours, Neighbours, tries and affordable)
-    if neighbours is not None:
-        if plan.memory is None:
-            raise ValueError("neighbours need rows in memory: use memory=True")
-        plan.parts["neighbours"] = neighbours
-    if (propensity := _wanted(given.propensity, Propensity, False)) is not None:
-        plan.parts["propensity"] = propensity
-    plan.parts |= given.parts
-    for name in ("prototypes", "neighbours"):
-        if name in plan.parts and not isinstance(getattr(given, name), str):
-            plan.asked_for.add(name)
-    _hold_out(plan, given, size, automatic, in_memory)
+    if plan.label_matrix is not None:
+        affordable &= size.n_rows * size.n_columns <= _MAX_COMPARED and not size.mapped
+    near = tries or plan.label_matrix is not None
+    optional = {
+        "prototypes": _wanted(given.prototypes, Prototypes, tries),
+        "neighbours": _wanted(given.neighbours, Neighbours, near and affordable),
+        "propensity": _wanted(given.propensity, Propensity, False),
+    }
+    plan.parts = {name: each for name, each in optional.items() if each is not None}
+    plan.asked_for = {name for name in plan.parts if _asked(getattr(given, name))}
+    plan.parts |= given.parts or {}
+    _check_trained(plan, given, size, probabilistic, own_codebooks)
+    _hold_out(plan, given, size, probabilistic)
     return plan
+
+
+def _check_trained(
+    plan: Plan, given: Given, size: DatasetSize, probabilistic: bool, own_codebooks: bool
+) -> None:
+    """Raise an error if a part that is asked for cannot be trained; say what is left out."""
+    if _asked(given.views) and plan.views is None:
+        raise ValueError("views need label_weights, which tell the labels of a cluster apart")
+    if _asked(given.views) and own_codebooks:
+        raise ValueError("views assign clusters at random: use assignment='random' or views=False")
+    if _asked(given.label_matrix) and size.sparse:
+        raise ValueError(
+            "label_matrix needs dense rows, got a sparse matrix; use views or label_weights"
+        )
+    if _asked(given.label_matrix) and plan.label_matrix is None:
+        raise ValueError("label_matrix is trained without label_weights and views: leave these out")
+    if _asked(given.calibration) and not probabilistic:
+        raise ValueError(f"calibration needs probabilities, got loss={plan.trellises.loss!r}")
+    if "neighbours" in plan.parts and plan.memory is None:
+        raise ValueError("neighbours need rows in memory: use memory=True")
+    main = _MAIN.get(plan.recipe)
+    if main is not None and main not in plan.trained:
+        values = {name: getattr(given, name) for name in ("views", *_REQUIRED[1:])}
+        causes = [name for name, value in values.items() if value != AUTO]
+        causes += [] if probabilistic else ["loss"]
+        causes += ["assignment"] if own_codebooks else []
+        plan.left_out = f"without {main}, because of the given {' and '.join(causes)}"
 
 
 def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
@@ -251,13 +290,12 @@ def _affordable(size: DatasetSize, width: int, epochs: int) -> int:
     return int(min(max(_MULTIPLICATIONS // max(each, 1), fewest), _MAX_TRELLISES))
 
 
-def _hold_out(
-    plan: Plan, given: Given, size: DatasetSize, automatic: bool, in_memory: bool
-) -> None:
+def _hold_out(plan: Plan, given: Given, size: DatasetSize, probabilistic: bool) -> None:
     """Decide which rows are held out, and what for."""
     fraction = given.validation_fraction
     plan.early_stopping = not isinstance(fraction, str) and fraction > 0
-    plan.calibrate = given.calibrate and automatic and size.n_rows >= _MIN_ROWS
+    usually = probabilistic and size.n_rows >= _MIN_ROWS
+    plan.calibrate = _wanted(given.calibration, Calibration, usually) is not None
     chooses = plan.calibrate or plan.reranks or bool(plan.parts)
     if plan.early_stopping:
         plan.n_held_out = math.ceil(float(fraction) * size.n_rows)
@@ -269,26 +307,10 @@ def _hold_out(
         )
 
 
-def memory_rows(plan: Plan, n_rows: int) -> int:
-    """Return how many rows the memory keeps."""
-    if plan.memory is None:
-        return 0
-    usual = n_rows if "neighbours" in plan.parts else REPLAYED
-    return usual if plan.memory.n_rows == AUTO else int(plan.memory.n_rows)
-
-
 def plan_for_first_batch(given: Given) -> Plan:
     """Return the plan of `partial_fit`, where the size of the data is unknown."""
-    for name in (
-        "views",
-        "label_weights",
-        "label_matrix",
-        "prototypes",
-        "neighbours",
-        "propensity",
-    ):
-        value = getattr(given, name)
-        if value is not False and value != AUTO:
+    for name, value in {**vars(given), **(given.parts or {})}.items():
+        if name in PARTS and name != "trellises" and _asked(value):
             raise ValueError(f"{name}={value!r} needs all rows at once: call fit first")
     trellises = _settings(given.trellises, Trellises).filled(
         width=_WIDTH,
@@ -307,6 +329,11 @@ def plan_for_first_batch(given: Given) -> Plan:
 
 def _settings(value: Any, kind: Any) -> Any:
     return kind() if isinstance(value, str) else value
+
+
+def _asked(value: Any) -> bool:
+    """Return whether a part is asked for: it is neither "auto" nor left out."""
+    return value is True or isinstance(value, Settings)
 
 
 def _wanted(value: Any, kind: Any, automatic: bool) -> Any:

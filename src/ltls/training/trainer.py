@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ..parts.edge_weights import Weights
 from ..structure.codebook import Codebook
 from .data import Batch, Source
-from .progress import EpochStats, InterruptGuard, log_epoch, progress_bar
+from .progress import EpochStats, InterruptGuard, log_epoch, progress_bar, signals_deferred
 from .trellis_training import TrellisTraining
 from .workers import Workers
 
@@ -20,7 +21,7 @@ _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress b
 
 @dataclass
 class TrainerState:
-    """The state of training between two epochs, besides the weights.
+    """The state of training between two mini-batches, besides the weights.
 
     Parameters
     ----------
@@ -34,6 +35,10 @@ class TrainerState:
         Weights and codebooks at that time.
     completed : bool
         Whether training ran to its end without being interrupted.
+    within : EpochStats or None
+        Sums of the epoch that was begun; None between two epochs.
+    random : tuple or None
+        The state of the random generator when that epoch began.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -41,6 +46,8 @@ class TrainerState:
     n_no_change: int = 0
     best: tuple[Weights, list[Codebook]] | None = None
     completed: bool = False
+    within: EpochStats | None = None
+    random: Any = None
 
 
 class Trainer:
@@ -68,80 +75,124 @@ class Trainer:
         self.training, self.guard, self.n_jobs = training, guard, n_jobs
         self.verbose, self.settings = bool(verbose), training.settings
         self.workers = workers
+        self._within_step = False
 
     def fit(
         self, source: Source, state: TrainerState, early_stopping: bool, checkpoint: Any = None
     ) -> None:
         """Train for all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
 
-        `state` says where to continue, and is updated after every epoch; `checkpoint`, if given, is
-        where it is saved.
+        `state` says where to continue, and is updated after every mini-batch; `checkpoint`, if
+        given, is where it is saved: after an epoch, and when training is interrupted.
         """
         epochs, done = int(self.settings.epochs), len(state.losses)
         with (
             self.guard(),
+            self._saved_if_interrupted(source, state, checkpoint),
             progress_bar(self.verbose, epochs, source.n_rows, done) as show,
         ):
             for epoch in range(done, epochs):
                 if early_stopping and state.n_no_change >= self.settings.n_iter_no_change:
                     break
-                if epoch > 0:
-                    self.training.update_codebooks(source.in_order(), self.n_jobs)
-                state.losses.append(0.0)
+                if state.within is None:
+                    if epoch > 0:
+                        self.training.update_codebooks(source.in_order(), self.n_jobs)
+                    state.random, state.within = source.rng.get_state(), EpochStats()
                 start = time.perf_counter()
-                stats = self._train_on(source, state.losses, partial(show, epoch + 1))
-                precision = self._compare_with_best(source, state) if early_stopping else -1.0
+                stats = self._train_on(source, state.within, partial(show, epoch + 1))
+                with self._step():
+                    self._end_epoch(state, stats)
+                    precision = self._compare_with_best(source, state) if early_stopping else -1.0
                 seconds = time.perf_counter() - start
                 log_epoch(self.verbose, epoch + 1, epochs, stats, seconds, precision)
                 if checkpoint is not None:
-                    checkpoint.save(self.training, state, source.held_out, source.rng)
+                    last = epoch + 1 == epochs or (
+                        early_stopping and state.n_no_change >= self.settings.n_iter_no_change
+                    )
+                    checkpoint.save(self.training, state, source.held_out, source.rng, now=last)
+        if state.within is not None:  # interrupted: what was trained so far counts as an epoch
+            self._end_epoch(state, state.within)
         if state.best is not None:
             self.training.come_back(state.best)
             state.best = None
         self.training.check_finite(state.losses)
 
-    def _train_on(
-        self, source: Source, losses: list[float], show: Callable[[EpochStats, int], None]
-    ) -> EpochStats:
-        """Train on all rows of a source, here or by workers; set the last loss."""
-        if self.workers is None:
-            return self.run_epoch(source.epoch(), losses, show)
+    @contextmanager
+    def _saved_if_interrupted(
+        self, source: Source, state: TrainerState, checkpoint: Any
+    ) -> Iterator[None]:
+        """Write a checkpoint if Ctrl-C or another signal ends the block."""
         try:
-            stats = self.workers.run_epoch(self.training, source, self.verbose)
-        except BaseException:
-            losses.pop()  # nothing of this epoch was kept
-            self.training.end_epoch()
+            yield
+        except Exception:
             raise
-        losses[-1] = float(f"{stats.mean_loss:.8g}")
+        except BaseException:
+            is_whole = not self._within_step
+            if self.workers is not None:  # which have done a whole epoch, or nothing of it
+                is_whole = self.training.weights.epochs == len(state.losses)
+            if checkpoint is not None and is_whole:
+                checkpoint.save(self.training, state, source.held_out, source.rng, now=True)
+            raise
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """Let signals wait for the end of a block, after which weights and sums agree again."""
+        with signals_deferred():
+            self._within_step = True
+            yield
+            self._within_step = False
+
+    def _train_on(
+        self, source: Source, stats: EpochStats, show: Callable[[EpochStats, int], None]
+    ) -> EpochStats:
+        """Train on all rows of a source, here or by workers; return the sums."""
+        if self.workers is None:
+            self._train(source.epoch(), stats, show)
+            return stats
+        stats = self.workers.run_epoch(self.training, source, self.verbose)
         show(stats, stats.examples)
         return stats
 
-    def run_epoch(
-        self,
-        batches: Iterable[Batch],
-        losses: list[float],
-        show: Callable[[EpochStats, int], None] = lambda _stats, _rows: None,
-    ) -> EpochStats:
-        """Train on all rows in chunks of about a tenth of a second; set the last loss."""
-        stats, batch_size = EpochStats(), self.settings.batch_size
-        size = batch_size * max(1, 64 // batch_size)  # whole mini-batches
-        try:
-            for examples, order in batches:
-                task = self.training.task(examples)
-                first = 0
-                while first < len(order):
-                    chunk = order[first : first + size]
-                    start = time.perf_counter()
-                    stats.add(*self.training.run(task, chunk, self.verbose, self.n_jobs))
-                    first += len(chunk)
-                    show(stats, len(chunk))
-                    if time.perf_counter() - start < _CHUNK_SECONDS / 2:
-                        size *= 2
-        finally:
-            # The last digits of the sum depend on the sizes of the chunks, which depend on timing.
-            losses[-1] = float(f"{stats.mean_loss:.8g}")
-            self.training.end_epoch()
+    def run_epoch(self, batches: Iterable[Batch]) -> EpochStats:
+        """Make one pass over some rows; return the sums."""
+        stats = EpochStats()
+        self._train(batches, stats, lambda _stats, _rows: None)
+        self.training.end_epoch()
         return stats
+
+    def _train(
+        self, batches: Iterable[Batch], stats: EpochStats, show: Callable[[EpochStats, int], None]
+    ) -> None:
+        """Train on rows in chunks of about a tenth of a second.
+
+        Rows that the sums have already are skipped. Between two chunks, weights and sums agree.
+        """
+        batch_size, to_skip = self.settings.batch_size, stats.rows
+        size = batch_size * max(1, 64 // batch_size)  # whole mini-batches
+        for examples, order in batches:
+            first = min(to_skip, len(order))
+            to_skip -= first
+            if first == len(order):
+                continue
+            task = self.training.task(examples)
+            while first < len(order):
+                chunk = order[first : first + size]
+                start = time.perf_counter()
+                with self._step():
+                    sums = self.training.run(task, chunk, self.verbose, self.n_jobs)
+                    stats.add(*sums, len(chunk))
+                first += len(chunk)
+                show(stats, len(chunk))
+                if time.perf_counter() - start < _CHUNK_SECONDS / 2:
+                    size *= 2
+
+    def _end_epoch(self, state: TrainerState, stats: EpochStats) -> None:
+        """Count an epoch; one of workers that was interrupted has trained nothing."""
+        if self.workers is None or stats.examples:
+            state.losses.append(stats.rounded_loss)
+        if self.workers is None or not stats.examples:  # workers have ended it themselves
+            self.training.end_epoch()
+        state.within = None
 
     def _compare_with_best(self, source: Source, state: TrainerState) -> float:
         """Keep the weights if P@1 on the validation rows is the best so far; return it."""

@@ -18,6 +18,7 @@ from ..core import _engine
 from ..core.arrays import Floats, Ints, threads
 from ..core.memory import available_memory
 from ..features.rows import Rows
+from ..model.examples import Examples
 from ..parts.edge_weights import AnyWeights, Weights, padded
 from ..parts.trainable import SquaresSketch, TrainableWeights
 from ..parts.trellises import Trellises, TrellisPart
@@ -32,7 +33,7 @@ from ..structure.codebook import (
 from ..structure.losses import Loss, resolve_loss
 from ..structure.policies import POLICIES, CodebookPolicy, LabelStats
 from ..structure.trellis import Trellis
-from .data import Batch, Examples
+from .data import Batch
 
 _ROWS_PER_CALL = 4096
 

@@ -1,16 +1,19 @@
-"""What a model was trained on, and how."""
+"""A fitted model with what is beside it: where it comes from, and the state of training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ..core.arrays import Ints, Tensors, smallest
 from ..core.declarations import Array, Described
+from ..parts.base import has
+from ..parts.trainable import SquaresSketch
+from .model import Model
 
-_MOST_ROWS = 2**53  # that a model may have learned from
+MOST_ROWS = 2**53  # that a model may have learned from, and passes over them
 _COLUMNS = {"text": str, "label": str, "separator": str, "features": list}
 
 
@@ -55,13 +58,14 @@ class Provenance:
     @classmethod
     def from_state(cls, section: Described, n_labels: int) -> Provenance:
         """Restore provenance from its `state`."""
-        declared = {"counts": Array("uint", ("n_labels",), high=_MOST_ROWS)}
-        counts = section.tensors(declared, {"n_labels": n_labels})["counts"]
+        n_rows = section.integer("n_rows", 0, MOST_ROWS)
+        declared = {"counts": Array("uint", ("n_labels",), high="n_rows")}
+        counts = section.tensors(declared, {"n_labels": n_labels, "n_rows": n_rows})["counts"]
         return cls(
-            section.integer("n_rows", 0, _MOST_ROWS),
+            n_rows,
             counts.astype(np.int64),
             section.numbers("loss_curve"),
-            section.integer("n_epochs", 0),
+            section.integer("n_epochs", 0, MOST_ROWS),
             section.get("recipe", "a text", lambda v: isinstance(v, str)),
             section.get("columns", "columns of a table or null", _are_columns),
             section.get("zero_based", "true, false or null", lambda v: v in (True, False, None)),
@@ -77,3 +81,33 @@ def _are_columns(value: Any) -> bool:
         and (not isinstance(each, list) or all(isinstance(column, str) for column in each))
         for name, each in value.items()
     )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model, and what it can be trained further from.
+
+    Parameters
+    ----------
+    model : Model
+    provenance : Provenance
+    training : ltls.training.trellis_training.TrellisTraining or None
+        The trellises' weights in full precision; None for a model from a file.
+    sketch : SquaresSketch or None
+        The optimizer's state, roughly, of a model from a file.
+    """
+
+    model: Model
+    provenance: Provenance
+    training: Any = None
+    sketch: SquaresSketch | None = None
+
+    def without_rows(self) -> Fitted:
+        """Return it without training rows, as ``memory=False`` asks for."""
+        for part in self.model.parts:
+            if has([part], "needs_memory"):
+                raise ValueError(
+                    f"memory=False: the model has {part.name}, which are training rows; fit again "
+                    f"with {part.name}=False"
+                )
+        return replace(self, model=replace(self.model, memory=None))

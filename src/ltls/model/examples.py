@@ -1,0 +1,149 @@
+"""Rows with labels and weights, to train on or to compare predictions with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+from sklearn.preprocessing import normalize
+from sklearn.utils import check_array
+
+from ..core.arrays import Bools, Doubles, Floats, Ints, check_unmasked, entries_of
+from ..features.rows import Rows
+from .labels import Labels, Targets
+
+LARGEST_WEIGHT = 1e9  # of a row or a class
+
+
+@dataclass
+class Examples:
+    """Rows to train on: features, label ids in CSR layout, and optional row weights."""
+
+    rows: Rows
+    indptr: Ints
+    labels: Ints
+    weights: Floats | None
+    multilabel: bool
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @classmethod
+    def of(
+        cls,
+        labels: Labels,
+        rows: Rows,
+        targets: Targets,
+        sample_weight: Floats | None = None,
+        class_weight: dict[Any, float] | str | None = None,
+    ) -> Examples:
+        """Return rows with label ids, and the product of sample and class weights."""
+        ids = labels.ids(targets)
+        if targets.multilabel:  # sort the ids of every row, as in a canonical indicator matrix
+            row_of = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
+            ids = ids[np.lexsort((ids, row_of))]
+        weights = sample_weight
+        if class_weight is not None:
+            of_rows = _class_weights(class_weight, labels, ids, targets.indptr)
+            weights = of_rows if weights is None else weights * of_rows
+        return cls(rows, targets.indptr, ids, weights, targets.multilabel)
+
+    def contains(self, ids: Ints) -> Bools:
+        """Return which of some ids of every row are its labels, an array like `ids`."""
+        # Encode each pair of a row and a label as one integer, so that a single `isin` suffices.
+        known = self.labels >= 0
+        own, row_of = self.labels[known], np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        n_labels = max(int(ids.max(initial=0)), int(own.max(initial=0))) + 1
+        pairs = row_of[known] * n_labels + own
+        return np.isin(np.arange(len(self))[:, None] * n_labels + ids, pairs) & (ids >= 0)
+
+    def row_weights(self) -> Floats:
+        """Return the weights of all rows, 1 if none are given."""
+        return np.ones(len(self), np.float32) if self.weights is None else self.weights
+
+    def take(self, rows: Ints) -> Examples:
+        """Return a copy of some rows."""
+        indptr, at = entries_of(self.indptr, rows)
+        weights = None if self.weights is None else self.weights[rows]
+        return Examples(self.rows[rows], indptr, self.labels[at], weights, self.multilabel)
+
+    def label_matrix(self, n_labels: int) -> csr_array:
+        """Return an indicator matrix, (n_rows, n_labels); rows of weight 0 have no labels."""
+        ones = np.repeat(self.row_weights() > 0, np.diff(self.indptr)).astype(np.float32)
+        # A copy: zeros are removed in place.
+        arrays = (ones, self.labels.copy(), self.indptr.copy())
+        matrix = csr_array(arrays, shape=(len(self), n_labels))
+        matrix.eliminate_zeros()
+        return matrix
+
+    def label_sums(self, n_labels: int, unit_length: bool = True) -> tuple[csr_array, Ints]:
+        """Return the sum of every label's rows, scaled to unit length, and how many they are."""
+        matrix, X = self.label_matrix(n_labels), csr_array(self.rows.X)
+        sums = csr_array(matrix.T @ (normalize(X) if unit_length and len(self) else X))
+        sums.resize((n_labels, self.rows.n_columns))
+        sums.sort_indices()
+        return sums, np.bincount(matrix.indices, minlength=n_labels)
+
+    @classmethod
+    def concatenate(cls, parts: list[Examples]) -> Examples:
+        """Return the rows of several parts as one."""
+        if len(parts) == 1:
+            return parts[0]
+        features = [part.rows.X for part in parts]
+        X = vstack(features, "csr") if parts[0].rows.sparse else np.concatenate(features)
+        starts = np.cumsum([0, *(part.indptr[-1] for part in parts)])
+        indptr = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
+        weights = None
+        if any(part.weights is not None for part in parts):
+            weights = np.concatenate([part.row_weights() for part in parts])
+        labels = np.concatenate([part.labels for part in parts])
+        ends = np.concatenate([[0], *indptr])
+        return cls(parts[0].rows.like(X), ends, labels, weights, parts[0].multilabel)
+
+
+def _class_weights(
+    class_weight: dict[Any, float] | str, labels: Labels, ids: Ints, indptr: Ints
+) -> Floats:
+    """Return the mean class weight of every row's labels, 1 for a row without labels."""
+    n_rows = len(indptr) - 1
+    if isinstance(class_weight, dict):
+        of_labels = np.ones(len(labels))
+        for label, weight in class_weight.items():
+            if label in labels:
+                of_labels[labels.id(label)] = weight
+    else:
+        of_labels = balanced_weights(np.bincount(ids, minlength=len(labels)), n_rows)
+    per_row = np.diff(indptr)
+    sums = np.bincount(np.repeat(np.arange(n_rows), per_row), of_labels[ids], n_rows)
+    means = np.where(per_row > 0, sums / np.maximum(per_row, 1), 1)
+    return means.astype(np.float32)
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> Floats:
+    """Return sample_weight as one number per row."""
+    check_unmasked("sample_weight", sample_weight)
+    weights: Floats = check_array(
+        np.asarray(sample_weight), ensure_2d=False, dtype=np.float32, input_name="sample_weight"
+    )
+    if weights.ndim == 0:
+        weights = np.full(n_rows, weights)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight.shape == {weights.shape}, expected ({n_rows},): one weight per row"
+        )
+    if (weights < 0).any():
+        raise ValueError("Negative values in data passed to `sample_weight`")
+    if weights.max(initial=0) > LARGEST_WEIGHT:
+        raise ValueError(
+            f"sample_weight must be at most {LARGEST_WEIGHT:g}, since weights are float32; got "
+            f"{weights.max():g}"
+        )
+    return weights
+
+
+def balanced_weights(counts: Ints, n_rows: int) -> Doubles:
+    """Return class weights inversely proportional to the labels' frequencies."""
+    weights: Doubles = n_rows / (len(counts) * np.maximum(counts, 1))
+    return weights

@@ -1,0 +1,61 @@
+"""A size budget leaves out what held-out rows miss least."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import ltls
+from ltls import LTLSClassifier
+from ltls.settings import Views
+
+N_LABELS, N_WORDS = 80, 400
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    words = rng.integers(N_WORDS, size=(N_LABELS, 12))
+    y = np.repeat(np.arange(N_LABELS), 16)
+    own = np.take_along_axis(words[y], rng.integers(12, size=(len(y), 6)), axis=1)
+    columns = np.concatenate([own, rng.integers(N_WORDS, size=(len(y), 4))], axis=1)
+    X = csr_array((len(y), N_WORDS), dtype=np.float32).tolil()
+    X[np.arange(len(y))[:, None], columns] = 1
+    return csr_array(X), y
+
+
+def fitted(problem, tmp_path, **given):
+    model = LTLSClassifier(random_state=0, n_jobs=1, memory=False, **given).fit(*problem)
+    model.save(tmp_path / "model")
+    return model, (tmp_path / "model").stat().st_size
+
+
+def test_views_are_left_out_before_most_weights_are(problem, tmp_path):
+    views = {"views": True, "prototypes": False}
+    _, whole = fitted(problem, tmp_path, **views)
+    _, size = fitted(problem, tmp_path, **{**views, "views": Views(n_views=1)})
+    assert size < 0.7 * whole
+    small, found = fitted(problem, tmp_path, **views, size_budget=size // 3)
+    assert found <= size // 3
+    assert len(small.model_.part("views").views) == 1
+    # It learns further, and so does the file.
+    for model in (small, ltls.load(tmp_path / "model")):
+        model.partial_fit(problem[0][:5], np.full(5, N_LABELS))
+        assert len(model.model_.part("views").views) == 1
+        assert N_LABELS in model.classes_
+
+
+def test_what_the_user_asked_for_is_only_pruned(problem, tmp_path):
+    given = {"views": Views(n_views=2), "prototypes": True}
+    _, whole = fitted(problem, tmp_path, **given)
+    small, found = fitted(problem, tmp_path, **given, size_budget=whole // 2)
+    assert found <= whole // 2
+    assert len(small.model_.part("views").views) == 2
+    assert small.model_.part("prototypes") is not None
+
+
+def test_a_budget_that_is_large_enough_changes_nothing(problem, tmp_path):
+    model, whole = fitted(problem, tmp_path, views=True)
+    same, _ = fitted(problem, tmp_path, views=True, size_budget=2 * whole)
+    assert same.model_.weights == model.model_.weights
+    ours, theirs = (each.predict_topk(problem[0], 3)[1] for each in (same, model))
+    np.testing.assert_array_equal(ours, theirs)
