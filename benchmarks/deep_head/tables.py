@@ -114,6 +114,30 @@ def omniglot(result: Result) -> list[str]:
     return captioned(table(heads, rows, 2), result)
 
 
+def encoder(result: Result) -> list[str]:
+    sparse = result.get("sparse")
+    rows = []
+    if sparse is not None:
+        found = [f"{sparse['P@1']:.4f}", f"{sparse['P@5']:.4f}"]
+        rows.append(["sparse model alone", "", *found, *found, f"{sparse['train s']:.0f}"])
+    for row in result["rows"]:
+        if "error" not in row:
+            names = ("P@1", "P@5", "hybrid P@1", "hybrid P@5")
+            found = [f"{row[name]:.4f}" if name in row else "–" for name in names]
+            rows.append([row["head"], f"{row['parameters']:,}", *found, f"{row['train s']:.0f}"])
+    heads = ["model", "head parameters", "P@1", "P@5", "hybrid P@1", "hybrid P@5", "training [s]"]
+    return captioned(table(heads, rows), result)
+
+
+def probe(result: Result) -> list[str]:
+    rows = [
+        [row["head"], f"{row['P@1']:.4f}", f"{row['train s']:.0f}"]
+        for row in result["rows"]
+        if "error" not in row
+    ]
+    return captioned(table(["model", "P@1", "training [s]"], rows), result)
+
+
 def scores(row: Result) -> list[str]:
     figures = [f"{row['P@1']:.4f}", f"{row['R@5']:.4f}", f"{row['NLL']:.3f}"]
     return [*figures, f"{row['seconds']:.1f}"]

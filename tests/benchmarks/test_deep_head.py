@@ -206,3 +206,28 @@ def test_reassigned_classes_that_are_alike_share_edges_and_keep_their_scores():
     before = same.softmax.log_prob(x)
     same.reassign(torch.eye(2))
     torch.testing.assert_close(same.softmax.log_prob(x), before, rtol=1e-3, atol=1e-3)
+
+
+def test_a_probe_and_a_full_softmax_learn(tmp_path):
+    rows = rows_of("probe", tmp_path, "--small")
+    assert rows["ltls.torch.probe"]["P@1"] > 0.9
+    assert rows["full softmax, rate 0.01"]["P@1"] > 0.9
+
+
+def test_an_encoder_learns_with_every_head_and_joins_the_sparse_model(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 2000), ("test", 200)):
+        labels = rng.integers(0, 100, (n, 2))
+        lines = [f"a{i} b{j} {rng.integers(9)}\tp{i} q{j}\n" for i, j in labels]
+        with lzma.open(tmp_path / f"yso_en_text_{part}.tsv.xz", "wt") as file:
+            file.writelines(lines)
+    sparse = tmp_path / "sparse.npz"
+    data = ("--data", tmp_path, "--small")
+    run("encoder", "--make-sparse", sparse, *data)
+    rows = rows_of("encoder", tmp_path, "--sparse", sparse, *data)
+    assert len(rows) == 5
+    for row in rows.values():
+        assert row["hybrid P@1"] > 0.8
+    trellis, full = rows["trellis, logistic, width 32"], rows["full sigmoid"]
+    assert trellis["parameters"] > 0
+    assert full["P@1"] >= 0

@@ -20,9 +20,12 @@ from .layout import Layout, make_layout
 
 if TYPE_CHECKING:
     from .convert import from_classifier, to_classifier
+    from .encoders import EncoderClassifier
+    from .probing import probe
 
 __all__ = [
     "AdaptiveTrellisSoftmax",
+    "EncoderClassifier",
     "HeadOutput",
     "Layout",
     "TrellisEmbedding",
@@ -34,20 +37,26 @@ __all__ = [
     "make_layout",
     "marginals",
     "path_scores",
+    "probe",
     "sample",
     "to_classifier",
     "topk",
     "viterbi",
 ]
 
-# `convert` needs the estimators and with them the compiled engine. It is imported on first use, so
+# These need the estimators and with them the compiled engine. They are imported on first use, so
 # that the layer also runs from source, on a GPU machine without the engine (PEP 562).
-_CONVERT = ("from_classifier", "to_classifier")
+_LAZY = {
+    "EncoderClassifier": ".encoders",
+    "from_classifier": ".convert",
+    "probe": ".probing",
+    "to_classifier": ".convert",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CONVERT:
-        return getattr(importlib.import_module(".convert", __name__), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

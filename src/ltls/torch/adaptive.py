@@ -56,12 +56,16 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         Target value to ignore: it contributes neither to the loss nor to the gradient.
     weight : array of shape (n_classes,), optional
         Weight of every class in the loss, as in `nn.CrossEntropyLoss`.
+    propensities : array of shape (n_classes,), optional
+        How likely each class is to be recorded where it is true; the weight of a class is divided
+        by it.
     device, dtype : optional
         Device and type of the parameters.
     **trellis
         Other parameters of the last cluster's `TrellisSoftmax`, such as `n_trellises`, `assignment`
-        and `counts`; its classes are counted from the last cutoff. `label_smoothing` and
-        `hierarchy` are not supported, and so neither is the argument `within` of the methods.
+        and `counts`; its classes are counted from the last cutoff. `label_smoothing`,
+        `hierarchy` and loss="logistic" are not supported, and so neither is the argument `within`
+        of the methods.
 
     Notes
     -----
@@ -111,6 +115,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         reduction: str = "mean",
         ignore_index: int = -100,
         weight: Any = None,
+        propensities: Any = None,
         device: Any = None,
         dtype: Any = None,
         **trellis: Any,
@@ -119,6 +124,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             in_features,
             n_classes,
             weight=weight,
+            propensities=propensities,
             reduction=reduction,
             ignore_index=ignore_index,
             device=device,
@@ -238,7 +244,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         where = {"device": module.head.weight.device, "dtype": module.head.weight.dtype}
         given = {name: options.pop(name, None) for name in where}
         where |= {name: value for name, value in given.items() if value is not None}
-        names = ("reduction", "ignore_index", "weight")
+        names = ("reduction", "ignore_index", "weight", "propensities")
         of_layer = {name: options.pop(name) for name in names if name in options}
         new = cls(
             module.in_features,
@@ -406,6 +412,7 @@ def _refuse_unsupported(options: dict[str, Any]) -> None:
     unsupported = {
         "label_smoothing": bool(options.get("label_smoothing")),
         "hierarchy": options.get("hierarchy") is not None,
+        "loss": options.get("loss", "softmax") != "softmax",
     }
     for name, is_given in unsupported.items():
         if is_given:

@@ -26,7 +26,7 @@ class HeadOutput(NamedTuple):
     Attributes
     ----------
     output : Tensor
-        The log-probability of the target of every row.
+        The log-probability of the target of every row, or the mean over its targets.
     loss : Tensor
         The reduced negative log-likelihood.
     """
@@ -52,6 +52,7 @@ class SoftmaxHead(FixedBuffers):
     """
 
     weight: Tensor | None
+    loss_name: str = "softmax"
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class SoftmaxHead(FixedBuffers):
         n_classes: int,
         *,
         weight: Any = None,
+        propensities: Any = None,
         reduction: str = "mean",
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
@@ -74,20 +76,31 @@ class SoftmaxHead(FixedBuffers):
         self.reduction = reduction
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
+        if weight is not None:
+            weight = self._per_class("weight", weight)
+        if propensities is not None:
+            chances = self._per_class("propensities", propensities)
+            if not chances.is_meta and not ((chances > 0) & (chances <= 1)).all():
+                raise ValueError("propensities must be greater than 0 and at most 1")
+            weight = 1 / chances if weight is None else weight / chances
         if weight is None:
             self.register_buffer("weight", None)
         else:
-            if not isinstance(weight, Tensor) or not weight.is_meta:
-                weight = torch.as_tensor(weight, dtype=torch.float32, device="cpu")
-            if weight.shape != (n_classes,):
-                raise ValueError(
-                    f"weight must have shape ({n_classes},), one number per class, got "
-                    f"{tuple(weight.shape)}"
-                )
             if label_smoothing:
                 raise ValueError("weight and label_smoothing cannot be combined")
             where = None if device is None else torch.device(device)
-            self.register_fixed("weight", weight.to(torch.float32), where)
+            self.register_fixed("weight", weight, where)
+
+    def _per_class(self, name: str, values: Any) -> Tensor:
+        """Return one float32 per class."""
+        if not isinstance(values, Tensor) or not values.is_meta:
+            values = torch.as_tensor(values, dtype=torch.float32, device="cpu")
+        if values.shape != (self.n_classes,):
+            raise ValueError(
+                f"{name} must have shape ({self.n_classes},), one number per class, got "
+                f"{tuple(values.shape)}"
+            )
+        return values.to(torch.float32)
 
     @overload
     def forward(
@@ -95,6 +108,7 @@ class SoftmaxHead(FixedBuffers):
         input: Tensor,
         target: Tensor,
         target_probs: Tensor | None = None,
+        offsets: Tensor | None = None,
     ) -> HeadOutput: ...
 
     @overload
@@ -105,6 +119,7 @@ class SoftmaxHead(FixedBuffers):
         input: Tensor,  # noqa: A002
         target: Tensor | None = None,
         target_probs: Tensor | None = None,
+        offsets: Tensor | None = None,
     ) -> HeadOutput | Tensor:
         """Return the log-probability of every target, and the loss.
 
@@ -119,6 +134,11 @@ class SoftmaxHead(FixedBuffers):
         target_probs : tensor of the shape of `target`, optional
             Soft targets: the probability of each of the L classes, as in knowledge distillation.
             The log-probability of the row is then the sum weighted by them.
+        offsets : integer tensor of shape (rows,) or (rows + 1,), optional
+            Sets of classes without padding, as in `nn.EmbeddingBag`: `target` is then flat, the
+            classes of row i begin at ``offsets[i]``, and those of the last row end where `target`
+            does. The classes of a row should be distinct. Offsets on a GPU make the host wait for
+            the size of the largest set; a padded target does not.
 
         Returns
         -------
@@ -129,7 +149,8 @@ class SoftmaxHead(FixedBuffers):
               `ignore_index`;
             - loss, a tensor: the negative log-likelihood with label smoothing, reduced as
               `reduction` says; "mean" averages over the rows that are not ignored. Of shape (…) for
-              "none".
+              "none". A row whose set of classes is empty is ignored, except with loss="logistic"
+              of `TrellisSoftmax`, for which it is negative for all edges.
 
         Examples
         --------
@@ -145,19 +166,34 @@ class SoftmaxHead(FixedBuffers):
         >>> teacher = torch.tensor([[0.7, 0.3]])
         >>> head(x[:1], torch.tensor([[3, 5]]), teacher).loss.shape
         torch.Size([])
+        >>> sets = torch.tensor([3, 5, 999, 0])  # {3, 5}, {}, {999}, {0}
+        >>> head(x, sets, offsets=torch.tensor([0, 2, 2, 3])).output.shape
+        torch.Size([4])
         """
         if target is None:
-            if target_probs is not None:
-                raise ValueError("target_probs needs target: the classes that they belong to")
+            for name, given in (("target_probs", target_probs), ("offsets", offsets)):
+                if given is not None:
+                    raise ValueError(f"{name} needs target: the classes that they belong to")
             return self.log_prob(input)
+        if offsets is not None:
+            if target_probs is not None:
+                raise ValueError("target_probs needs a padded target, without offsets")
+            target = padded(target, offsets, input.shape[:-1], self.ignore_index)
         rows, several = self._rows(input), getattr(target, "ndim", 0) == input.dim()
-        if several and target.shape[-1] == self.n_classes and target_probs is None:
+        one_hot = several and offsets is None and target_probs is None
+        if one_hot and target.shape[-1] == self.n_classes:
             raise ValueError(
                 f"target must be class indices, got shape {tuple(target.shape)}, which is one-hot "
                 f"for {self.n_classes} classes; target.argmax(-1) has the indices. For soft "
                 "targets pass class indices, and their probabilities as target_probs"
             )
         labels = self._labels(input, target)
+        if self.loss_name != "softmax":
+            if target_probs is not None:
+                raise ValueError(f"target_probs needs loss='softmax', got {self.loss_name!r}")
+            log_likelihoods, ignored = self._independent(rows, labels, several)
+            loss = self._reduce(log_likelihoods[:, None], ignored[:, None], None)
+            return self._shaped(input, log_likelihoods, loss)
         if target_probs is None and not several and self.reduction != "none":
             fused = self._fused_loss(rows, labels)
             if fused is not None:
@@ -184,8 +220,10 @@ class SoftmaxHead(FixedBuffers):
                 weights = averaged if target_probs is None else ignored + 1
         if uniform is not None:
             weighted = torch.lerp(weighted, uniform, self.label_smoothing)
+        return self._shaped(input, log_probs, self._reduce(weighted, ignored, weights))
+
+    def _shaped(self, input: Tensor, log_probs: Tensor, loss: Tensor) -> HeadOutput:  # noqa: A002
         batch = input.shape[:-1]
-        loss = self._reduce(weighted, ignored, weights)
         return HeadOutput(
             log_probs.reshape(batch), loss.reshape(batch) if self.reduction == "none" else loss
         )
@@ -387,6 +425,10 @@ class SoftmaxHead(FixedBuffers):
         """Return log-probabilities and loss of one label per row, if a kernel computes both."""
         return None
 
+    def _independent(self, rows: Tensor, labels: Tensor, several: bool) -> tuple[Tensor, Tensor]:
+        """Return log-likelihoods of independent edges, (rows,), and −1 where a row is ignored."""
+        raise NotImplementedError
+
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
         """Return the k most probable labels and their log-probabilities."""
         raise NotImplementedError
@@ -578,3 +620,33 @@ class SoftmaxHead(FixedBuffers):
             if k == every or bool(covered.all()):
                 return labels, log_probs
             k *= 4
+
+
+def padded(labels: Tensor, offsets: Tensor, batch: torch.Size, ignore_index: int) -> Tensor:
+    """Return sets of classes as a matrix with `ignore_index` as padding, shape (*batch, L).
+
+    Parameters
+    ----------
+    labels, offsets
+        The sets, as in `SoftmaxHead.forward`.
+    batch : torch.Size
+        The shape of the rows.
+    ignore_index : int
+    """
+    n = batch.numel()
+    if labels.dim() != 1 or offsets.dim() != 1 or len(offsets) not in (n, n + 1):
+        raise ValueError(
+            f"offsets must have shape ({n},) or ({n + 1},) for {n} rows, and target must be flat, "
+            f"got {tuple(offsets.shape)} and {tuple(labels.shape)}"
+        )
+    ends = offsets.new_full((n + 1 - len(offsets),), len(labels))
+    ptr = torch.cat([offsets, ends]).to(labels.device, torch.int64)
+    sizes = ptr.diff()
+    if has_values(ptr) and (ptr[0] != 0 or ptr[-1] != len(labels) or (sizes < 0).any()):
+        raise ValueError(
+            f"offsets must increase from 0 to the {len(labels)} targets, got {offsets.tolist()[:9]}"
+        )
+    column = torch.arange(max(int(sizes.max()), 1) if n else 1, device=labels.device)
+    at = (ptr[:-1, None] + column).clamp(max=max(len(labels) - 1, 0))
+    own = labels[at] if len(labels) else torch.full_like(at, ignore_index, dtype=labels.dtype)
+    return torch.where(column < sizes[:, None], own, ignore_index).reshape(*batch, len(column))

@@ -1,6 +1,6 @@
 """Conversion between `ltls.LTLSClassifier` and `TrellisSoftmax`.
 
-This is the only module of `ltls.torch` that needs the estimators and the compiled engine.
+Like `probing` and `encoders`, this module needs the estimators and the compiled engine.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from torch import nn
 from ..estimators.classifier import LTLSClassifier
 from ..features.numbers import NumberInputs, Numbers
 from ..features.rows import Columns
+from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels
 from ..model.model import Model
-from ..model.provenance import Provenance
 from ..parts.calibration import Calibrator
 from ..parts.edge_weights import Weights, aligned, padded
 from ..parts.trellises import Trellises, TrellisPart
 from ..structure.codebook import Codebook, RandomCodebook, TableCodebook
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
-from ..training.pipeline import Fitted
 from .codebooks import KeyedPaths, LabelPaths
 from .head import TrellisSoftmax
 
@@ -124,6 +123,8 @@ def to_classifier(head: TrellisSoftmax, classes: Iterable[Any] | None = None) ->
     >>> bool((classifier.predict(x.numpy()) == head.predict(x).numpy()).all())
     True
     """
+    if head.loss_name != "softmax":
+        raise ValueError(f"head must have loss='softmax', got {head.loss_name!r}")
     gate = head.gate
     if gate is not None and (gate.weight.any() or (gate.bias != gate.bias[0]).any()):
         raise ValueError("head must have a gate that weights its trellises equally")

@@ -4,9 +4,9 @@ Every function takes edge scores `h` of shape (…, n_edges), of any floating-po
 device, and a trellis: an `ltls.Trellis` or a `Layout` from `ltls.torch.make_layout(n_classes,
 width)`, which does not need the compiled engine. `log_partition`, `log_prob`, `marginals`, `topk`
 and `viterbi` run on the compiled engine on a CPU and as fused Triton kernels on a GPU; `sample`,
-`path_scores` and `mean_score` are plain torch operations. All accumulate in float32, or in float64
-for float64 scores. `log_partition`, `log_prob`, `path_scores` and `mean_score` are differentiable;
-the fused operators do not support double backward.
+`path_scores`, `mean_score`, `logistic_scores` and `logistic_loss` are plain torch operations. All
+accumulate in float32, or in float64 for float64 scores. All but `topk`, `viterbi`, `sample` and
+`marginals` are differentiable; the fused operators do not support double backward.
 
 `log_partition`, `topk` and `sample` take ``within=(first, end)``, which restricts them to the paths
 first … end − 1. This still takes O(log n_classes), in plain torch operations.
@@ -77,6 +77,70 @@ def mean_score(h: Tensor, trellis: AnyTrellis) -> Tensor:
     rows = _rows(h, trellis)
     scores = reference.mean_score(rows.to(accumulation_dtype(rows)), layout_of(trellis))
     return scores.reshape(h.shape[:-1])
+
+
+def logistic_scores(h: Tensor, trellis: AnyTrellis) -> Tensor:
+    """Return the scores that rank labels where every edge has a probability of its own, σ(h).
+
+    They are log σ(h), shape (…, n_edges). An early exit also gets the maximum of each block of
+    edges that it skips, so that short paths have no advantage.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> from ltls.torch.functional import logistic_scores, path_scores
+    >>> g = logistic_scores(torch.zeros(19), Trellis(22))
+    >>> scores = path_scores(g, torch.arange(22), Trellis(22))
+    >>> bool(torch.allclose(scores, scores[0]))  # short paths are as good as long ones
+    True
+    """
+    rows, layout = _rows(h, trellis), layout_of(trellis)
+    g = torch.nn.functional.logsigmoid(rows.to(accumulation_dtype(rows)))
+    skipped, bonus = g.new_zeros((len(g), 1)), torch.zeros_like(g)
+    for i in range(layout.n_slices, 0, -1):
+        skipped = skipped + layout.block(g, i).amax((1, 2))[:, None]
+        layout.exits(bonus, i - 1)[:] = skipped
+    return (g + bonus).reshape(h.shape)
+
+
+def logistic_loss(
+    h: Tensor, paths: Tensor, trellis: AnyTrellis, weights: Tensor | None = None
+) -> Tensor:
+    """Return the loss of sets of paths, where each edge is a binary problem, shape (rows,).
+
+    An edge is positive if a path of the set uses it.
+
+    Parameters
+    ----------
+    h : tensor of shape (rows, n_edges)
+    paths : int64 tensor of shape (rows, k)
+        Path −1 is none; a path out of range has loss NaN.
+    trellis : Trellis or Layout
+    weights : tensor of shape (rows, k), optional
+        Of the paths, 0 or more: an edge of several paths has the largest of their weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ltls import Trellis
+    >>> import math
+    >>> from ltls.torch.functional import logistic_loss
+    >>> h = torch.zeros(1, 19)
+    >>> loss = logistic_loss(h, torch.tensor([[3, -1]]), Trellis(22))
+    >>> round(loss.item() / math.log(2))  # all edges are undecided
+    19
+    """
+    layout, h = layout_of(trellis), h.to(accumulation_dtype(h))
+    edges = layout.path_edges(paths)
+    own = torch.ones_like(paths, dtype=h.dtype) if weights is None else weights.to(h.dtype)
+    values = torch.where(edges >= 0, own[..., None], -1).flatten(1)
+    at = edges.clamp(0, h.shape[1] - 1).flatten(1)
+    used = torch.full_like(h, -1).scatter_reduce_(1, at, values, "amax")  # −1 marks a negative
+    losses = torch.nn.functional.binary_cross_entropy_with_logits(
+        h, (used >= 0).to(h.dtype), torch.where(used >= 0, used, 1), reduction="none"
+    ).sum(1)
+    return torch.where((paths >= layout.n_classes).any(1), torch.nan, losses)
 
 
 def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:

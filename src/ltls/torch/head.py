@@ -26,6 +26,8 @@ from .ops import custom
 from .ops.precision import accumulation_dtype, widest
 from .ops.tracing import is_exported
 
+_LOSSES = ("softmax", "logistic")
+
 
 class TrellisSoftmax(SoftmaxHead):
     """A softmax over very many classes, whose parameters grow with log n_classes.
@@ -88,6 +90,16 @@ class TrellisSoftmax(SoftmaxHead):
         of the categories, by frequency within the last level, so that every category is an interval
         of paths: the argument `within` of `topk`, `sample` and `log_prob` restricts answers to
         one in O(log n_classes). Requires the default assignment.
+    loss : {"softmax", "logistic"}, default="softmax"
+        How the layer is trained. "softmax" is cross-entropy; for several targets per row, the mean
+        over them. "logistic" is for several targets per row: every edge is a binary problem,
+        whether any target of the row uses it, and a class is as probable as the product of its
+        edges' σ(h), normalized over all classes. It costs no dynamic program in training. It needs
+        one trellis and no `label_smoothing`. An edge of several targets has the largest of their
+        weights; edges without a target have weight 1, and "mean" averages over rows.
+    propensities : array of shape (n_classes,), optional
+        How likely each class is to be recorded where it is true, if rare classes are often missing
+        (Jain, Prabhu and Varma 2016). The weight of a class is divided by it.
     device, dtype : optional
         Device and type of the parameters.
 
@@ -139,6 +151,8 @@ class TrellisSoftmax(SoftmaxHead):
         fused: bool = True,
         weight: Any = None,
         hierarchy: Any = None,
+        loss: str = "softmax",
+        propensities: Any = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -146,6 +160,7 @@ class TrellisSoftmax(SoftmaxHead):
             in_features,
             n_classes,
             weight=weight,
+            propensities=propensities,
             reduction=reduction,
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
@@ -153,6 +168,14 @@ class TrellisSoftmax(SoftmaxHead):
         )
         n_classes, width = self.n_classes, as_integer("width", width, at_least=2)
         n_trellises = self.n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
+        if loss not in _LOSSES:
+            raise ValueError(f"loss must be one of {_LOSSES}, got {loss!r}")
+        if loss == "logistic" and (n_trellises > 1 or label_smoothing):
+            raise ValueError(
+                "loss='logistic' needs n_trellises=1 and label_smoothing=0, got "
+                f"{n_trellises} and {label_smoothing}"
+            )
+        self.loss_name = loss
         self.unit_length = unit_length
         self.fused = fused
         nodes = None if hierarchy is None else nodes_of(hierarchy, n_classes)
@@ -170,6 +193,7 @@ class TrellisSoftmax(SoftmaxHead):
                 "label_smoothing requires a codebook without free paths, got "
                 f"{self.layout.n_classes} paths and {n_classes} classes"
             )
+        self._start_at_prior()
 
     def reset_parameters(self) -> None:
         """Initialize the parameters anew, and restore buffers that were made on "meta"."""
@@ -177,6 +201,19 @@ class TrellisSoftmax(SoftmaxHead):
         for module in (self.edges, self.gate, *self.codebooks):
             if module is not None:
                 module.reset_parameters()
+        self._start_at_prior()
+
+    @torch.no_grad()
+    def _start_at_prior(self) -> None:
+        """Start the edges of loss="logistic" as probable as in one path of all.
+
+        Most edges are negative in most rows. From σ(0), thousands of steps would go by before the
+        biases say so.
+        """
+        bias = self.edges.bias
+        if self.loss_name == "logistic" and bias is not None and not bias.is_meta:
+            even = torch.zeros((1, self.layout.n_edges), device=bias.device)
+            bias.copy_(torch.logit(functional.marginals(even, self.layout)[0], eps=1e-6))
 
     @property
     def width(self) -> int:
@@ -187,7 +224,8 @@ class TrellisSoftmax(SoftmaxHead):
         """Return the sizes."""
         return (
             f"in_features={self.in_features}, n_classes={self.n_classes}, width={self.width}, "
-            f"n_trellises={self.n_trellises}, n_edges={self.layout.n_edges}"
+            f"n_trellises={self.n_trellises}, n_edges={self.layout.n_edges}, "
+            f"loss={self.loss_name!r}"
         )
 
     def edge_scores(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -353,6 +391,8 @@ class TrellisSoftmax(SoftmaxHead):
     def _edges_and_gate(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return edge scores (rows · trellises, edges) and, for a mixture, the log-weights."""
         h = self._edges(rows)
+        if self.loss_name == "logistic":
+            h = functional.logistic_scores(h, self.layout)
         if self.gate is None:
             return h, None
         gate = self.gate(rows)
@@ -389,6 +429,19 @@ class TrellisSoftmax(SoftmaxHead):
                 uniform = (gate.exp() * uniform.reshape(gate.shape)).sum(1)
             uniform = uniform[:, None]
         return Scores(log_probs, ignored, uniform)
+
+    def _independent(self, rows: Tensor, labels: Tensor, several: bool) -> tuple[Tensor, Tensor]:
+        h, book = self._edges(rows), self.codebooks[0]
+        paths = book.path_of(labels, self.ignore_index)
+        self._check_range(labels, paths, self.layout.n_classes)
+        weights = None
+        if self.weight is not None:
+            weights = self.weight[labels.clamp(0, self.n_classes - 1)]
+        losses = functional.logistic_loss(h, paths, self.layout, weights)
+        if several:
+            return -losses, torch.zeros_like(paths[:, 0])
+        ignored = paths[:, 0].clamp(max=0)
+        return torch.where(ignored < 0, 0, -losses), ignored
 
     def _topk(self, rows: Tensor, k: int, interval: Interval | None) -> tuple[Tensor, Tensor]:
         if is_exported() and self._searches():

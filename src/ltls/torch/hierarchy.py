@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
+
+from ..core.arrays import AnyArray
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def nodes_of(hierarchy: Any, n_classes: int) -> Nodes:
     return Nodes(leaf, intervals)
 
 
-def _values(hierarchy: Any) -> npt.NDArray[Any]:
+def _values(hierarchy: Any) -> AnyArray:
     """Return the values of a hierarchy as an array; columns of texts leave others as they are."""
     if isinstance(hierarchy, Tensor):
         if hierarchy.is_meta:
