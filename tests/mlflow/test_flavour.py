@@ -13,6 +13,7 @@ import pandas as pd  # noqa: E402
 import ltls.mlflow  # noqa: E402
 from ltls import LTLSClassifier, TableClassifier, TextClassifier  # noqa: E402
 from ltls.settings import Table, Trellises  # noqa: E402
+from tests.fuzz import model_files  # noqa: E402
 
 X = np.eye(4, dtype=np.float32)
 TEXTS = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
@@ -55,6 +56,38 @@ def test_features(classifier, tmp_path):
     assert ltls.mlflow.load(str(path)).predict(X).tolist() == list("abcd")
     with pytest.raises(mlflow.exceptions.MlflowException, match="values"):
         loaded.predict(ROWS[["indices"]])
+
+
+def test_folders_that_lie_are_refused(classifier, tmp_path):
+    path = tmp_path / "model"
+    ltls.mlflow.save_model(classifier, path)
+    description = (path / "MLmodel").read_text()
+    (tmp_path / "other.ltls").write_bytes((path / "data/model.ltls").read_bytes())
+    for data in ("../other.ltls", str(tmp_path / "other.ltls"), "..", "none", "[1]", "", "'\\0'"):
+        changed = description.replace("data: data/model.ltls\n    ltls", f"data: {data}\n    ltls")
+        assert changed != description
+        (path / "MLmodel").write_text(changed)
+        with pytest.raises((ValueError, OSError)):
+            ltls.mlflow.load(str(path))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_resealed_model_files_in_folders(classifier, tmp_path, seed):
+    path = tmp_path / "model"
+    ltls.mlflow.save_model(classifier, path)
+    file, n_accepted = path / "data/model.ltls", 0
+    for number in range(20):
+        rng = np.random.default_rng([seed, number])
+        file.write_bytes(model_files.generate(rng, tmp_path)[1])
+        try:
+            loaded = ltls.mlflow.load(str(path))
+        except ltls.ModelFileError as error:
+            assert str(file) in str(error)  # noqa: PT017
+            continue
+        n_accepted += 1
+        assert len(loaded.classes_)
+        model_files.run(file.read_bytes(), tmp_path / "copy.ltls")
+    assert n_accepted < 20
 
 
 def test_dense_features_and_texts_without_names(classifier, tagger, tmp_path):

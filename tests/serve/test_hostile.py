@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import in_process, in_thread
 
+from ltls import LTLSClassifier
 from ltls.serve import Settings
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -113,7 +114,7 @@ def test_large_bodies_are_decoded_in_a_thread_within_the_time_limit(models, monk
 @pytest.fixture
 def one_thread(models, monkeypatch):
     """Start a server with one thread and without a limit; return it and the pieces it begins."""
-    from ltls.serve import work
+    from ltls.serve import plain, work
     from ltls.serve.models import ServedModel
 
     pieces, real = [], ServedModel.best
@@ -124,6 +125,7 @@ def one_thread(models, monkeypatch):
         return real(self, items, *others)
 
     monkeypatch.setattr(work, "_MAX_THREADS", 1)
+    monkeypatch.setattr(plain, "_MAX_EXPLAINED", 1 << 40)
     monkeypatch.setattr(ServedModel, "best", best)
 
     @contextmanager
@@ -257,6 +259,52 @@ def test_no_request_is_an_error_of_ours(server, name, body, rows, tensor):
     for path, request in requests:
         content = json.dumps(request).encode()
         assert server.ask("POST", path, content).status < 500, request
+
+
+@pytest.mark.parametrize("text", [b"\\ud800", b"a \\udc00 b", b"\\ud83d\\u0041", b"\xff"], ids=str)
+def test_what_is_no_unicode_is_an_error_that_names_the_field(server, text):
+    bodies = {
+        "text": b'{"model": "tickets", "k": 2, "text": ["a", "%s", "b"]}' % text,
+        "rows": b'{"rows": [{"item": "%s"}], "model": "orders"}' % text,
+        "model": b'{"text": "a", "model": "%s"}' % text,
+    }
+    for field, body in bodies.items():
+        answer = server.ask("POST", "/predict", body)
+        assert answer.status == 400
+        assert answer.json["error"].startswith(f"{field} is not JSON: ")
+    assert server.predict(model="tickets", text="\U0001f600").status == 200
+
+
+@linux
+def test_explanations_take_bounded_memory(models):
+    texts = {"words": "w1 v1 " * 10_000, "tickets": "a b card " * 6_666}
+    with in_process(*map(models.get, texts), "--no-access-log") as server:
+        assert server.predict(model="words", text="w1", explain=True).status == 200
+        usual, statuses = megabytes(server, "VmRSS"), set()
+        for name, text in texts.items():
+            for k in (1, 5):
+                for length in (len(text), 10_000, 2_000):
+                    answer = server.predict(model=name, text=text[:length], explain=True, k=k)
+                    statuses.add((length, k, answer.status))
+        assert megabytes(server, "VmHWM") - usual < 64
+        assert {status for length, k, status in statuses if k == 5 and length > 10_000} == {413}
+        assert {status for length, _, status in statuses if length == 2_000} == {200}
+
+
+def test_an_explanation_looks_at_the_time_for_every_label(one_thread, monkeypatch):
+    real = LTLSClassifier.explain
+    n_labels = []
+
+    def explain(self, X, labels):
+        n_labels.append(len(labels))
+        time.sleep(0.3)
+        return real(self, X, labels)
+
+    with one_thread(timeout=0.5) as (server, _):
+        assert server.predict(text="a", k=3, explain=True).status == 200  # counts the parts
+        monkeypatch.setattr(LTLSClassifier, "explain", explain)
+        assert server.predict(text="a", k=3, explain=True).status == 504
+    assert n_labels == [1, 1]
 
 
 def test_equal_indices_with_large_values(server):

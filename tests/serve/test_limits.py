@@ -210,6 +210,8 @@ def test_hosts_that_are_not_known_are_refused(models):
                 answer = server.ask("GET", path, Host=host)
                 assert answer.status == 400
                 assert answer.json["error"].startswith(f"host '{host}' is not known")
+        for head in (b"GET / HTTP/1.1\r\nhost:\r\n", b"GET / HTTP/1.1\r\nhost: \r\n"):
+            assert b" 400 " in raw(server, head + b"connection: close\r\n\r\n")
     for others in ({"token": "abc"}, {"allowed_hosts": ("*",)}):
         with in_thread(Settings(**given, **others)) as server:
             answer = server.ask("GET", "/models", Host="evil.example", Authorization="Bearer abc")

@@ -220,17 +220,32 @@ def test_axe_finds_nothing_serious(page, model, field, value):
     assert violations(page) == []
 
 
-def test_labels_are_text_and_never_markup(browser, models, tmp_path):
+@pytest.mark.parametrize("named", [False, True], ids=["labels", "feature names"])
+def test_labels_and_names_are_text_and_never_markup(browser, models, tmp_path, named):
     hostile = "<img src=x onerror=document.title='owned'>"
     path = tmp_path / "hostile.ltls"
-    LTLSClassifier(random_state=0).fit([[1, 0], [0, 1]], [hostile, "b"]).save(path)
+    model = LTLSClassifier(random_state=0).fit([[1, 0], [0, 1]], [hostile, "b"])
+    if named:
+        model.model_.front_end.given_names = [hostile, "<b>other</b>"]
+    model.save(path)
     with in_thread(Settings(models={hostile: path}, reload=0)) as server:
         page = browser.new_page()
         page.goto(server.url)
-        page.fill("#row", "1, 0")
+        if named:
+            page.locator("#named-input input").first.fill("1")
+        else:
+            page.fill("#row", "1, 0")
         assert hostile in labels(page)
-        assert page.locator("img").count() == 0
+        page.wait_for_selector("#contributions tr")
+        if named:
+            assert hostile in page.inner_text("#contributions")
+        assert page.locator("img, #named-input b, #contributions b").count() == 0
         page.close()
+
+
+def test_the_script_makes_no_markup_of_text(site):
+    script = site.ask("GET", "/page.js").body
+    assert not re.findall(rb"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval", script)
 
 
 def test_a_token_is_asked_for(browser, models):

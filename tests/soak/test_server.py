@@ -178,15 +178,20 @@ def round_of(server, rng, failed):
     return threads
 
 
+HOUR = float(os.environ.get("LTLS_SOAK_SECONDS", 3600))
+
+
 @pytest.mark.parametrize(
-    "n_rounds", [1, pytest.param(100, marks=pytest.mark.long)], ids=["short", "long"]
+    "seconds", [0, pytest.param(HOUR, marks=pytest.mark.long)], ids=["one round", "an hour"]
 )
-def test_a_server_goes_on_among_hostile_clients(path, record_property, n_rounds):
+def test_a_server_goes_on_among_hostile_clients(path, record_property, seconds):
     options = ("--timeout", "1", "--max-body", BODY, "--drain", "2", "--no-access-log")
-    rng, failed, n_checks = np.random.default_rng(0), [], 0
+    rng, failed, n_rounds, n_checks = np.random.default_rng(0), [], 0, 0
+    end = time.monotonic() + seconds
     with in_process(path, *options) as server:
         usual, n_usual = memory(server, "VmRSS"), n_files(server)
-        for _ in range(n_rounds):
+        while n_rounds == 0 or time.monotonic() < end:
+            n_rounds += 1
             threads = round_of(server, rng, failed)
             while any(thread.is_alive() for thread in threads):
                 check = socket.create_connection(("127.0.0.1", server.port), timeout=5)

@@ -130,4 +130,8 @@ def load(model_uri: str) -> LTLSClassifier:
     flavours = Model.load(folder).flavors
     if _FLAVOUR not in flavours:
         raise ValueError(f"{model_uri} is not a model of ltls, its flavours are {list(flavours)}")
-    return load_file(Path(folder, flavours[_FLAVOUR]["data"]))
+    place = Path(folder).resolve()
+    file = place.joinpath(str(flavours[_FLAVOUR].get("data"))).resolve()
+    if not file.is_relative_to(place):
+        raise ValueError(f"{model_uri} must have its model file inside, got {file}")
+    return load_file(file)

@@ -9,7 +9,6 @@ import pandas as pd
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from ..estimators.table_predictor import TablePredictor, fitted_columns
-from ..features.front_ends import Numbers, Table
 from ..io.arrow import InputColumns, as_table
 
 DEFAULTS: dict[str, Any] = {"k": 5, "proba": False}
@@ -51,16 +50,10 @@ class PyfuncModel:
             given = pd.DataFrame({_COLUMN: [given] if isinstance(given, str) else list(given)})
         names = list(given) if isinstance(given, dict) else list(map(str, given.columns))
         table = as_table(given)
-        front_end = self.estimator.model_.front_end.settings
-        if self.estimator.fitted_.provenance.columns or isinstance(front_end, Table):
+        if self.estimator.fitted_.provenance.columns:
             return fitted_columns(self.estimator, None, None), table
-        if isinstance(front_end, Numbers):
-            return InputColumns(tuple(names)), table
-        if len(names) != 1:
-            raise ValueError(
-                f"the model takes texts: give one column, or save it with text=, got {names}"
-            )
-        return InputColumns(text=names[0]), table
+        front_end = self.estimator.model_.front_end.settings
+        return InputColumns(**front_end.columns_among(names)), table
 
 
 def _is_frame(given: Any) -> bool:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..core.version import __version__
+from .annif import SuggestRequest, project, suggest
 from .gate import Gate
 from .messages import Answer, RequestError, encoded
 from .metrics import CONTENT_TYPE, Metrics
@@ -102,6 +103,12 @@ def _routes(models: ModelStore, metrics: Metrics, work: Work) -> list[Route]:
         size = request.headers.get(HEADER_LENGTH)
         return await work.answer(request, partial(infer, named(request), size))
 
+    async def post_suggest(request: Request) -> Response:
+        return await work.answer(request, partial(suggest, named(request)))
+
+    async def show_project(request: Request) -> Response:
+        return Answer(encoded(project(named(request))))
+
     async def list_models(_: Request) -> Response:
         return Answer(b"[%s]" % b",".join(model.json for model in models.all()))
 
@@ -124,6 +131,8 @@ def _routes(models: ModelStore, metrics: Metrics, work: Work) -> list[Route]:
         Route("/predict", post_predict, methods=["POST"]),
         Route("/models", list_models),
         Route("/metrics", show_metrics),
+        Route("/v1/projects/{name}", show_project),
+        Route("/v1/projects/{name}/suggest", post_suggest, methods=["POST"]),
         Route("/v2", _constant(encoded(server))),
         Route("/v2/health/live", _constant(b'{"live":true}')),
         Route("/v2/health/ready", ready),
@@ -154,15 +163,16 @@ def _page(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]
 def _schema(routes: list[Route]) -> dict[str, Any]:
     """Return the routes and the types of requests in the form of OpenAPI."""
     schemas, components = msgspec.json.schema_components(
-        (PredictRequest, InferRequest), ref_template="#/components/schemas/{name}"
+        (PredictRequest, InferRequest, SuggestRequest), ref_template="#/components/schemas/{name}"
     )
-    bodies = dict(zip(("predict", "infer"), schemas, strict=True))
+    bodies = dict(zip(("predict", "infer", "suggest"), schemas, strict=True))
     paths = {}
     for route in routes:
         answer: dict[str, Any] = {"responses": {"200": {"description": "The answer."}}}
         paths[route.path] = {"get": answer}
         if schema := bodies.get(route.path.rpartition("/")[2]):
-            body = {"content": {"application/json": {"schema": schema}}}
+            form = "x-www-form-urlencoded" if route.path.endswith("/suggest") else "json"
+            body = {"content": {f"application/{form}": {"schema": schema}}}
             paths[route.path] = {"post": {"requestBody": body, **answer}}
     return {
         "openapi": "3.1.0",

@@ -91,8 +91,8 @@ class Gate:
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Raise an error if a request is not let in."""
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if not self._any_host and host and not self._is_known(host):
+        host = headers.get(b"host", b"localhost").decode("latin-1").lower()
+        if not self._any_host and not self._is_known(host):
             raise RequestError(
                 400,
                 f"host {quoted(host)} is not known: start the server with its name as "

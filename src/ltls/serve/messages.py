@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -72,7 +73,35 @@ def decoded(
     except msgspec.ValidationError as error:
         raise RequestError(invalid, _mistake(str(error), decoder.type)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(400, f"the request is not JSON: {error}") from None
+        place = _place_of_bad_text(bytes(content), decoder.type)
+        raise RequestError(400, f"{place or 'the request'} is not JSON: {error}") from None
+
+
+# Half of a UTF-16 pair, which is no character.
+_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
+)
+
+
+def _place_of_bad_text(content: bytes, kind: Any) -> str | None:
+    """Return the field with text that is no Unicode; None if there is no such text."""
+    found = _SURROGATE.search(content)
+    end = found.start() if found else None
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        end = error.start
+    names = "|".join(getattr(kind, "__struct_fields__", ()))
+    fields = re.findall(rb'"(%s)"\s*:' % names.encode(), content[:end]) if names else []
+    return None if end is None or not fields else fields[-1].decode()
+
+
+def converted(kind: type[T], fields: dict[str, str]) -> T:
+    """Return the fields of a form as a value of a type; the first mistake ends it."""
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(422, _mistake(str(error), kind)) from None
 
 
 def _mistake(message: str, kind: Any) -> str:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from ..core.arrays import AnyArray, Floats
 from ..core.caching import cached_property
 from ..estimators.classifier import LTLSClassifier
+from ..estimators.explain import Part
 from ..estimators.load import load
 from .logs import log
 from .messages import RequestError, encoded, quoted
@@ -55,6 +54,18 @@ class ServedModel:
         """The description, encoded."""
         return encoded(self.description)
 
+    @cached_property
+    def n_parts(self) -> int:
+        """How many parts an explanation has, with those of parts, and the sum of them."""
+
+        def count(parts: list[Part]) -> int:
+            return sum(1 + count(each.parts) for each in parts)
+
+        ((explained,),) = self.estimator.explain(
+            self.read([self.estimator.model_.front_end.empty()]), k=1
+        )
+        return 1 + count(explained.parts)
+
     def read(self, items: list[Any]) -> Any:
         """Return rows as the estimator takes them, from JSON."""
         model = self.estimator.model_
@@ -62,7 +73,7 @@ class ServedModel:
 
     def best(
         self, items: list[Any], k: int, proba: bool = False, first: int = 0
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    ) -> tuple[AnyArray, Floats]:
         """Return the k best labels of rows and their scores or probabilities, best first.
 
         `first` is the place of the rows in the request, for errors.
@@ -85,11 +96,7 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Do what the first request would have to wait for."""
-        columns = self.description["columns"]
-        empty: Any = "" if self.description["input"] == "text" else {"indices": [], "values": []}
-        if columns is not None:
-            empty = dict.fromkeys(name for names in columns.values() for name in names)
-        self.best([empty], 5)
+        self.best([self.estimator.model_.front_end.empty()], 5)
         assert self.json
 
 

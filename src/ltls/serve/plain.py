@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from .messages import Answer, RequestError, decoded, encoded
+from .messages import Answer, RequestError, decoded, encoded, quoted
 from .models import ModelStore, ServedModel
-from .trellis import paths
+from .trellis import MAX_PATHS, paths
 from .work import Job
 
-_EXPLAINED_AT_ONCE = 8  # labels of a row
-_MAX_EXPLAINED = 64 << 10  # bytes of a request whose labels are explained
+# Bytes of a request whose labels are explained, times k, and times the parts of the model: every
+# n-gram of a text, or every number, is a contribution to each. A number takes about 8 bytes.
+_MAX_EXPLAINED, _NUMBER = 256 << 10, 8
 
 Cell = int | float | str | bool | None | list[int | float]
 
@@ -52,18 +53,28 @@ def predict(models: ModelStore, content: bytearray, job: Job) -> Answer:
     asked = decoded(_DECODER, content)
     model = models.get(asked.model)
     if (asked.text is None) == (asked.rows is None):
-        wanted = "text" if model.description["input"] == "text" else "rows"
-        raise RequestError(422, f"a request must have either text or rows: send {wanted}")
+        raise RequestError(422, "a request must have either text or rows")
     rows = [asked.text] if isinstance(asked.text, str) else asked.text or asked.rows or []
     slow = asked.proba or asked.explain or asked.trellis is not None
     job.begin(model.name, len(rows), asked.k, slow, asked.explain)
-    if asked.explain and len(content) > _MAX_EXPLAINED:
-        raise RequestError(
-            413, f"a request with explain may have at most {_MAX_EXPLAINED} bytes: send fewer rows"
-        )
+    if asked.explain or asked.trellis is not None:
+        _check_explained(model, len(content), asked.k if asked.explain else min(asked.k, MAX_PATHS))
     if asked.proba:
         model.check_proba()
     return Answer(encoded(_found(asked, model, rows, job)))
+
+
+def _check_explained(model: ServedModel, n_bytes: int, k: int) -> None:
+    """Raise an error if explanations would be too large, before any is made."""
+    k = min(k, model.description["labels"])
+    n_bytes //= _NUMBER if model.description["input"] == "features" else 1
+    if n_bytes * k * model.n_parts > _MAX_EXPLAINED:
+        most = _MAX_EXPLAINED // (k * model.n_parts)
+        raise RequestError(
+            413,
+            f"model {quoted(model.name)} explains k={k} labels of at most {most} bytes, got "
+            f"{n_bytes}: send fewer or shorter rows, or a smaller k",
+        )
 
 
 def _found(asked: PredictRequest, model: ServedModel, rows: list[Any], job: Job) -> dict[str, Any]:
@@ -76,9 +87,9 @@ def _found(asked: PredictRequest, model: ServedModel, rows: list[Any], job: Job)
             found = {"labels": [_json_label(label) for label in own], key: values}
             predictions.append(msgspec.Raw(job.add(encoded(found))))
         if asked.trellis is not None and trellis is None:
-            trellis = paths(model.estimator, model.read(rows[:1]), best[0], asked.trellis)
+            trellis = paths(model.estimator, model.read(rows[:1]), labels[0], asked.trellis)
         if asked.explain:
-            pairs = zip(rows[piece], best, strict=True)
+            pairs = zip(rows[piece], labels, strict=True)
             explanations += [_explained(model, row, own, job) for row, own in pairs]
     return {
         "model": model.name,
@@ -90,14 +101,12 @@ def _found(asked: PredictRequest, model: ServedModel, rows: list[Any], job: Job)
     }
 
 
-def _explained(model: ServedModel, row: Any, labels: list[Any], job: Job) -> list[msgspec.Raw]:
+def _explained(model: ServedModel, row: Any, labels: Any, job: Job) -> list[msgspec.Raw]:
     """Return the explanations of labels of a row, in their order."""
     found = []
-    for some in job.pieces(len(labels), _EXPLAINED_AT_ONCE):
-        (own,) = model.estimator.explain(model.read([row]), labels[some])
-        by_label = {each.label: each for each in own}
-        explained = (by_label[label].to_dict() for label in labels[some])
-        found += [msgspec.Raw(job.add(encoded(each))) for each in explained]
+    for some in job.pieces(len(labels), 1):
+        ((explained,),) = model.estimator.explain(model.read([row]), labels[some])
+        found.append(msgspec.Raw(job.add(encoded(explained.to_dict()))))
     return found
 
 

@@ -19,10 +19,7 @@ from .work import Job
 
 HEADER_LENGTH = "inference-header-content-length"
 _OUTPUTS = ("labels", "scores", "probabilities")
-_INPUTS = {
-    "text": {"text": "BYTES"},
-    "features": {"indptr": "INT64", "indices": "INT64", "values": "FP32"},
-}
+_TYPES = {"str": "BYTES", "int64": "INT64", "float32": "FP32", "float64": "FP64"}
 
 
 class RequestedOutput(msgspec.Struct):
@@ -64,12 +61,9 @@ def metadata(model: ServedModel) -> dict[str, Any]:
 
 
 def _inputs(model: ServedModel) -> dict[str, str]:
-    """Return the names and data types of input tensors, as the front end describes its inputs."""
-    columns = model.description["columns"]
-    if columns is None:
-        return _INPUTS[model.description["input"]]
-    kinds = ((kind, name) for kind, names in columns.items() for name in names)
-    return {name: "FP64" if kind == "number" else "BYTES" for kind, name in kinds}
+    """Return the names and data types of input tensors."""
+    arrays = model.estimator.model_.front_end.arrays
+    return {name: _TYPES[kind] for name, kind in arrays.items()}
 
 
 def infer(model: ServedModel, json_size: str | None, content: bytearray, job: Job) -> Answer:

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import AnyArray
 from .messages import RequestError, decoded, quoted
 
 DTYPES = {
@@ -57,7 +57,7 @@ class Tensor:
         self._check_size(len(values))
         return values
 
-    def numbers(self, integers: bool = False) -> npt.NDArray[Any]:
+    def numbers(self, integers: bool = False) -> AnyArray:
         """Return the values of a tensor of numbers, in its shape."""
         dtype = DTYPES.get(self.head.datatype)
         if dtype is None or (integers and dtype.kind != "i"):
@@ -123,7 +123,7 @@ def _decoder(kind: Any, depth: int) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(nested)
 
 
-def output(name: str, values: npt.NDArray[Any], binary: bool) -> tuple[dict[str, Any], bytes]:
+def output(name: str, values: AnyArray, binary: bool) -> tuple[dict[str, Any], bytes]:
     """Return a tensor of a response, and its bytes if it is a binary one.
 
     Integers become INT64, floats FP32, everything else BYTES.

@@ -11,18 +11,18 @@ from ..estimators.classifier import LTLSClassifier
 from ..estimators.explain import Part
 from .messages import RequestError
 
-_MAX_PATHS = 5
+MAX_PATHS = 5
 _MAX_EDGES = 2000  # as `ltls.plot` draws
 
 
-def paths(estimator: LTLSClassifier, X: Any, labels: list[Any], which: int) -> dict[str, Any]:
+def paths(estimator: LTLSClassifier, X: Any, labels: Any, which: int) -> dict[str, Any]:
     """Return one trellis of a model and the paths of labels through it, as JSON values.
 
     Parameters
     ----------
     estimator : LTLSClassifier
     X : one row, as the estimator takes it
-    labels : list
+    labels : array
         The best labels of the row, best first.
     which : int
         The trellis: each gives a label another path. Those of one view come after the other.
@@ -35,7 +35,7 @@ def paths(estimator: LTLSClassifier, X: Any, labels: list[Any], which: int) -> d
         raise RequestError(
             422, f"a trellis of {trellis.n_edges} edges is too large to draw: leave out trellis"
         )
-    (explained,) = estimator.explain(X, labels[:_MAX_PATHS])
+    (explained,) = estimator.explain(X, labels[:MAX_PATHS])
     found = {each.label: list(_trellises(each.parts))[which] for each in explained}
     edges = np.asarray(trellis.edges).reshape(-1, 2)
     n_inner = trellis.n_slices * trellis.width
@@ -47,7 +47,7 @@ def paths(estimator: LTLSClassifier, X: Any, labels: list[Any], which: int) -> d
         "slices": trellis.n_slices,
         "auxiliary": max(int(edges.max(initial=0)) - 1 - n_inner, 0),
         "edges": edges.tolist(),
-        "paths": [_drawn(found[label]) for label in labels[:_MAX_PATHS]],
+        "paths": [_drawn(found[label]) for label in labels[:MAX_PATHS]],
     }
 
 

@@ -47,7 +47,13 @@ class Job:
         self.n_rows = 0
 
     def begin(
-        self, model: str, n_rows: int, k: int, slow: bool = False, explain: bool = False
+        self,
+        model: str,
+        n_rows: int,
+        k: int,
+        slow: bool = False,
+        explain: bool = False,
+        k_name: str = "k",
     ) -> None:
         """Raise an error if there is too much to do: rows, and labels for each.
 
@@ -56,7 +62,7 @@ class Job:
         self.model, self.n_rows, self._k = model, n_rows, k
         limits, times = self._settings, _EXPLAINED if explain else 1
         if k > limits.max_k:
-            raise RequestError(422, f"k must be at most {limits.max_k}, got {k}")
+            raise RequestError(422, f"{k_name} must be at most {limits.max_k}, got {k}")
         if n_rows < 1:
             raise RequestError(422, "a request must have at least one row, got none")
         if n_rows > limits.max_rows:
