@@ -124,6 +124,8 @@ def test_train_shows_progress_and_a_summary(run):
     result = run("train", "single.txt", "-o", "OUT/model.ltls", "--epochs", 3)
     assert result.code == 0
     assert "epoch 3/3" in result.err
+    plan = "trellises: fewer than 1,000 rows or 64 labels; "
+    assert result.err.index(plan) < result.err.index("epoch 1/3")
     facts = dict(line.strip("│").split("│") for line in result.out.splitlines()[1:-1])
     facts = {name.strip(): value.strip() for name, value in facts.items()}
     assert facts.pop("model").endswith("kB)")

@@ -256,6 +256,22 @@ def test_columns_of_numbers(folder, command):
     assert "features=['x', 'y', 'z']" in command("info", "m.ltls").out
 
 
+def test_a_column_of_vectors(folder, command):
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    X = np.eye(5).repeat(20, axis=0).astype(np.float16)
+    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(X.ravel()), 5)
+    kinds = [f"kind {i // 20}" for i in range(100)]
+    parquet.write_table(arrow.table({"vector": vectors, "kind": kinds}), "v.parquet")
+    words = ("--vectors", "vector", "--label", "kind", "-q")
+    assert command("train", "v.parquet", "-o", "m.ltls", *words).code == 0
+    assert answers(command("predict", "m.ltls", "v.parquet", "-k", 1).out) == kinds
+    found = json.loads(command("evaluate", "m.ltls", "v.parquet", "-q", "--json").out)
+    assert found["metrics"][0]["precision"] == 1
+    shown = command("explain", "m.ltls", "v.parquet", "--row", 50, "-k", 1, "--json")
+    assert json.loads(shown.out)[0]["label"] == "kind 2"
+
+
 def test_train_prints_json(folder, command):
     words = ("train", "rows.csv", *TRAIN[:4], "-o", "m.ltls", "--json")
     result = command(*words)
@@ -365,6 +381,10 @@ def test_report(folder, trained, command, name):
         "Most frequent confusions",
         "nDCG@k",
         "coverage@k",
+        "PSP@k, propensity-scored precision",
+        "<h2>Wrong predictions</h2>",
+        "<td>my visa</td>",
+        "<th>recall</th>",
         "text.ltls",
     )
     assert all(title in text for title in titles)
@@ -458,3 +478,33 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(trained, folder, words):
     error = failed.stderr.splitlines()[-1]  # of a checkpoint, there is a warning before
     assert error == "ltls: out: File too large; free some space, or write elsewhere"
     assert sorted(os.listdir()) == before
+
+
+def test_labels_that_are_joined_in_a_cell_are_noticed(tmp_path, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    joined = [(text, f"{label};{'please' in text}") for text, label in ROWS]
+    names = [(text, f"{label}; {number}") for number, (text, label) in enumerate(ROWS)]
+    for rows, noticed in ((joined, True), (names, False), (ROWS, False)):
+        (tmp_path / "rows.csv").write_text(csv_of(rows))
+        result = command("train", "rows.csv", *TRAIN, "-o", "m.ltls")
+        assert (result.code, "--separator ';' splits them into 5" in result.err) == (0, noticed)
+    result = command("train", "rows.csv", *TRAIN, "--separator", ";", "-o", "m.ltls")
+    assert (result.code, result.err) == (0, "")
+
+
+def test_a_missing_file_is_an_error_before_anything_slow_is_imported(tmp_path):
+    code = (
+        "import sys; from ltls.cli import main; sys.argv[0] = 'ltls'\n"
+        "try: main()\n"
+        "except SystemExit as end: print(end.code, 'numpy' in sys.modules)"
+    )
+    for words in (["train", "no.csv", "-o", "m"], ["info", "no.ltls"], ["evaluate", "no", "no"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=True,
+        )
+        assert done.stdout == "2 False\n"
+        assert f"{words[1]}: No such file" in done.stderr

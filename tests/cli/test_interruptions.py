@@ -23,8 +23,8 @@ from ltls.training.checkpoint import Checkpoint
 
 save, number = Checkpoint.save, int(sys.argv.pop(1))
 
-def save_and_signal(*arguments):
-    save(*arguments)
+def save_and_signal(*arguments, **options):
+    save(*arguments, **options)
     os.kill(os.getpid(), number)
 
 Checkpoint.save = save_and_signal
@@ -49,12 +49,20 @@ def signalled(number, *words):
     return subprocess.run([*map(str, code)], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("place", [(), ("--checkpoint", "state")], ids=["default", "given"])
+GIVEN = ("--checkpoint", "state")
+
+
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
-    ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
+    ("number", "code", "place"),
+    [
+        (signal.SIGINT, 130, ()),
+        (signal.SIGINT, 130, GIVEN),
+        (signal.SIGTERM, 143, ()),
+        (signal.SIGTERM, 143, GIVEN),
+        (signal.SIGKILL, -signal.SIGKILL, GIVEN),  # by default, there is one per minute
+    ],
+    ids=["Ctrl-C", "Ctrl-C, given", "SIGTERM", "SIGTERM, given", "SIGKILL"],
 )
 def test_training_resumes_to_the_same_file(folder, command, number, code, way, place):
     words = ("train", "rows.txt", "--epochs", 4, *SETTINGS, way)
@@ -63,19 +71,67 @@ def test_training_resumes_to_the_same_file(folder, command, number, code, way, p
     checkpoint = place[1] if place else "model.ltls.checkpoint"
     ended = signalled(number, *words)
     assert (ended.returncode, ended.stdout) == (code, "")
-    kept = number == signal.SIGINT  # the weights so far
     if number != signal.SIGKILL:
-        has = "model.ltls has the weights learned so far; " if kept else ""
-        line = f"training was interrupted; {has}--resume continues from {checkpoint}\n"
+        line = f"training was interrupted; --resume continues from {checkpoint}\n"
         assert ended.stderr == f"ltls: warning: {line}"
     assert (folder / checkpoint).exists()
-    assert (folder / "model.ltls").exists() == kept
-    if kept:
-        assert ltls.load("model.ltls").n_iter_ < 4
+    assert not (folder / "model.ltls").exists()
     result = command(*words, "--resume")
     assert (result.code, result.err) == (0, "")
     assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
     assert sorted(os.listdir()) == ["model.ltls", "rows.txt", "whole.ltls"]
+
+
+SIGNALLED_IN_A_CHUNK = """
+import os, sys
+from ltls import cli
+from ltls.training.trellis_training import TrellisTraining
+
+run, number, last, numbers = TrellisTraining.run, int(sys.argv.pop(1)), int(sys.argv.pop(1)), []
+
+def run_and_signal(*arguments):
+    numbers.append(1)
+    if len(numbers) == last:
+        os.kill(os.getpid(), number)
+    return run(*arguments)
+
+TrellisTraining.run = run_and_signal
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_at_any_moment_of_an_epoch_leaves_a_checkpoint(folder, command, number, code, way):
+    words = ("train", "rows.txt", "--epochs", 4, *SETTINGS, way)
+    assert command(*words, "-o", "whole.ltls").code == 0
+    for chunk in (1, 4, 13):
+        given = (
+            int(number),
+            chunk,
+            *words,
+            "-o",
+            "model.ltls",
+            *(["--resume"] if chunk > 1 else []),
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", SIGNALLED_IN_A_CHUNK, *map(str, given)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (code, "")
+        assert ended.stderr.endswith("interrupted; --resume continues from model.ltls.checkpoint\n")
+        assert sorted(os.listdir()) == ["model.ltls.checkpoint", "rows.txt", "whole.ltls"]
+    assert command(*words, "-o", "model.ltls", "--resume").code == 0
+    assert (folder / "model.ltls").read_bytes() == (folder / "whole.ltls").read_bytes()
+
+
+def test_what_was_learned_until_ctrl_c_becomes_a_model(folder, command):
+    words = ("train", "rows.txt", *SETTINGS, "-o", "model.ltls")
+    assert signalled(signal.SIGINT, *words, "--epochs", 40).returncode == 130
+    assert command(*words, "--epochs", 1, "--resume").code == 0
+    assert ltls.load("model.ltls").n_iter_ == 1
 
 
 def test_ctrl_c_after_the_epochs_leaves_the_checkpoint(folder, command, monkeypatch):

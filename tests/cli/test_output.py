@@ -50,6 +50,22 @@ def test_predictions_data_and_models_go_to_a_pipe_that_stays_one(folder, command
 
 
 @posix
+@pytest.mark.parametrize("name", ["pipe", "pipe.gz"])
+def test_a_pipe_without_a_reader_is_an_error(folder, command, name, monkeypatch):
+    monkeypatch.setattr("ltls.core.streams._READER_SECONDS", 0.1)
+    os.mkfifo(name)
+    with pytest.raises(OSError, match=f"No process reads from this pipe.*{name}"):
+        ltls.load("model.ltls").save(name)
+    for words in (("predict", "model.ltls", "rows.txt"), ("train", "rows.txt")):
+        result = command(*words, "-q", "-o", name)
+        assert (result.code, result.err) == (
+            2,
+            f"ltls: {name}: No process reads from this pipe: start the reader first\n",
+        )
+    assert stat.S_ISFIFO(os.stat(name).st_mode)
+
+
+@posix
 def test_reports_are_regular_files(folder, command):
     os.mkfifo("pipe.html")
     result = command("evaluate", "model.ltls", "rows.txt", "--report", "pipe.html")

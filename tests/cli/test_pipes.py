@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,12 +170,22 @@ def test_a_model_goes_to_standard_output(folder, command):
     assert (result.code, "--resume needs --checkpoint" in result.err) == (2, True)
 
 
-def test_a_line_per_epoch_where_there_is_no_terminal(folder, command, caplog):
+def test_a_line_per_phase_and_epoch_where_there_is_no_terminal(folder, command, caplog):
     with caplog.at_level(logging.INFO, logger="ltls"):
         result = command("train", *ROWS, "-o", "m.ltls", "--epochs", 3)
     lines = result.err.splitlines()
     first = [line.split("  ")[0] for line in lines]
-    assert first == ["epoch 1/3", "epoch 2/3", "epoch 3/3", "trellises"]
-    assert all("loss" in line and "P@1" in line and "30 rows" in line for line in lines[:3])
-    assert [record.getMessage() for record in caplog.records] == lines
+    before = ["reading", "features", "clusters and paths of labels"]
+    epochs = ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    after = ["trellises", "finishing trellises", "rows to remember", "saving"]
+    plan = first.pop(3)
+    assert plan.startswith("trellises: ")
+    assert first == [*before, *epochs, *after]
+    del lines[3]
+    parts = ("loss", "P@1 on training rows", "30 rows")
+    assert all(part in line for line in lines[3:6] for part in parts)
+    assert all(re.search(r"  \d+\.\d s$", line) for line in lines)
+    records = [record.getMessage() for record in caplog.records]
+    assert records.pop(3).startswith("trellises: ")
+    assert records == lines
     assert command("train", *ROWS, "-o", "m.ltls", "-q").err == ""

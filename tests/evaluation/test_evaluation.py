@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import precision_recall_fscore_support
 
 from ltls import LTLSClassifier, metrics
 from ltls.evaluation import evaluation
@@ -71,6 +72,28 @@ def test_confusions_and_calibration(found):
     assert found.calibration_error() == pytest.approx(by_bins)
     found.confidence = None
     assert (found.calibration(), found.calibration_error()) == ([], None)
+
+
+def test_figures_of_labels_are_those_of_scikit_learn(found):
+    by_label = {row.pop("label"): row for row in found.by_label()}
+    first = [row[0] for row in TOPK]
+    truth = [[label in row for label in by_label] for row in TRUTH]
+    said = [[label == best for label in by_label] for best in first]
+    expected = precision_recall_fscore_support(truth, said, zero_division=0)
+    names = ("precision", "recall", "f1", "rows")
+    for number, row in enumerate(by_label.values()):
+        assert [row[name] or 0 for name in names] == pytest.approx([e[number] for e in expected])
+    assert next(iter(by_label)) == "a"
+    assert by_label["new"]["precision"] is None
+
+
+def test_mistakes_that_the_model_is_sure_of_come_first(found):
+    found.texts = ["one", "two", "three", "four"]
+    mistakes = found.mistakes(5)
+    assert [(each["row"], each["text"]) for each in mistakes] == [(2, "two"), (4, "four")]
+    assert mistakes[0]["labels"] == ["b", "new"]
+    assert (mistakes[0]["predicted"], mistakes[0]["probability"]) == ("a", 0.8)
+    assert len(found.mistakes(1)) == 1
 
 
 def test_rows_without_predictions_are_wrong(model):

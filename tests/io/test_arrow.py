@@ -28,7 +28,7 @@ def test_sparse_rows_of_any_type_and_slice(kind, index):
             "v": pa.array(VALUES, kind(pa.float64())),
         }
     )
-    columns = InputColumns.of(["i", "v"], None)
+    columns = InputColumns(("i", "v"))
     for part in (slice(0, 4), slice(1, 3), slice(2, 2), slice(3, 4)):
         X = columns.read(table.slice(part.start, part.stop - part.start), 4)
         np.testing.assert_array_equal(X.toarray(), MATRIX[part])
@@ -67,11 +67,11 @@ def test_labels():
 
 def test_batches_of_other_types():
     np.testing.assert_array_equal(
-        InputColumns.of("x", None).read(as_table({"x": MATRIX, "id": np.arange(4)})), MATRIX
+        InputColumns(("x",)).read(as_table({"x": MATRIX, "id": np.arange(4)})), MATRIX
     )
     pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
     frame = pandas.DataFrame({"a": MATRIX[:, 0], "b": MATRIX[:, 3]})
-    found = InputColumns.of(["a", "b"], None).read(as_table(frame))
+    found = InputColumns(("a", "b")).read(as_table(frame))
     np.testing.assert_array_equal(found, MATRIX[:, [0, 3]])
 
 

@@ -43,6 +43,38 @@ def test_texts_numbers_and_lists(path):
         rows_of(path, Columns("txt"))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
+def test_vectors(path, kind, dtype):
+    X = np.random.default_rng(0).normal(size=(5000, 3)).astype(dtype)
+    numbers = pa.array(X.ravel())
+    column = pa.FixedSizeListArray.from_arrays(numbers, 3)
+    if kind != "fixed":
+        column = column.cast((pa.list_ if kind == "list" else pa.large_list)(numbers.type))
+    pq.write_table(pa.table({"v": column, "kind": ["x"] * 5000}), path)
+    batches = list(Table(path, "parquet", Columns(None, "kind", ("v",))).batches(3000))
+    assert [len(rows) for rows in batches] == [3000, 2000]
+    found = np.concatenate([rows.X for rows in batches])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, X.astype(np.float32))
+
+
+def test_bad_vectors_are_skipped(path):
+    for dtype in (pa.float64(), pa.float32(), pa.float16()):
+        rows = [[1, 2], [1, None], [1, np.nan], [1, 2, 3], [], [3, 4], [1, 1e300], None]
+        if dtype == pa.float16():
+            rows = [row and [each if each is None else np.float16(each) for each in row]
+                    for row in rows[:-2]]  # fmt: skip
+        for some in (rows, rows[:-1]):  # a column with a null is read in another way
+            pq.write_table(pa.table({"v": pa.array(some, pa.list_(dtype))}), path)
+            bad = []
+            table = Table(path, "parquet", Columns(None, None, ("v",)), on_bad_row=bad.append)
+            (good,) = table.batches(99)
+            kept = [place for place in range(len(some)) if some[place] in ([1, 2], [3, 4])]
+            assert good.X.tolist() == [some[place] for place in kept]
+            assert [error.row - 1 for error in bad] == sorted({*range(len(some))} - {*kept})
+
+
 @pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "PLAIN", "DELTA_BYTE_ARRAY"])
 @pytest.mark.parametrize("page_size", [100, 1 << 20])  # of dictionaries
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary", "string_view"])

@@ -138,7 +138,7 @@ BAD = {
         ('text,kind\na,x\n"b"c,y\n', "line 3: ',' expected after '\"'"),
         ('text,kind\na,x\n"b,y\n', "line 3: a quote is never closed"),
         ("text,kind\na,x\nb,\n", "line 3: its label 'kind' is empty"),
-        (b"text,kind\na,x\n\xff,y\n", "line 3: not UTF-8 at byte 1"),
+        (b"text,kind\na,x\n\xff,y\n", "line 3: not UTF-8 at byte 1; .*--encoding latin-1"),
         ('text,kind\n"a\nb",x\nc\n', "line 4: 1 fields"),
     ],
     "jsonl": [

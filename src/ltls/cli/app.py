@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import importlib
+import os
 import sys
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +20,16 @@ from .running import prepare_standard_streams, run
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command: the function of its name in a module, a line of help, and examples."""
+    """A command: the function of its name in a module, a line of help, and examples.
+
+    The first `n_files` arguments are files that must exist.
+    """
 
     name: str
     module: str
     help: str
     examples: tuple[str, ...]
+    n_files: int = 0
 
     def load(self) -> Any:
         """Import the module of the command and return the command."""
@@ -47,6 +54,7 @@ COMMANDS = (
             "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
             "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
         ),
+        n_files=1,
     ),
     LazyCommand(
         "predict",
@@ -57,6 +65,7 @@ COMMANDS = (
             "ltls predict tickets.ltls new.csv --proba --json",
             "echo 'my card is lost' | ltls predict tickets.ltls - --text",
         ),
+        n_files=2,
     ),
     LazyCommand(
         "evaluate",
@@ -66,6 +75,7 @@ COMMANDS = (
             "ltls evaluate model.ltls test.txt -k 1,5,10",
             "ltls evaluate tickets.ltls test.csv --report report.html",
         ),
+        n_files=2,
     ),
     LazyCommand(
         "explain",
@@ -77,6 +87,7 @@ COMMANDS = (
             'ltls explain tax.ltls \'{"item": "tea", "price": 4.5}\'',
             "ltls explain model.ltls '3:0.5 17:1' -k 1 --json",
         ),
+        n_files=1,
     ),
     LazyCommand(
         "convert",
@@ -87,6 +98,7 @@ COMMANDS = (
             "ltls convert train.txt train.svm.gz",
             "ltls convert tickets.csv tickets.jsonl --text text --label category",
         ),
+        n_files=1,
     ),
     LazyCommand(
         "serve",
@@ -97,7 +109,7 @@ COMMANDS = (
             "ltls serve tickets.ltls products.ltls --host 0.0.0.0 --port 80 --workers 4",
         ),
     ),
-    LazyCommand("info", ".info", "Show what a model file contains.", ("ltls info model.ltls",)),
+    LazyCommand("info", ".info", "Show what a model file contains.", ("ltls info model.ltls",), 1),
     LazyCommand(
         "settings", ".settings", "List all settings of training.", ("ltls settings trellises",)
     ),
@@ -120,7 +132,19 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is to be run, imported."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command and self.by_name[str(command.name)].load(), rest
+        if command is None:
+            return name, None, rest
+        lazy = self.by_name[str(command.name)]
+        if not ctx.resilient_parsing and "--help" not in rest:
+            _check_files(rest[: lazy.n_files])
+        return name, lazy.load(), rest
+
+
+def _check_files(words: list[str]) -> None:
+    """Raise an error if a file does not exist, before a second is spent on imports."""
+    for word in takewhile(lambda word: not word.startswith("-"), words):
+        if not glob.has_magic(word) and not os.path.exists(word):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), word)
 
 
 def _epilog(lines: tuple[str, ...]) -> str:

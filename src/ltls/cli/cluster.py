@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
-from ..training.checkpoint import Checkpoint
 from .labels import labels_in
 from .messages import note
 from .source import Source
+
+if TYPE_CHECKING:
+    from ..training.checkpoint import Checkpoint
 
 
 def fit_on_cluster(

@@ -21,7 +21,7 @@ from .messages import note, set_verbosity
 from .output import binary_output, check_output, errors_named
 from .rows import read_sparse, table_batches
 from .source import Source, is_model_file
-from .terminal import progress
+from .terminal import console, progress
 
 
 def convert(
@@ -94,7 +94,8 @@ def _convert_model(path: Path, output: Path, size_budget: str | None) -> None:
 
 
 def _convert_sparse(source: Source, output: Path, target: Format) -> None:
-    data = read_sparse(source)
+    with console().status("reading"):
+        data = read_sparse(source)
     try:
         labels = data.indicator()
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ from .output import check_output, errors_named
 from .rows import batches
 from .source import Source
 from .terminal import bar, progress, show
+
+_MAX_TEXT = 300  # characters of a row in a report
 
 
 def evaluate(
@@ -63,7 +66,7 @@ def evaluate(
         check_matplotlib()
         check_output(report, model, file)
     source = Source.of(context.params, [file], model=load(model, verify=verify))
-    evaluation, seconds = _evaluation(source, cutoffs[-1], with_proba=report is not None)
+    evaluation, seconds = _evaluation(source, cutoffs[-1], for_report=report is not None)
     source.report_bad_rows()
     facts = {
         "rows": evaluation.n_rows,
@@ -88,16 +91,19 @@ def evaluate(
     show([*of_facts, *([["report", report]] if report else [])])
 
 
-def _evaluation(source: Source, k: int, with_proba: bool) -> tuple[Evaluation, float]:
-    """Predict all rows; return the evaluation, and the seconds that predicting took."""
+def _evaluation(source: Source, k: int, for_report: bool) -> tuple[Evaluation, float]:
+    """Predict all rows; return the evaluation, and the seconds that predicting took.
+
+    A report also shows probabilities, and the texts of rows.
+    """
     estimator = source.model
     assert estimator is not None
     true_labels: list[list[Any]] = []
     predicted: list[list[Any]] = []
     seconds = 0.0
     known = WrittenLabels(estimator.model_.labels)
-    with_proba &= estimator.model_.probabilistic
-    confidence: list[float] | None = [] if with_proba else None
+    confidence: list[float] | None = [] if for_report and estimator.model_.probabilistic else None
+    texts: list[str] | None = [] if for_report and not source.sparse else None
     for rows, labels in progress("predicting", batches(source, labelled=True)):
         start = time.perf_counter()
         best, _ = estimator.predict_topk(rows, k)
@@ -107,6 +113,8 @@ def _evaluation(source: Source, k: int, with_proba: bool) -> tuple[Evaluation, f
             others, proba = estimator.predict_topk(rows, k, proba=True)
             first = (others == best[:, :1]).argmax(axis=1)
             confidence += proba[range(len(first)), first].tolist()
+        if texts is not None:
+            texts += [_shown(row) for row in rows]
         predicted += best.tolist()
         true_labels += [[known.find(label, label) for label in row] for row in labels]
     if not predicted:
@@ -115,4 +123,12 @@ def _evaluation(source: Source, k: int, with_proba: bool) -> tuple[Evaluation, f
         warn(f"the model knows none of the labels of {source.name}")
     trained_on = estimator.fitted_.provenance
     found = Evaluation.of(estimator.model_, trained_on, true_labels, predicted, confidence)
-    return found, seconds
+    return replace(found, texts=texts), seconds
+
+
+def _shown(row: Any) -> str:
+    """Return a row as a report shows it: its text, or the cells of a table."""
+    if isinstance(row, dict):
+        row = "; ".join(f"{name}: {cell}" for name, cell in row.items())
+    text = str(row)
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 from rich.tree import Tree
 
@@ -25,6 +26,12 @@ from .source import Source
 from .terminal import bar
 
 _FOR, _AGAINST = "green", "red"
+# The colours of the page of `ltls serve`: ink on paper; against is red, for is green.
+_THEME = TerminalTheme(
+    (255, 255, 255),
+    (27, 31, 36),
+    [(27, 31, 36), (216, 67, 21), (0, 137, 123), *[(87, 96, 106)] * 5],
+)
 
 
 def explain(
@@ -59,9 +66,10 @@ def explain(
     """Explain the best labels of a text or a row.
 
     Every label has the features that speak for it (green) and against it (red), with what they add
-    to its linear score; then what every part of the model says, and the training rows that are
-    neighbours. --json prints a list of objects with label, score, probability, linear_score,
-    intercept, contributions, parts and formula; contributions and intercept add up to linear_score.
+    to its linear score; n-grams of characters are summed up by word. Then follow what every part of
+    the model says, and the training rows that are neighbours. --json prints a list of objects with
+    label, score, probability, linear_score, intercept, contributions, parts and formula;
+    contributions and intercept add up to linear_score.
     """
     if html is not None:
         check_output(html, model)
@@ -77,7 +85,7 @@ def explain(
     if html is not None:
         recorder = Console(record=True, file=io.StringIO(), width=120, highlight=False)
         show(recorder, text or given, explained, n_features)
-        page = recorder.export_html()
+        page = recorder.export_html(theme=_THEME)
         with text_output(html) as stream:
             stream.write(page.replace("</body>", f"{_picture(estimator, X, explained)}</body>"))
     if as_json:
@@ -183,8 +191,9 @@ def show(console: Console, text: str, explained: list[Explanation], n: int) -> N
         console.print(Text(printable(str(each.label)), "bold"), f" score {each.score:.4g}{sure}")
         if text:
             console.print(Text("  ") + _coloured(text, each))
-        shown = [(one.visible_name, one.value) for one in each.contributions[:n]]
-        if rest := each.contributions[n:]:
+        merged = each.by_word(text)
+        shown = [(one.visible_name, one.value) for one in merged[:n]]
+        if rest := merged[n:]:
             shown.append((f"{len(rest)} other features", sum(one.value for one in rest)))
         shown += [("intercept", each.intercept), ("linear score", each.linear_score)]
         longest = max(abs(value) for _, value in shown) or 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .. import settings as settings  # registers the parts that a file may have
 from ..core.settings import Settings
 from ..storage.model_file import describe
 from .options import Json, ModelFile, Verify
@@ -23,5 +22,7 @@ def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter as JSON holds it, a group of settings as an object."""
+    """Return a parameter as JSON holds it, groups of settings as objects."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
     return value.get_params(deep=False) if isinstance(value, Settings) else value

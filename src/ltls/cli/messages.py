@@ -49,24 +49,15 @@ def print_line(message: str) -> None:
 
 
 @contextmanager
-def warnings_as_lines(without: type[Warning] | None = None) -> Iterator[list[Any]]:
-    """Print warnings for users as one line each, and ignore those for developers.
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings for users as one line each, and ignore those for developers."""
 
-    Yields a list, to which warnings of the category `without` are added instead.
-    """
-    found: list[Any] = []
-
-    def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-        if without is not None and issubclass(category, without):
-            found.append(message)
-        else:
-            warn(str(message))
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        warn(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", RuntimeWarning)
         warnings.simplefilter("default", UserWarning)
-        if without is not None:
-            warnings.simplefilter("always", without)
         warnings.showwarning = show
-        yield found
+        yield

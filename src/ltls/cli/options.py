@@ -30,8 +30,8 @@ def file_format(default: str, help: str, name: str) -> Any:  # noqa: A002
     return option(default, help, name, autocompletion=complete, metavar=metavar)
 
 
-def _column(default: str, help: str, name: str, metavar: str = "COLUMN") -> Any:  # noqa: A002
-    return option(default, help, name, metavar=metavar)
+def _column(default: str, help: str, *names: str, metavar: str = "COLUMN") -> Any:  # noqa: A002
+    return option(default, help, *names, metavar=metavar)
 
 
 DATA = "The data file, plain or compressed (.gz, .xz, .bz2, .zst); - is standard input."
@@ -64,7 +64,14 @@ TextOption = Annotated[
 LabelColumn = Annotated[str | None, _column("none", "Label column.", "--label")]
 LabelOption = Annotated[str | None, _column("as in training", "Label column.", "--label")]
 FeatureColumns = Annotated[
-    str | None, _column("none", "Numeric columns, comma-separated.", "--features", "COLUMNS")
+    str | None,
+    _column(
+        "none",
+        "Numeric columns, comma-separated, or a column of vectors.",
+        "--features",
+        "--vectors",
+        metavar="COLUMNS",
+    ),
 ]
 Separator = Annotated[
     str | None,

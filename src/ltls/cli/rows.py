@@ -15,9 +15,8 @@ from ..io.errors import ColumnError, EmptyFileError, RowError, TooManyFeaturesEr
 from ..io.readers import Dataset, Stream, read
 from ..io.table_stream import TableStream, targets_of
 from ..io.tables import Columns, Rows, Table, TableFormat, column_names
-from .messages import inform, note
+from .messages import inform, note, warn
 from .source import Source
-from .terminal import console
 
 BATCH_SIZE = 1 << 14  # rows
 _CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
@@ -42,19 +41,37 @@ def training_rows(
         rows = Rows.concatenate(table_batches(source, source.columns(), labelled=True))
         if not rows.labels:
             raise EmptyFileError(path=source.path)
+        if source.separator is None:
+            _warn_of_joined_labels(rows.labels)
         return rows.X, targets_of(rows), facts
     if not streamed:
         data = read_sparse(source)
         return data.X, data.targets, {"zero_based": data.zero_based}
-    with console().status("reading"):
-        chunks = Stream(
-            source.paths,
-            source.format.name,
-            zero_based=source.base,
-            n_jobs=n_jobs,
-            on_bad_row=source.on_bad_row,
-        )
+    chunks = Stream(
+        source.paths,
+        source.format.name,
+        zero_based=source.base,
+        n_jobs=n_jobs,
+        on_bad_row=source.on_bad_row,
+    )
     return chunks, None, {"zero_based": chunks.zero_based}
+
+
+def _warn_of_joined_labels(labels: list[list[str]]) -> None:
+    """Warn if most cells of labels seem to hold several: their pieces are fewer than the cells."""
+    cells = [own[0] for own in labels if len(own) == 1]
+    for separator in ";|,":
+        several = [cell for cell in cells if separator in cell]
+        if 2 * len(several) <= len(labels):
+            continue
+        pieces = {piece.strip() for cell in cells for piece in cell.split(separator)}
+        if len(pieces) < (n_labels := len(set(cells))):
+            warn(
+                f"{len(several):,} of {len(labels):,} rows have {separator!r} in their label, as "
+                f"{several[0]!r}, which is one class: there are {n_labels:,} of them. --separator "
+                f"'{separator}' splits them into {len(pieces):,} classes, several per row"
+            )
+            return
 
 
 def _is_streamed(source: Source) -> bool:
@@ -74,8 +91,7 @@ def _is_streamed(source: Source) -> bool:
 def read_sparse(source: Source) -> Dataset:
     """Read all sparse rows of files."""
     options: dict[str, Any] = {"zero_based": source.base, "on_bad_row": source.on_bad_row}
-    with console().status("reading"):
-        return read(source.paths, source.format.name, **options)
+    return read(source.paths, source.format.name, **options)
 
 
 def _table_stream(source: Source) -> TableStream:
@@ -152,9 +168,9 @@ def batches(
     """Yield the input of a model in batches, with the labels of the rows if there are any."""
     model = source.model
     assert model is not None
-    takes = model.model_.front_end.describe()["input"]
+    takes = model.model_.front_end.name
     if source.sparse:
-        if takes != "features":
+        if not source.takes_matrix:
             raise ValueError(
                 f"the model takes input of the kind {takes}, {source.name} has features "
                 f"({source.format.name}); for lines of plain text give --text"

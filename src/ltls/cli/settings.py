@@ -17,6 +17,7 @@ import typer
 from ..core.settings import ParameterError, Settings, parse_value
 from ..estimators.classifier import LTLSClassifier
 from ..features.front_ends import Text
+from ..parts.base import load_parts
 from .options import Json, option
 
 _NOT_HERE = {"features", "parts", "verbose", "warm_start"}  # of Python alone
@@ -49,6 +50,17 @@ def _declared() -> dict[str, Setting]:
 SETTINGS = _declared()
 
 
+def _of_other_packages() -> dict[str, Setting]:
+    """Return the settings of parts that other packages have, such as parts.popularity.strength."""
+    groups = LTLSClassifier.groups()
+    return {
+        f"parts.{name}.{own}": Setting(f"parts.{name}.{own}", part.settings, *declared)
+        for name, part in load_parts().items()
+        if name not in groups
+        for own, *declared in part.settings.declared()
+    }
+
+
 def settings(
     group: Annotated[
         str | None, typer.Argument(metavar="[GROUP]", help="A group, as trellises.")
@@ -60,11 +72,12 @@ def settings(
     They are given as ltls train --set NAME=VALUE. Values are written as in JSON, texts without
     quotes.
     """
+    declared = {**SETTINGS, **_of_other_packages()}
     shown = [
-        each for name, each in SETTINGS.items() if group in (None, name, name.partition(".")[0])
+        each for name, each in declared.items() if group in (None, name, name.partition(".")[0])
     ]
     if not shown:
-        known = dict.fromkeys(name.partition(".")[0] for name in SETTINGS if "." in name)
+        known = dict.fromkeys(name.partition(".")[0] for name in declared if "." in name)
         raise ValueError(f"GROUP must be one of {', '.join(known)}, got {group!r}")
     if as_json:
         facts = [{**each._asdict(), "group": each.group.__name__} for each in shown]
@@ -95,15 +108,17 @@ def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
     given : iterable of (str, str, str)
         What messages call the option, the name of the setting, and its value.
     """
-    values = {}
+    values, known = {}, SETTINGS
     for called, name, text in given:
-        if name not in SETTINGS:
-            same = [each for each in SETTINGS if each.endswith(f".{name}")]
-            close = same or difflib.get_close_matches(name, SETTINGS, n=1)
+        if name not in known:
+            known = {**SETTINGS, **_of_other_packages()}
+        if name not in known:
+            same = [each for each in known if each.endswith(f".{name}")]
+            close = same or difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else "; ltls settings lists them"
             raise ValueError(f"{called}: there is no setting {name!r}{hint}")
         values[name] = value = parse_value(text)
-        group, own = SETTINGS[name].group, name.rpartition(".")[2]
+        group, own = known[name].group, name.rpartition(".")[2]
         made: Any = group(**{own: value})
         try:
             made.check_parameters() if isinstance(made, LTLSClassifier) else made.check()
@@ -123,6 +138,6 @@ def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
                 raise ValueError(f"--set {name} is a setting of {group}, which is false")
             estimator.set_params(**{group: "auto"})
         parameter = name.replace(".", "__")
-        if parameter not in estimator.get_params():
+        if group == "features" and parameter not in estimator.get_params():
             raise ValueError(f"--set {name} is for texts; name the text column with --text")
         estimator.set_params(**{parameter: value})

@@ -107,16 +107,20 @@ class Source:
             )
 
     def _detected(self, path: Path, start: bytes) -> Format:
-        expects_texts = self._taken.get("input", "features") != "features"
-        expects_table = expects_texts or bool(self._trained.names)
+        expects_table = not self.takes_matrix or bool(self._trained.names)
         sample = Sample(path, start, self._columns_named, expects_table)
         found = formats.detect(sample)
         # A line of text that has a comma looks like a table.
         guessed = found.kind == "sparse" or isinstance(found, Delimited)
         unnamed = not (self._columns_named or self._trained.names or "columns" in self._taken)
-        if expects_texts and unnamed and guessed and sample.suffix not in found.suffixes:
+        if not self.takes_matrix and unnamed and guessed and sample.suffix not in found.suffixes:
             return formats.get("text")
         return found
+
+    @property
+    def takes_matrix(self) -> bool:
+        """Whether rows are features, as far as is known: the model's inputs are."""
+        return self.model is None or self.model.model_.front_end.settings.takes_matrix
 
     @property
     def _taken(self) -> dict[str, Any]:

@@ -9,19 +9,20 @@ from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
+from sklearn.base import clone
 
 from ..estimators import presets
 from ..estimators.classifier import LTLSClassifier
 from ..features.front_ends import FrontEndSettings, Table, Text
 from ..io.table_stream import split_columns
 from ..training.checkpoint import Checkpoint
-from ..training.progress import TrainingInterruptedWarning
+from ..training.progress import phase
 from . import options, settings
 from .cluster import check_for_cluster, fit_on_cluster
-from .messages import note, set_verbosity, warn, warnings_as_lines
+from .messages import note, set_verbosity, warn
 from .output import check_output, errors_named, is_standard_output
 from .rows import check_training_columns, recorded_columns, training_rows
-from .running import INTERRUPTED, Terminated
+from .running import Terminated
 from .source import Source
 from .terminal import show_facts
 
@@ -116,9 +117,9 @@ def train(
     Several files, and a quoted pattern such as 'part*.csv', are one data set.
 
     Settings that are not given have their default, or that of the preset; auto depends on the size
-    of the data. Ctrl-C stops the training, saves the weights learned so far, and exits with code
-    130. SIGTERM ends the training at once. Both leave a checkpoint of the last epoch, or of the
-    last minute: resuming from it is bit-identical to a training that was never interrupted.
+    of the data. Ctrl-C and SIGTERM end the training with a checkpoint, once its epochs have begun:
+    resuming from it is bit-identical to a training that was never interrupted. With --resume and
+    --epochs, the number of epochs so far, the model is made of what was learned.
 
     With --ray, the files are Parquet files with rows in random order that every node of the cluster
     can read. The checkpoint is for the case that this command dies; workers may die at any time.
@@ -146,19 +147,19 @@ def train(
         check_training_columns(source)
         X, y, facts = None, None, {"columns": recorded_columns(source)}
     else:
-        X, y, facts = training_rows(source, stream, estimator.n_jobs)
+        with phase(not quiet, "reading"):
+            X, y, facts = training_rows(source, stream, estimator.n_jobs)
         source.report_bad_rows()
     note(str(estimator))
     estimator.verbose = int(not quiet)
     start = time.perf_counter()
     try:
-        with warnings_as_lines(without=TrainingInterruptedWarning) as interruptions:
-            if ray is not None:
-                fit_on_cluster(estimator, source, ray, workers, state)
-            elif y is None:
-                estimator.fit_stream(X, checkpoint=state)
-            else:
-                estimator.fit(X, y, checkpoint=state)
+        if ray is not None:
+            fit_on_cluster(estimator, source, ray, workers, state)
+        elif y is None:
+            estimator.fit_stream(X, checkpoint=state)
+        else:
+            estimator.fit(X, y, checkpoint=state)
     except (KeyboardInterrupt, Terminated):
         if place is not None and place.exists():
             warn(f"training was interrupted; --resume continues from {place}")
@@ -168,17 +169,12 @@ def train(
         source.report_bad_rows()  # of a stream, read only now
     estimator.verbose = 0  # of the estimator that is loaded later
     estimator.record_source(**facts)
-    with errors_named(output):
+    with errors_named(output), phase(not quiet, "saving"):
         estimator.save(output, resumable)
-    if interruptions:
-        hint = f"; --resume continues from {place}" if place is not None and place.exists() else ""
-        warn(f"training was interrupted; {output} has the weights learned so far{hint}")
-    elif place is not None:
+    if place is not None:
         place.unlink(missing_ok=True)
     if not piped:
         _report(_summary(estimator, seconds, output, source.n_bad_rows), as_json, quiet)
-    if interruptions:
-        raise typer.Exit(INTERRUPTED)
 
 
 def _given_settings(words: dict[str, Any], chosen: list[str] | None) -> list[tuple[str, str, str]]:
@@ -196,14 +192,6 @@ def _given_settings(words: dict[str, Any], chosen: list[str] | None) -> list[tup
     return given
 
 
-class _OccasionalCheckpoint(Checkpoint):
-    """A checkpoint after the first epoch, and then one per minute at most."""
-
-    def save(self, *state: Any) -> None:
-        super().save(*state)
-        self.seconds = _CHECKPOINT_SECONDS
-
-
 def _checkpoint(
     place: Path | None, output: Path, files: list[Path], resume: bool, every_epoch: bool
 ) -> Checkpoint | None:
@@ -214,7 +202,7 @@ def _checkpoint(
     if place == output:
         raise ValueError("--checkpoint and --output must be different files")
     check_output(place, *files)
-    state = (Checkpoint if every_epoch else _OccasionalCheckpoint)(place, resume)
+    state = Checkpoint(place, resume, 0.0 if every_epoch else _CHECKPOINT_SECONDS)
     state.check()
     return state
 
@@ -230,7 +218,8 @@ def _estimator(
     estimator = PRESETS[preset]() if preset else LTLSClassifier(features=front_end)
     settings.apply(estimator, values)
     estimator.check_parameters()
-    return estimator
+    trained: LTLSClassifier = clone(estimator)  # Ctrl-C ends the training of a clone
+    return trained
 
 
 def _summary(

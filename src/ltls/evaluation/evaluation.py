@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from ..core.arrays import Bools, Doubles, Ints
+from ..model.fitted import Provenance
 from ..model.model import Model
-from ..model.provenance import Provenance
 from . import metrics
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _GROUPS = ("head", "middle", "tail", "unseen")
 _BINS = 10  # of probabilities
@@ -43,15 +39,18 @@ class Evaluation:
         How many training rows had each label.
     n_trained : int
         The number of training rows.
+    texts : list of str, or None
+        What to show of every row, for `mistakes`.
     """
 
     labels: list[Hashable]
     n_known: int
     truth: sp.csr_matrix
     topk: Ints
-    confidence: Floats | None
+    confidence: Doubles | None
     frequency: Ints
     n_trained: int
+    texts: list[str] | None = None
 
     @classmethod
     def of(
@@ -185,6 +184,47 @@ class Evaluation:
         return [
             (self.labels[true], self.labels[said], count)
             for (true, said), count in pairs.most_common(n)
+        ]
+
+    def by_label(self) -> list[dict[str, Any]]:
+        """Return precision, recall and F1 of the first predictions, by label.
+
+        Labels that neither occur nor are predicted are left out. The most frequent come first.
+        """
+        n_labels, first = len(self.labels), self.topk[:, 0]
+        actual = np.bincount(self.truth.indices, minlength=n_labels)
+        predicted = np.bincount(first[first >= 0], minlength=n_labels)
+        right = np.bincount(first[self.first_is_right()], minlength=n_labels)
+        shown = np.flatnonzero(actual + predicted)
+        return [
+            {
+                "label": self.labels[i],
+                "precision": float(right[i] / predicted[i]) if predicted[i] else None,
+                "recall": float(right[i] / actual[i]) if actual[i] else None,
+                "f1": float(2 * right[i] / (actual[i] + predicted[i])),
+                "rows": int(actual[i]),
+                "predicted": int(predicted[i]),
+            }
+            for i in shown[np.argsort(-actual[shown], kind="stable")]
+        ]
+
+    def mistakes(self, n: int) -> list[dict[str, Any]]:
+        """Return n rows whose first prediction is wrong, those with the highest probability first.
+
+        Without probabilities, they are the first ones.
+        """
+        wrong = np.flatnonzero(~self.first_is_right() & (self.topk[:, 0] >= 0))
+        if self.confidence is not None:
+            wrong = wrong[np.argsort(-self.confidence[wrong], kind="stable")]
+        return [
+            {
+                "row": int(row) + 1,
+                "text": "" if self.texts is None else self.texts[row],
+                "labels": [self.labels[i] for i in self.truth[row].indices],
+                "predicted": self.labels[self.topk[row, 0]],
+                "probability": None if self.confidence is None else float(self.confidence[row]),
+            }
+            for row in wrong[:n]
         ]
 
     def calibration(self) -> list[tuple[float, float, int]]:

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from ..core.arrays import check_unmasked
 from ..model.indicators import label_matrix
 from ..parts import propensity as propensity_model
 
@@ -58,6 +59,8 @@ def calibration_error(hits: ArrayLike, proba: ArrayLike, n_bins: int = 15) -> fl
     >>> calibration_error([True, True, False, False], [1.0, 0.75, 0.5, 0.25])
     0.25
     """
+    check_unmasked("hits", hits)
+    check_unmasked("proba", proba)
     right, given = np.ravel(np.asarray(hits, bool)), np.ravel(np.asarray(proba, np.float64))
     if right.shape != given.shape or not len(given):
         raise ValueError(
@@ -170,6 +173,7 @@ def psp_at_k(
     0.6383
     """
     truth, hits = _hits(y_true, topk, k)
+    check_unmasked("propensity", propensity)
     p = np.asarray(propensity, dtype=np.float64)
     if p.ndim != 1:
         raise ValueError(f"propensity must have one dimension, got shape {p.shape}")
@@ -302,6 +306,7 @@ def propensities_of(
     >>> propensities_of([6, 1, 1], n_rows=8).round(4)
     array([0.629 , 0.4809, 0.4809])
     """
+    check_unmasked("counts", counts)
     if not a >= 0:
         raise ValueError(f"a must be at least 0, got {a!r}")
     if not b > 0:
@@ -325,6 +330,7 @@ AT_K: dict[str, tuple[str, Metric]] = {
 def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, NDArray[np.bool_]]:
     """Check the arguments; return the true labels, and which of the first k are among them."""
     truth = label_matrix(y_true, "y_true")
+    check_unmasked("topk", topk)
     ids = np.asarray(topk)
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
@@ -367,6 +373,7 @@ def _weights(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64
     """Return the weights of the rows, checked; 1 for each by default."""
     if sample_weight is None:
         return np.ones(n_rows)
+    check_unmasked("sample_weight", sample_weight)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n_rows,):
         raise ValueError(

@@ -1,6 +1,7 @@
 """A report of an evaluation: recall by label frequency, calibration, confused labels.
 
-One self-contained file, HTML or PDF. The plots need matplotlib.
+One self-contained file, HTML or PDF; HTML also has a table of labels and one of wrong predictions.
+The plots need matplotlib.
 """
 
 from __future__ import annotations
@@ -24,6 +25,25 @@ _BLUE, _ORANGE, _GREY = "#2a6f97", "#e07a5f", "#9aa5b1"
 _MAX_PAIRS = 20  # pairs of labels
 _MAX_MATRIX_LABELS = 16  # of the confusion matrix
 _MAX_NAME = 28
+_MAX_LABELS, _MAX_MISTAKES = 5000, 100  # rows of tables
+_METRICS = (
+    "P@k, precision: which share of the first k predictions is right. R@k, recall: which share of "
+    "the true labels is among them. nDCG@k: as precision, but earlier ranks count more. PSP@k, "
+    "propensity-scored precision: as precision, but rare labels count more, since data sets lack "
+    "many of their true labels. Macro-F1: F1 of every label, averaged over labels, so that rare "
+    "ones count as much as frequent ones. Coverage: which share of the labels that occur is "
+    "predicted correctly at least once."
+)
+# A click on a head sorts the table by its column, numbers as numbers.
+_SORT = """
+for (const head of document.querySelectorAll("table.sorted th")) head.onclick = () => {
+  const body = head.closest("table").tBodies[0], at = head.cellIndex;
+  const of = row => row.cells[at].textContent;
+  const down = head.dataset.down = head.dataset.down ? "" : 1;
+  const compare = (a, b) => of(a).localeCompare(of(b), undefined, { numeric: true });
+  body.append(...[...body.rows].sort((a, b) => down ? compare(b, a) : compare(a, b)));
+};
+"""
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -33,6 +53,8 @@ table { border-collapse: collapse; margin: 1rem 0; }
 th, td { padding: .25rem .9rem; text-align: right; border-bottom: 1px solid #d9e2ec; }
 th:first-child, td:first-child { text-align: left; }
 svg { max-width: 100%; height: auto; } p { color: #52606d; }
+.sorted th { cursor: pointer; } .sorted th::after { content: " ↕"; color: #9aa5b1; }
+.scroll { max-height: 30rem; overflow: auto; } .texts td { text-align: left; vertical-align: top; }
 """
 
 
@@ -68,7 +90,8 @@ def write_report(
             if path.suffix == ".pdf":
                 _write_pdf(temporary, title, tables, parts)
             else:
-                temporary.write_text(_html(title, tables, parts), encoding="utf-8")
+                page = _html(title, tables, parts, _label_table(evaluation) + _mistakes(evaluation))
+                temporary.write_text(page, encoding="utf-8")
 
 
 def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
@@ -174,7 +197,61 @@ def _short(label: Any) -> str:
     return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"
 
 
-def _html(title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]]) -> str:
+def _label_table(evaluation: Evaluation) -> str:
+    """Return the figures of every label as HTML."""
+    found = evaluation.by_label()
+    caption = "Of first predictions. A click on a head sorts."
+    if len(found) > _MAX_LABELS:
+        caption += f" The {_MAX_LABELS:,} most frequent of {len(found):,} labels."
+    rows = [
+        [
+            str(row["label"]),
+            *("–" if row[name] is None else f"{row[name]:.3f}" for name in ("precision", "recall")),
+            f"{row['f1']:.3f}",
+            *(str(row[name]) for name in ("rows", "predicted")),
+        ]
+        for row in found[:_MAX_LABELS]
+    ]
+    heads = ["label", "precision", "recall", "F1", "rows", "predicted"]
+    return _section("Labels", caption, heads, rows, "sorted")
+
+
+def _mistakes(evaluation: Evaluation) -> str:
+    """Return rows whose first prediction is wrong as HTML."""
+    found = evaluation.mistakes(_MAX_MISTAKES)
+    if not found:
+        return ""
+    caption = f"At most {_MAX_MISTAKES}."
+    if evaluation.confidence is not None:
+        caption += " Those that the model is most sure of come first: look here for wrong labels."
+    rows = [
+        [
+            str(row["row"]),
+            "–" if row["probability"] is None else f"{row['probability']:.3f}",
+            str(row["predicted"]),
+            ", ".join(map(str, row["labels"])),
+            row["text"],
+        ]
+        for row in found
+    ]
+    heads = ["row", "probability", "predicted", "true", "text"]
+    return _section("Wrong predictions", caption, heads, rows, "sorted texts")
+
+
+def _section(heading: str, caption: str, heads: list[str], rows: list[list[str]], kind: str) -> str:
+    def cells(row: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(each)}</{tag}>" for each in row) + "</tr>"
+
+    body = "".join(cells(row, "td") for row in rows)
+    table = (
+        f"<table class='{kind}'><thead>{cells(heads, 'th')}</thead><tbody>{body}</tbody></table>"
+    )
+    return f"<h2>{heading}</h2><p>{html.escape(caption)}</p><div class='scroll'>{table}</div>"
+
+
+def _html(
+    title: str, tables: list[list[list[str]]], parts: list[tuple[str, str, Figure]], more: str
+) -> str:
     body = [f"<h1>{html.escape(title)}</h1>", f"<p>ltls {__version__}</p>"]
     for table in tables:
         rows = "".join(
@@ -182,12 +259,15 @@ def _html(title: str, tables: list[list[list[str]]], parts: list[tuple[str, str,
             for row in table
         )
         body.append(f"<table>{rows}</table>")
+        if table is tables[0]:
+            body.append(f"<p>{html.escape(_METRICS)}</p>")
     for heading, caption, figure in parts:
         picture = io.StringIO()
         figure.savefig(picture, format="svg", metadata=_NO_METADATA)
         svg = picture.getvalue()
         body += [f"<h2>{html.escape(heading)}</h2>", f"<p>{html.escape(caption)}</p>"]
         body.append(svg[svg.index("<svg") :])
+    body.append(f"{more}<script>{_SORT}</script>")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
 from ..core.arrays import AnyArray, Floats, Ints, pointers
+from ..core.frames import as_frame
 from ..model.labels import Targets, as_targets
 from .errors import ColumnError
 from .tables import label_text
@@ -29,7 +30,7 @@ class InputColumns:
 
     Parameters
     ----------
-    features : str or sequence of str, optional
+    features : tuple of str
         A column of vectors, or of structs with the fields ``indices`` and ``values``; or two
         columns of lists, the indices and the values of sparse rows; or numeric columns, one per
         feature.
@@ -42,16 +43,6 @@ class InputColumns:
     features: tuple[str, ...] = ()
     text: str | None = None
     mixed: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, features: str | Sequence[str] | None, text: str | None) -> InputColumns:
-        """Return the columns, of which either features or a text must be given."""
-        if isinstance(features, str):
-            features = (features,)
-        if bool(features) == bool(text):
-            given = "both" if text else "neither"
-            raise ValueError(f"either features or text must name columns, got {given}")
-        return cls(tuple(features or ()), text)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,14 +73,11 @@ def as_table(batch: Any) -> Any:
     """Return a batch of Ray Data as an Arrow table."""
     if isinstance(batch, pa.Table):
         return batch
-    if hasattr(batch, "columns") and hasattr(batch, "iloc"):  # pandas, without importing it
-        return pa.table({str(name): _column(batch[name].to_numpy()) for name in batch.columns})
+    if (frame := as_frame("a batch", batch)) is not None:
+        return pa.table({str(each.name): _column(each.to_numpy()) for each in frame.iter_columns()})
     if isinstance(batch, dict):
         return pa.table({name: _column(np.asarray(values)) for name, values in batch.items()})
-    raise TypeError(
-        "a batch must be an Arrow table, a pandas DataFrame or a dict of arrays, got "
-        f"{type(batch).__name__}"
-    )
+    raise TypeError(f"a batch must be a data frame or a dict of arrays, got {type(batch).__name__}")
 
 
 def check_columns(wanted: Iterable[str], names: Sequence[str]) -> None:

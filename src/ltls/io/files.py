@@ -186,4 +186,8 @@ def check_decoded(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         place = len(text[: error.start].encode()) + 1
-        raise RowError("encoding", f"not UTF-8 at byte {place}") from None
+        raise RowError(
+            "encoding",
+            f"not UTF-8 at byte {place}; if the file has another encoding, name it, as with "
+            "--encoding latin-1",
+        ) from None

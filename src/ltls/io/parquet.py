@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import IO, Any
+
+import numpy as np
 
 from .errors import FormatError, PathLike
 from .files import OpenFile, copied
@@ -39,7 +41,7 @@ class Parquet(TableFormat):
             table = _pyarrow().parquet.ParquetFile(source)
             names = list(table.schema_arrow.names)
         wanted = [name for name in columns.names if name in names]
-        return names, _records(file, source, table, wanted)
+        return names, _records(file, source, table, wanted, columns.features)
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write two columns; labels are lists unless every row has exactly one."""
@@ -54,7 +56,7 @@ class Parquet(TableFormat):
 
 
 def _records(
-    file: OpenFile, source: Any, table: Any, wanted: list[str]
+    file: OpenFile, source: Any, table: Any, wanted: list[str], features: Sequence[str]
 ) -> Iterator[tuple[int, Record]]:
     """Yield the rows; sizes are checked before they are decoded, and before they are used."""
     arrow = _pyarrow()
@@ -66,10 +68,14 @@ def _records(
             n_bytes += sum(_decoded_size(arrow, column) for column in batch.columns)
         file.check_size(n_bytes, n_stored)
         with _damage_reported(file.path):
-            plain = [_plain(arrow, column) for column in batch.columns]
-            records = arrow.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist()
-        yield from enumerate(records, number + 1)
-        number += len(records)
+            names = batch.schema.names
+            cells = [
+                _vectors(arrow, column) if name in features else _plain(arrow, column).to_pylist()
+                for name, column in zip(names, batch.columns, strict=True)
+            ]
+        for row in zip(*cells, strict=True):
+            number += 1
+            yield number, dict(zip(names, row, strict=True))
 
 
 def _batches(
@@ -129,6 +135,18 @@ def _decoded_size(arrow: Any, array: Any) -> int:
 
 def _plain(arrow: Any, array: Any) -> Any:
     return array.dictionary_decode() if arrow.types.is_dictionary(array.type) else array
+
+
+def _vectors(arrow: Any, array: Any) -> list[Any]:
+    """Return the cells of a column; lists of numbers as arrays, an eighth of the size."""
+    types, kind = arrow.types, array.type
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if not (is_list and types.is_floating(kind.value_type)) or array.null_count:
+        return list(_plain(arrow, array).to_pylist())
+    with np.errstate(over="ignore"):  # too large numbers are rejected with their rows
+        numbers = array.flatten().to_numpy(zero_copy_only=False).astype(np.float32)  # null is NaN
+    ends = np.cumsum(arrow.compute.list_value_length(array).to_numpy(zero_copy_only=False))
+    return np.split(numbers, ends)[:-1]
 
 
 @contextmanager

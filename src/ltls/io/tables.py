@@ -93,7 +93,8 @@ class Columns:
             return text
         cells = {name: record[name] for name in self.features}
         _check_dense(cells)
-        return [number for name, cell in cells.items() for number in _numbers(name, cell)]
+        numbers = [_numbers(name, cell) for name, cell in cells.items()]
+        return numbers[0] if len(numbers) == 1 else [each for some in numbers for each in some]
 
 
 @dataclass
@@ -101,7 +102,7 @@ class Rows:
     """A batch of rows: texts, features or cells, and labels if there is a label column."""
 
     texts: list[str] = field(default_factory=list)
-    features: list[list[float]] = field(default_factory=list)
+    features: list[Sequence[float] | Floats] = field(default_factory=list)
     labels: list[list[str]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
 
@@ -321,7 +322,8 @@ def label_text(value: Any) -> str:
 
 def _check_dense(cells: dict[str, Any]) -> None:
     """Raise an error for a sparse row: a list of increasing indices, and one of as many values."""
-    if len(cells) != 2 or not all(isinstance(cell, (list, tuple)) for cell in cells.values()):
+    lists = (list, tuple, np.ndarray)
+    if len(cells) != 2 or not all(isinstance(cell, lists) for cell in cells.values()):
         return
     indices, values = cells.values()
     if (
@@ -340,7 +342,12 @@ def _size(cell: Any) -> int:
     return len(cell) if isinstance(cell, str) else 1
 
 
-def _numbers(name: str, cell: Any) -> list[float]:
+def _numbers(name: str, cell: Any) -> Sequence[float] | Floats:
+    if isinstance(cell, np.ndarray):
+        if not np.isfinite(cell).all():
+            value = cell[~np.isfinite(cell)][0].item()
+            raise RowError("value", f"{name!r} has {value!r}, not a finite number")
+        return cell
     numbers = []
     for value in cell if isinstance(cell, (list, tuple)) else [cell]:
         try:

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from io import StringIO
 from itertools import cycle, islice
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 from matplotlib.path import Path
 
+from ..core.arrays import AnyArray, Doubles, Ints
 from ..structure.trellis import Trellis
-
-Points: TypeAlias = npt.NDArray[np.float64]
 
 MAX_EDGES = 2000
 MAX_LABELLED_DEGREE = 12  # where states have more edges than this, edge labels do not fit
@@ -42,7 +40,7 @@ LANE = 0.12  # between early exits that run side by side
 PATH_GAP = 0.16  # between highlighted paths that share an edge
 
 
-def paper_edge_order(trellis: Trellis) -> npt.NDArray[np.int64]:
+def paper_edge_order(trellis: Trellis) -> Ints:
     """Return the paper's number of every edge.
 
     The paper orders edges by tail; for each tail, the exit to the sink comes first, then the others
@@ -143,7 +141,7 @@ def plot_trellis(
     return ax
 
 
-def path_picture(trellis: Trellis, paths: Sequence[int], h: npt.NDArray[Any]) -> str:
+def path_picture(trellis: Trellis, paths: Sequence[int], h: AnyArray) -> str:
     """Return an SVG of the trellis with paths, best first, and the scores of their edges."""
     figure = Figure(figsize=_Layout.of(trellis).inches)
     FigureCanvasSVG(figure)
@@ -154,7 +152,7 @@ def path_picture(trellis: Trellis, paths: Sequence[int], h: npt.NDArray[Any]) ->
     return "<svg" + output.getvalue().partition("<svg")[2]
 
 
-def path_texts(trellis: Trellis, paths: Iterable[int], h: npt.NDArray[Any]) -> list[str]:
+def path_texts(trellis: Trellis, paths: Iterable[int], h: AnyArray) -> list[str]:
     """Return the scores of the edges that paths use, and nothing for the others."""
     used = {int(edge) for path in paths for edge in trellis.path_edges(path)}
     return [f"{h[e]:.2g}".replace("-", "−") if e in used else "" for e in range(trellis.n_edges)]
@@ -191,12 +189,12 @@ def figure2() -> Axes:
 class _Layout:
     """Where everything stands: y points upwards, the top states are at y = 0."""
 
-    vertices: Points  # (n_vertices, 2)
-    routes: list[Points]  # of every edge: tail, head and the corner between them, if any
-    labels: list[Points]  # of every edge, or empty if labels do not fit
+    vertices: Doubles  # (n_vertices, 2)
+    routes: list[Doubles]  # of every edge: tail, head and the corner between them, if any
+    labels: list[Doubles]  # of every edge, or empty if labels do not fit
 
     @property
-    def limits(self) -> tuple[Points, Points]:
+    def limits(self) -> tuple[Doubles, Doubles]:
         """The lower left and the upper right corner of the drawing."""
         margin = RADIUS + MARGIN
         return self.vertices.min(axis=0) - margin, self.vertices.max(axis=0) + margin
@@ -255,7 +253,7 @@ class _Layout:
         return cls(vertices, routes, labels if labelled else [])
 
 
-def _is_clear(route: Points, vertices: Points) -> bool:
+def _is_clear(route: Doubles, vertices: Doubles) -> bool:
     """Return whether a straight edge avoids all vertices but its own two."""
     tail, head = route
     along = head - tail
@@ -312,7 +310,7 @@ def _points_per_cm(ax: Axes) -> float:
 
 
 def _draw_edge(
-    ax: Axes, edge: int, route: Points, users: list[tuple[int, Any]], scale: float, color: str
+    ax: Axes, edge: int, route: Doubles, users: list[tuple[int, Any]], scale: float, color: str
 ) -> None:
     """Draw an edge as one thin arrow of a colour, or as one thick arrow per path that uses it."""
     arrows = [(f"edge-{edge}-path-{path}", own, 0.055, 2) for path, own in users]
@@ -325,7 +323,7 @@ def _draw_edge(
         ax.add_patch(arrow)
 
 
-def _arrow_path(route: Points, aside: float) -> Path:
+def _arrow_path(route: Doubles, aside: float) -> Path:
     """Lead from circle to circle, `aside` to the left of the route, its corner made round."""
     steps = np.diff(route, axis=0)
     steps /= np.linalg.norm(steps, axis=1, keepdims=True)
@@ -343,7 +341,7 @@ def _arrow_path(route: Points, aside: float) -> Path:
     return Path(np.array([tail, before, corner, after, head]), codes)
 
 
-def _draw_text(ax: Axes, place: Points, text: str, size: float, background: str = "none") -> None:
+def _draw_text(ax: Axes, place: Doubles, text: str, size: float, background: str = "none") -> None:
     if size >= MIN_FONT:
         box = {"facecolor": background, "edgecolor": "none", "pad": 0.06 * size}
         ax.text(place[0], place[1], text, size=size, ha="center", va="center", zorder=4, bbox=box)
