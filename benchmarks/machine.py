@@ -122,10 +122,15 @@ def say(words: str) -> None:
     print(time.strftime("%H:%M:%S"), words, flush=True)
 
 
+def memory(name: str) -> int:
+    """Return bytes of this process, by their name in /proc/self/status."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status[name].split()[0]) * 1024
+
+
 def peak_bytes() -> int:
     """Return the most memory that this process has held."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
+    return memory("VmHWM")
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, at_least: float = 0.02) -> float:

@@ -39,10 +39,10 @@ import scipy.sparse as sp
 from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier, Trellis
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.readers import Dataset, read
 from ltls.settings import Trellises
 from ltls.structure.policies import LabelStats
-from ltls.training.data import Examples
 from ltls.training.trellis_training import TrellisTraining
 
 # Readers: plain files of the XMC format into CSR matrices

@@ -14,6 +14,7 @@ names the command that measures it.
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ TABLES: dict[str, dict[str, Draw]] = {
             "rows",
             "readers",
             "scale_rows",
+            "scale_vectors",
             "threads",
             "serving_soak",
             "cluster_training",
@@ -85,6 +87,8 @@ TABLES: dict[str, dict[str, Draw]] = {
     "deep_head_recommend_debian": {"recommend_debian": deep.recommend},
     "deep_head_restricted": {"restricted": deep.restricted},
     "deep_head_omniglot": {"omniglot": deep.omniglot},
+    "deep_head_encoder": {"encoder": deep.encoder},
+    "deep_head_probe": {"probe": deep.probe},
 }
 COMMANDS = {
     **dict.fromkeys(("programs", "growth", "rows", "readers", "threads"), "micro {}"),
@@ -97,8 +101,11 @@ COMMANDS = {
     "deep_head_recommend_debian": "deep_head.recommend debian.npz",
     "deep_head_restricted": "deep_head.restricted",
     "deep_head_omniglot": "deep_head.omniglot",
+    "deep_head_encoder": "deep_head.encoder",
+    "deep_head_probe": "deep_head.probe",
     "scale_labels": "scale labels",
     "scale_rows": "scale rows",
+    "scale_vectors": "scale vectors",
     "serving": "serving load",
     "serving_soak": "serving soak",
     "cluster_training": "cluster training",
@@ -241,7 +248,48 @@ def deep_head_figure(plt: Any) -> Any:
     return figure
 
 
-FIGURES = {"overview": overview_figure, "scale": scale_figure, "deep_head": deep_head_figure}
+VECTOR_MARKS = {
+    "ltls": (BLUE, "o"),
+    "linear softmax": (GREY, "v"),
+    "nearest centroid": (ORANGE, "s"),
+    "20 nearest neighbours": (GREEN, "^"),
+    "hnswlib": (RED, "D"),
+    "usearch": (PURPLE, "P"),
+    "faiss": (SKY, "X"),
+}
+
+
+def embeddings_figure(plt: Any) -> Any:
+    """Mean P@1 on dense rows against training time, prediction time and the size of the model."""
+    stored = [of["methods"] for of in machine.read("embeddings")["sets"].values()]
+    sets = [of for of in stored if all("p1" in of.get(name, {}) for name in VECTOR_MARKS)]
+    figure, axes = plt.subplots(1, 3, figsize=(11, 4.2), sharey=True, layout="constrained")
+    panels = [
+        ("train_cpu_seconds", 1.0, "training [s of processor time]"),
+        ("predict_us", 1.0, "prediction [µs/row]"),
+        ("bytes", 1e-6, "model [MB]"),
+    ]
+    for ax, (cost, scale, words) in zip(axes, panels, strict=True):
+        for name, (colour, mark) in VECTOR_MARKS.items():
+            costs = [of[name][cost] * scale for of in sets]
+            p1 = statistics.mean(of[name]["p1"] for of in sets)
+            place = statistics.geometric_mean(costs), p1
+            ax.plot(*place, mark, color=colour, markersize=10, label=name)
+        ax.set(xscale="log", xlabel=f"{words}; left is better")
+        ax.xaxis.set_major_formatter("{x:,g}")
+        ax.minorticks_off()
+        ax.margins(x=0.15, y=0.15)
+    axes[0].set_ylabel("mean P@1; up is better")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+FIGURES = {
+    "overview": overview_figure,
+    "scale": scale_figure,
+    "deep_head": deep_head_figure,
+    "embeddings": embeddings_figure,
+}
 
 
 def draw(folder: Path) -> None:

@@ -196,6 +196,20 @@ def scale_rows(result: Result) -> list[str]:
     return listing(result, result["fits"].values(), columns)
 
 
+def scale_vectors(result: Result) -> list[str]:
+    """Return what training on vectors in a memory-mapped file takes."""
+    columns: dict[str, str | Cell] = {
+        "vectors": lambda of: f"{of['rows']:,}, {of['file_bytes'] / 1e6:,.0f} MB ({of['dtype']})",
+        "labels": "{labels:,}",
+        "peak memory beyond them [MB]": lambda of: f"{of['peak_bytes'] / 1e6:,.0f}",
+        "processor time [s]": "{cpu_seconds:,.1f}",
+        "P@1": "{p1:.4f}",
+        "µs/row": "{predict_us:,.0f}",
+        "model [MB]": lambda of: f"{of['model_bytes'] / 1e6:,.1f}",
+    }
+    return listing(result, result["fits"].values(), columns)
+
+
 def readers(result: Result) -> list[str]:
     rows = []
     for row in result["files"]:

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import datasets, debian_contents, tables
+from benchmarks import datasets, debian_contents, scale, tables
 from benchmarks.accuracy import environments
 from ltls import readers
 
@@ -14,6 +14,7 @@ PATHS = [
     for name in range(12)
     for folder in range(name)
 ]
+ABOUT = {"machine": "a machine", "date": "2026-01-01", "command": "a command"}
 
 
 @pytest.fixture
@@ -81,6 +82,21 @@ def test_the_exponents_of_power_laws():
     found = tables.exponents({"sets": sets})
     assert list(found) == ["default"]
     assert list(found["default"].values()) == pytest.approx([1.5, 0.25, 1, 0])
-    about = {"machine": "a machine", "date": "2026-01-01", "command": "a command"}
-    lines = tables.scale_labels({"sets": sets, "about": about})
+    lines = tables.scale_labels({"sets": sets, "about": ABOUT})
     assert "| 10⁶ | PECOS | took longer than 3600 s | – | – | – | – |" in lines
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_vectors_are_learned_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(scale, "NOISE", 0.2)
+    path = tmp_path / "vectors.npy"
+    known = scale.write_vectors(path, 600, 20, "float16")
+    stored = np.load(path)
+    assert (stored.shape, stored.dtype) == ((600, scale.DIMENSIONS), np.float16)
+    assert np.linalg.norm(stored.astype(float), axis=1) == pytest.approx(1, abs=1e-2)
+    assert np.bincount(known[0]).tolist() == [30] * 20
+    found = scale.fit_vectors(path, *known)
+    assert found["p1"] > 0.9
+    assert (found["rows"], found["labels"], found["dtype"]) == (600, 20, "float16")
+    (line,) = tables.scale_vectors({"about": ABOUT, "fits": {"x": found}})[2:3]
+    assert line.startswith("| 600, 0 MB (float16) | 20 |")

@@ -22,11 +22,11 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 # Modules that only `make test-all` installs. A block that imports one has to run by itself.
-EXTRAS = ("torch", "pandas", "polars", "pyarrow", "ray", "mlflow", "sentence_transformers")
+EXTRAS = ("torch", "pandas", "polars", "pyarrow", "ray", "mlflow", "hub", "skops")
 # "py" needs more than that, and runs elsewhere: with a server in tests/serve, with Spark in
-# tests/mlflow.
-RUN_ELSEWHERE = {"serving.md", "cluster.md"}
-OTHERS = {"sh", "console", "cpp", "diff", "dockerfile", "ini", "mermaid", "text", "yaml"}
+# tests/mlflow, with an encoder in tests/project/test_encoders.py.
+RUN_ELSEWHERE = {"serving.md", "cluster.md", "integrations.md"}
+OTHERS = {"sh", "console", "cpp", "diff", "toml", "dockerfile", "ini", "mermaid", "text", "yaml"}
 CASES = "subject,body,amount,country,kind\n" + 10 * (
     "card lost,please help,0,CH,card\nwhich fee,it was charged,25.5,,fee\nmy card,,,AT,card\n"
 )
@@ -117,7 +117,8 @@ def blocks_with_extras():
 
 @pytest.mark.parametrize(("extra", "code"), blocks_with_extras())
 def test_code_that_needs_an_extra_runs(extra, code, folder):
-    pytest.importorskip(extra, reason=f"needs {extra}: run make test-all")
+    package = {"hub": "huggingface_hub"}.get(extra, extra)
+    pytest.importorskip(package, reason=f"needs {package}: run make test-all")
     if "model.ltls" in code:  # trained before, on Parquet files
         write_parquet(folder)
     run([sys.executable, "-c", code.replace("head:6379", "local")], folder)

@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ("name", "figure", "at_least"),
     [
         ("text_tagging.py", r"held-out texts: (0\.\d+)", 0.7),
+        ("embeddings.py", r"ltls: (0\.\d+)", 0.5),
         ("next_item.py", r"next item: (0\.\d+)", 0.5),
         ("online_labels.py", r"day 9: 10 classes, .* accuracy (0\.\d+)", 0.9),
     ],
