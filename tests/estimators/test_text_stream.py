@@ -109,14 +109,14 @@ def test_batches_that_add_no_row_to_the_sample_of_labels():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_AS")
-def test_a_table_ten_times_larger_than_the_buffer_is_learned_within_a_memory_limit(tmp_path):
+def test_a_table_twenty_times_larger_than_the_buffer_is_learned_within_a_memory_limit(tmp_path):
     """What `fit` cannot do within the limit: its rows alone take more."""
     chunk_size = 1 << 17
-    for name, n_rows in (("small.csv", 1500), ("big.csv", 32_000)):
+    for name, n_rows in (("small.csv", 1500), ("big.csv", 64_000)):
         with (tmp_path / name).open("w") as file:
             file.write("text,label\n")
             file.writelines(lines_of(n_rows, 100))
-    assert (tmp_path / "big.csv").stat().st_size > 10 * chunk_size
+    assert (tmp_path / "big.csv").stat().st_size > 20 * chunk_size
     found = {}
     for way in ("stream", "read"):
         done = subprocess.run(
@@ -131,7 +131,7 @@ def test_a_table_ten_times_larger_than_the_buffer_is_learned_within_a_memory_lim
     assert found["read"] == ["MemoryError"]
     grown, n_rows, has_label_weights = found["stream"]
     assert int(grown) < ROOM
-    assert (n_rows, has_label_weights) == ("32000", "True")
+    assert (n_rows, has_label_weights) == ("64000", "True")
 
 
-ROOM = 22_000_000  # bytes on top of what imports and a first small fit take
+ROOM = 40_000_000  # bytes on top of what imports and a first small fit take
