@@ -38,7 +38,7 @@ import scipy.sparse as sp
 
 from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier, Trellis
-from ltls.features.rows import Rows
+from ltls.features.rows import Columns, Rows
 from ltls.model.examples import Examples
 from ltls.readers import Dataset, read
 from ltls.settings import Trellises
@@ -225,11 +225,9 @@ def time_step(n_classes: int, repeats: int) -> dict[str, Any]:
     training = TrellisTraining.new(
         given,
         LabelStats(n_classes),
+        Columns(rows.n_columns - 1, intercept=True, unit_length=False),
         np.random.RandomState(0),
         multilabel=False,
-        n_columns=rows.n_columns,
-        intercept=True,
-        unit_length=False,
     )
     labels = np.random.default_rng(1).integers(n_classes, size=ROWS)
     task = training.task(Examples(rows, np.arange(ROWS + 1), labels, None, False))

@@ -298,8 +298,8 @@ def test_train_and_evaluate_on_standard_input(run, monkeypatch, way):
     ("name", "message"),
     [
         ("bad_value.txt", "bad_value.txt, line 2: value 'x' of feature 2"),
-        ("one_class.txt", "at least 2 different labels, got 1"),
-        ("no_labels.txt", "at least 2 different labels, got 0"),
+        ("one_class.txt", "at least 2 classes, got 1"),
+        ("no_labels.txt", "at least 2 classes, got none"),
         ("empty.txt", "empty.txt: the file has no rows"),
         ("nowhere.txt", "nowhere.txt: No such file or directory"),
         ("folder", "folder: Is a directory"),

@@ -138,7 +138,7 @@ def test_ctrl_c_after_the_epochs_leaves_the_checkpoint(folder, command, monkeypa
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ltls.training.pipeline.choose", interrupted)
+    monkeypatch.setattr("ltls.training.fit.choose", interrupted)
     result = command("train", "rows.txt", *SETTINGS, "-o", "model.ltls")
     assert result.code == 130
     assert result.err.endswith("interrupted; --resume continues from model.ltls.checkpoint\n")

@@ -301,7 +301,7 @@ def test_bad_arguments(dataset, change, error, text):
         ({"x": [[1.0], [2.0]], "y": ["a", None]}, "'y' must not have nulls, row 1 is null"),
         ({"x": [[1.0], [2.0, 3.0]], "y": ["a", "b"]}, "'x' must have one length"),
         ({"x": [[1.0], [np.nan]], "y": ["a", "b"]}, "NaN"),
-        ({"x": [[1.0], [2.0]], "y": ["a", "a"]}, "at least 2 different labels, got 1"),
+        ({"x": [[1.0], [2.0]], "y": ["a", "a"]}, "at least 2 classes, got 1"),
     ],
 )
 def test_bad_rows(dataset, rows, text):

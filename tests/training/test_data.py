@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ltls import LTLSClassifier
@@ -12,8 +12,7 @@ from ltls.features.rows import Rows
 from ltls.model.examples import Examples
 from ltls.model.labels import as_targets
 from ltls.settings import Trellises
-from ltls.training.data import InMemory, RowsToHoldOut, Streamed
-from ltls.training.fit import DatasetStats
+from ltls.training.data import DatasetStats, RowsToHoldOut, Source
 
 N_LABELS = 6
 
@@ -157,43 +156,31 @@ def numbers_of(examples):
     return [] if examples is None else examples.rows.X[:, 0].tolist()
 
 
-@given(labels=label_rows, shuffle=st.booleans(), data=st.data())
-def test_an_epoch_in_memory_has_every_training_row_once(labels, shuffle, data):
-    held_out = np.array(sorted(data.draw(st.sets(st.integers(0, len(labels) - 1)))), np.int64)
-    assume(len(held_out) < len(labels))
-    source = InMemory(numbered(labels), held_out, shuffle, np.random.RandomState(0))
-    expected = [float(row) for row in range(len(labels)) if row not in held_out]
-    assert source.n_rows == len(expected)
-    assert flat_rows(source.in_order()) == expected
-    epoch = flat_rows(source.epoch())
-    assert sorted(epoch) == expected
-    assert shuffle or epoch == expected
-    assert numbers_of(source.held_out_rows()) == held_out.tolist()
-    assert numbers_of(source.evaluation_rows()) == (held_out.tolist() or expected)
-    assert [n for part in source.all_rows() for n in numbers_of(part)] == list(range(len(labels)))
-
-
 @given(
     labels=label_rows,
     size=st.integers(1, 7),
-    share=st.floats(0, 0.9),
+    whole=st.booleans(),
     shuffle=st.booleans(),
-    seed=st.integers(0, 99),
+    data=st.data(),
 )
-def test_an_epoch_of_a_stream_has_every_training_row_once(labels, size, share, shuffle, seed):
+def test_an_epoch_has_every_training_row_once(labels, size, whole, shuffle, data):
     parts = [(labels[i : i + size], i) for i in range(0, len(labels), size)]
+    wanted = np.array(sorted(data.draw(st.sets(st.integers(0, len(labels) - 1)))), np.int64)
 
     def source():
-        batches = lambda: (numbered(*part) for part in parts)  # noqa: E731
-        arguments = (len(labels), int(share * len(labels)), counts_of(labels), shuffle)
-        return Streamed(batches, *arguments, np.random.RandomState(seed))
+        arguments = (wanted, counts_of(labels), shuffle, np.random.RandomState(0))
+        if whole:
+            return Source.in_memory(numbered(labels), *arguments)
+        return Source(lambda: (numbered(*part) for part in parts), len(labels), *arguments)
 
     trained = source()
     first = flat_rows(trained.epoch())
     held_out = numbers_of(trained.held_out_rows())
+    expected = RowsToHoldOut(counts_of(labels)).select(numbered(labels), wanted).tolist()
+    assert held_out == trained.held_out.tolist() == expected
     assert sorted(first + held_out) == list(range(len(labels)))
-    known = {label for row in first for label in labels[int(row)]}
-    assert known == {label for row in labels for label in row}
+    assert trained.n_rows == len(first)
+    assert shuffle or first == sorted(first)
     # Without held-out rows, few rows are evaluated on in full.
     evaluated = numbers_of(trained.evaluation_rows())
     assert evaluated == (held_out or list(range(len(labels))))
@@ -204,6 +191,15 @@ def test_an_epoch_of_a_stream_has_every_training_row_once(labels, size, share, s
     assert [n for part in trained.all_rows() for n in numbers_of(part)] == list(range(len(labels)))
     # Training that is resumed after its last epoch has not seen a row yet.
     assert numbers_of(source().evaluation_rows()) == evaluated
+
+
+def test_a_pass_that_is_not_finished_keeps_nothing():
+    labels = [[0], [0], [1], [1]]
+    parts = [(labels[:2], 0), (labels[2:], 2)]
+    batches = lambda: (numbered(*part) for part in parts)  # noqa: E731
+    source = Source(batches, 4, np.array([1, 3]), counts_of(labels), False, None)
+    next(source.in_order())
+    assert numbers_of(source.held_out_rows()) == [1, 3]
 
 
 # Statistics of a first pass over batches

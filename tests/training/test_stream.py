@@ -147,8 +147,8 @@ def test_invalid_batches_are_rejected(rows):
     X, y, _ = rows
     model = classifier()
     for batches, message in (
-        ([], "training needs at least 2 different labels, got 0"),
-        ([(X[:2], [1, 1]), (X[:1], [1])], "training needs at least 2 different labels, got 1"),
+        ([], "y must hold at least 2 classes, got none"),
+        ([(X[:2], [1, 1]), (X[:1], [1])], "y must hold at least 2 classes, got 1 class: 1"),
         ([(X, y), (X, y[1:])], "X has 600 rows, y 599"),
         ([(X, y), (X[:, 1:], y)], "39 features"),
         (Changing([(X, y)], [(X, y + 1)]), r"the same in every epoch, got the new label \d+$"),

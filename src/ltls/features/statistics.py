@@ -40,13 +40,18 @@ class FeatureSettings(Settings):
     fit_intercept: bool = setting(FLAG, default=True, help="Add a feature that is always 1.")
 
     def may_standardize(self, X: Any) -> bool:
-        """Return whether such features may be standardized: dense ones, unless told not to."""
+        """Return whether such features may be standardized: dense ones, unless told not to.
+
+        Those on disk are only if that is asked for.
+        """
         if hasattr(X, "indptr") and self.standardize is True:
             raise ValueError(
                 "standardize=True would make sparse features dense: use 'auto' or False, or "
                 "scale them with sklearn.preprocessing.MaxAbsScaler"
             )
-        return not hasattr(X, "indptr") and self.standardize is not False
+        if hasattr(X, "indptr") or self.standardize is False:
+            return False
+        return self.standardize is True or not is_mapped(X)
 
 
 class FeatureStats:

@@ -37,16 +37,19 @@ class Examples:
         rows: Rows,
         targets: Targets,
         sample_weight: Floats | None = None,
-        class_weight: dict[Any, float] | str | None = None,
+        class_weight: Doubles | None = None,
     ) -> Examples:
-        """Return rows with label ids, and the product of sample and class weights."""
+        """Return rows with label ids and weights.
+
+        A row has the product of its weight and the mean weight of its labels.
+        """
         ids = labels.ids(targets)
         if targets.multilabel:  # sort the ids of every row, as in a canonical indicator matrix
             row_of = np.repeat(np.arange(targets.n_rows), np.diff(targets.indptr))
             ids = ids[np.lexsort((ids, row_of))]
         weights = sample_weight
         if class_weight is not None:
-            of_rows = _class_weights(class_weight, labels, ids, targets.indptr)
+            of_rows = _mean_weights(class_weight, ids, targets.indptr)
             weights = of_rows if weights is None else weights * of_rows
         return cls(rows, targets.indptr, ids, weights, targets.multilabel)
 
@@ -103,19 +106,27 @@ class Examples:
         return cls(parts[0].rows.like(X), ends, labels, weights, parts[0].multilabel)
 
 
-def _class_weights(
-    class_weight: dict[Any, float] | str, labels: Labels, ids: Ints, indptr: Ints
-) -> Floats:
-    """Return the mean class weight of every row's labels, 1 for a row without labels."""
-    n_rows = len(indptr) - 1
-    if isinstance(class_weight, dict):
-        of_labels = np.ones(len(labels))
-        for label, weight in class_weight.items():
-            if label in labels:
-                of_labels[labels.id(label)] = weight
-    else:
-        of_labels = balanced_weights(np.bincount(ids, minlength=len(labels)), n_rows)
-    per_row = np.diff(indptr)
+def class_weights(
+    given: dict[Any, float] | str | None, labels: Labels, counts: Ints, n_rows: int
+) -> Doubles | None:
+    """Return the weight of every label, None if all are 1.
+
+    "balanced" weights are inversely proportional to `counts`, the rows of every label.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return n_rows / (len(counts) * np.maximum(counts, 1))
+    of_labels = np.ones(len(labels))
+    for label, weight in given.items():
+        if label in labels:
+            of_labels[labels.id(label)] = weight
+    return of_labels
+
+
+def _mean_weights(of_labels: Doubles, ids: Ints, indptr: Ints) -> Floats:
+    """Return the mean weight of every row's labels, 1 for a row without labels."""
+    n_rows, per_row = len(indptr) - 1, np.diff(indptr)
     sums = np.bincount(np.repeat(np.arange(n_rows), per_row), of_labels[ids], n_rows)
     means = np.where(per_row > 0, sums / np.maximum(per_row, 1), 1)
     return means.astype(np.float32)
@@ -140,10 +151,4 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Floats:
             f"sample_weight must be at most {LARGEST_WEIGHT:g}, since weights are float32; got "
             f"{weights.max():g}"
         )
-    return weights
-
-
-def balanced_weights(counts: Ints, n_rows: int) -> Doubles:
-    """Return class weights inversely proportional to the labels' frequencies."""
-    weights: Doubles = n_rows / (len(counts) * np.maximum(counts, 1))
     return weights

@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
-from sklearn.utils.random import sample_without_replacement
 
-from ..core.arrays import Ints, pointers
+from ..core.arrays import Ints
 from ..features.front_ends import FrontEnd, FrontEndSettings
 from ..io.arrow import InputColumns, read_targets
-from ..model.examples import Examples
-from ..training.data import EVALUATED_ROWS, Batch, RowsToHoldOut
 from ..training.fit import Encoder
 from .cluster import causes_raised, import_ray, set_options
 from .tasks import Tasks, values_of
@@ -137,87 +134,3 @@ def _widened(X: Any, n_features: int) -> Any:
     if X.shape[1] == n_features or not hasattr(X, "indptr"):
         return X
     return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
-
-
-class ChunkSource:
-    """Training rows in chunks, some of which are held out; a `Source`.
-
-    One chunk is like rows in memory, and several are like a stream. Tasks get a copy, and iterate
-    over the chunks themselves.
-
-    Parameters
-    ----------
-    chunks : list of references
-        Their `Examples`.
-    sizes : array
-        Rows of every chunk.
-    shuffle : bool
-        Shuffle the rows within each chunk.
-    rng : RandomState
-    """
-
-    def __init__(self, chunks: list[Any], sizes: Ints, shuffle: bool, rng: Any) -> None:
-        self.chunks, self.starts = chunks, pointers(sizes)
-        self.held_out: Ints = np.empty(0, np.int64)
-        self.rng, self._shuffle = rng, shuffle
-        self._kept: Examples | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None}
-
-    def hold_out(self, n: int, counts: Ints) -> None:
-        """Choose about n rows that are not trained on, given the rows of every label."""
-        if not n:
-            return
-        n_all = int(self.starts[-1])
-        if len(self.chunks) == 1:
-            numbers = np.sort(self.rng.permutation(n_all)[:n])
-        else:
-            numbers = np.sort(sample_without_replacement(n_all, n, random_state=self.rng))
-        kept = RowsToHoldOut(counts).select(self.take(numbers), np.arange(n))
-        self.held_out = numbers[kept].astype(np.int64)
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows to train on."""
-        return int(self.starts[-1]) - len(self.held_out)
-
-    def epoch(self) -> Iterator[Batch]:
-        """Yield the training rows of every chunk, shuffled within the chunk."""
-        for examples, rows in self.in_order():
-            yield examples, self.rng.permutation(rows) if self._shuffle else rows
-
-    def in_order(self) -> Iterator[Batch]:
-        """Yield the training rows of every chunk."""
-        for number, examples in enumerate(self.all_rows()):
-            own = self._of_chunk(self.held_out, number)
-            yield examples, np.delete(np.arange(len(examples)), own)
-
-    def all_rows(self) -> Iterator[Examples]:
-        """Yield all chunks."""
-        return values_of(self.chunks)
-
-    def held_out_rows(self) -> Examples | None:
-        """Return the held-out rows."""
-        if self._kept is None and len(self.held_out):
-            self._kept = self.take(self.held_out)
-        return self._kept
-
-    def evaluation_rows(self) -> Examples:
-        """Return the held-out rows, or else some that are spread evenly over all chunks."""
-        n_all = int(self.starts[-1])
-        return self.held_out_rows() or self.take(np.arange(0, n_all, -(-n_all // EVALUATED_ROWS)))
-
-    def take(self, numbers: Ints) -> Examples:
-        """Return some rows, given their increasing numbers."""
-        own = [self._of_chunk(numbers, chunk) for chunk in range(len(self.chunks))]
-        needed = [chunk for chunk, each in enumerate(own) if len(each)]
-        parts = values_of([self.chunks[chunk] for chunk in needed])
-        taken = [part.take(own[chunk]) for chunk, part in zip(needed, parts, strict=True)]
-        return Examples.concatenate(taken)
-
-    def _of_chunk(self, numbers: Ints, chunk: int) -> Ints:
-        """Return those of increasing row numbers that are in a chunk, counted from its start."""
-        first, last = np.searchsorted(numbers, self.starts[chunk : chunk + 2])
-        own: Ints = numbers[first:last] - self.starts[chunk]
-        return own

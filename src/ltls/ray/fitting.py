@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils.random import sample_without_replacement
 
 from ..core.arrays import as_integer
 from ..estimators.classifier import LTLSClassifier
@@ -15,12 +18,13 @@ from ..io.arrow import InputColumns, check_columns
 from ..model.fitted import Fitted
 from ..model.labels import Targets
 from ..training.checkpoint import Checkpoint
-from ..training.context import How, Problem
+from ..training.context import How
+from ..training.data import Problem, Source
 from ..training.fit import MAX_HELD_OUT, ROWS_FOR_VECTORS, Encoder, fit_stream
 from ..training.recipes import Plan
-from .chunks import ChunkSource, Rows, fit_front_end, tables_of
+from .chunks import Rows, fit_front_end, tables_of
 from .cluster import check_nodes
-from .tasks import Tasks
+from .tasks import Tasks, values_of
 from .workers import ClusterWorkers
 
 Estimator = TypeVar("Estimator", bound=LTLSClassifier)
@@ -128,11 +132,17 @@ def _fitted(
             yield estimator._checked_pair(X, targets, reset=first)
             first = False
 
-    def new_source(encoder: Encoder, plan: Plan, problem: Problem, rng: Any) -> ChunkSource:
+    def new_source(encoder: Encoder, plan: Plan, problem: Problem, rng: Any) -> Source:
+        chunks = partial(values_of, rows.encoded(encoder, tasks))
+        n_rows, n = int(rows.sizes.sum()), min(plan.n_held_out, MAX_HELD_OUT)
+        held_out = np.empty(0, np.int64)
+        if n and len(rows.sizes) == 1:
+            held_out = np.sort(rng.permutation(n_rows)[:n])
+        elif n:
+            held_out = np.sort(sample_without_replacement(n_rows, n, random_state=rng))
         shuffle = bool(plan.trellises.shuffle)
-        chunks = rows.encoded(encoder, tasks)
-        source = ChunkSource(chunks, rows.sizes, shuffle, rng)
-        source.hold_out(min(plan.n_held_out, MAX_HELD_OUT), problem.counts)
+        source = Source(chunks, n_rows, held_out, problem.counts, shuffle, rng)
+        source.held_out_rows()  # known before tasks, which iterate over the chunks themselves
         return source
 
     return fit_stream(how, batches, front_end, rng, checkpoint, new_source, rows_for_vectors)

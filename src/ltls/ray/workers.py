@@ -28,7 +28,7 @@ _SHARD_ROWS = 1 << 21  # that a task trains label weights on, about
 
 
 class ClusterWorkers:
-    """Ray tasks that train; see `ltls.training.workers`.
+    """Ray tasks that train; see `ltls.training.trainer.Workers`.
 
     Parameters
     ----------

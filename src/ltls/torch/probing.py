@@ -1,7 +1,7 @@
 """Probes: the linear models of `LTLSClassifier` on dense vectors, trained by torch on any device.
 
 The pipeline, its choices and the model are those of `LTLSClassifier.fit`. Only the steps of
-training run elsewhere: `DeviceWorkers` are workers of the pipeline (see `ltls.training.workers`).
+training run elsewhere: `DeviceWorkers` are `ltls.training.trainer.Workers`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _enough_memory(device: torch.device, shape: tuple[int, ...]) -> Iterator[Non
 
 
 class DeviceWorkers:
-    """Training on a device by torch; see `ltls.training.workers`.
+    """Training on a device by torch; see `ltls.training.trainer.Workers`.
 
     Parameters
     ----------

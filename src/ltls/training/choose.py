@@ -1,7 +1,7 @@
 """The choice on held-out rows: weights of the parts, propensity, calibration and threshold.
 
-All are chosen from one table: the candidates of every held-out row, what each part says of them,
-and which of them are true.
+A model has the usual weights at first. Others are chosen from one table: the candidates of every
+held-out row, what each part says of them, and which of them are true.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from ..model.model import FEW_LABELS, Model
 from ..parts.base import can, has
 from ..parts.calibration import Calibrator, best_threshold
 from ..parts.propensity import propensities_of
+from .data import Problem
 from .recipes import Plan
+from .trellis_training import TrellisTraining
 
 _TOP = 5
 _ROUNDS = 2
@@ -26,6 +28,48 @@ _FEWEST = 20  # rows that other weights than the usual ones are chosen on
 _NEW = 2.0  # standard errors that a part must be better by, to be added
 _NEW_ROWS = 2.5  # and a part that keeps training rows
 _MAX_CELLS = 1 << 24  # rows × candidates of the table
+
+
+def new_model(plan: Plan, problem: Problem, training: TrellisTraining, parts: list[Any]) -> Model:
+    """Return a model of some parts, with their usual weights and no calibration."""
+    multilabel, loss = problem.size.multilabel, training.loss
+    scale = 1.0 if plan.reranks else 1 / len(training.codebooks)
+    return Model(
+        problem.labels,
+        problem.front_end,
+        problem.columns,
+        tuple(parts),
+        tuple(weights_to_try(part, plan)[0] for part in parts),
+        multilabel,
+        problem.target_format,
+        loss.probabilistic,
+        Calibrator(multilabel and loss.independent_edges, scale),
+        typical_labels=problem.typical_labels,
+    )
+
+
+def without_optional(model: Model, plan: Plan) -> Model:
+    """Leave out parts that are only worth having if held-out rows say so."""
+    pairs = [
+        (part, weight)
+        for part, weight in zip(model.parts, model.weights, strict=True)
+        if 0 not in weights_to_try(part, plan)
+    ]
+    parts, weights = zip(*pairs, strict=True)
+    return replace(model, parts=parts, weights=weights)
+
+
+def weights_to_try(part: Any, plan: Plan) -> tuple[float, ...]:
+    """Return the weights of a part that are tried, the usual one first; 0 leaves it out."""
+    if can(part, "weights_to_try"):
+        return part.weights_to_try(plan)  # type: ignore[no-any-return]
+    grid, asked = tuple(getattr(part, "grid", ())), part.name in plan.asked_for
+    if not grid:
+        return (1.0,)
+    tried = grid if asked else (0.0, *grid)
+    if asked or (plan.few_rows and has([part], "helps_rare_labels")):
+        return tuple(sorted(tried, key=lambda weight: weight != 1))  # it is expected to help
+    return tried
 
 
 @dataclass
@@ -166,17 +210,13 @@ def choose(
     return replace(model, parts=parts, weights=weights, **changes)
 
 
-def weights_to_try(part: Any, plan: Plan) -> tuple[float, ...]:
-    """Return the weights of a part that are tried, the usual one first; 0 leaves it out."""
-    if can(part, "weights_to_try"):
-        return part.weights_to_try(plan)  # type: ignore[no-any-return]
-    grid, asked = tuple(getattr(part, "grid", ())), part.name in plan.asked_for
-    if not grid:
-        return (1.0,)
-    tried = grid if asked else (0.0, *grid)
-    if asked or (plan.few_rows and has([part], "helps_rare_labels")):
-        return tuple(sorted(tried, key=lambda weight: weight != 1))  # it is expected to help
-    return tried
+def threshold_on(model: Model, examples: Examples | None, n_jobs: int | None) -> float:
+    """Return the multi-label threshold with the best micro-averaged F1 on some rows."""
+    if examples is None:
+        return 0.0
+    k = min(2 * model.typical_labels + 1, len(model.labels))
+    ids, scores = model.topk(examples.rows, k, n_jobs)
+    return best_threshold(scores, examples.contains(ids), len(examples.labels))
 
 
 def _keeps_rows(part: Any) -> bool:

@@ -11,36 +11,20 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
-from ..features.front_ends import FrontEnd
 from ..features.rows import Columns
 from ..model.examples import Examples
-from ..model.labels import Labels
 from ..parts.label_matrix import LabelTrainer
 from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import StoredRows
 from ..parts.trellises import TrellisPart
-from .data import Batch, InMemory, Source
+from .data import Batch, Problem, Source
 from .progress import check_signals
-from .recipes import DatasetSize, Given, Plan
+from .recipes import Given, Plan
+from .trainer import Workers
 from .trellis_training import TrellisTraining
-from .workers import Workers
 
 _COST_ROWS = 1000  # that the precision of the trellises is measured on
 _BLOCK_VALUES = 1 << 24  # of rows of a stream that label weights are trained on at a time
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is to be learned: labels and features, and how targets were given."""
-
-    labels: Labels
-    front_end: FrontEnd
-    columns: Columns
-    size: DatasetSize
-    counts: Ints
-    target_format: str
-    typical_labels: int
-    row_length: float  # root mean square
 
 
 @dataclass(frozen=True)
@@ -114,10 +98,10 @@ class Context(TrainedTrellises):
 
         They have not seen the held-out rows: `final` returns those that have.
         """
-        rows = self.source.evaluation_rows()
         precision = 1.0
         several = self._problem.size.several
-        if given.cost == AUTO and not several and rows is not None:
+        if given.cost == AUTO and not several:
+            rows = self.source.evaluation_rows()
             some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
             precision = self.training.precision(some, self.how.n_jobs)
         given = given.filled(cost=usual_cost(several, precision))
@@ -130,8 +114,8 @@ class Context(TrainedTrellises):
                 self._problem.row_length,
                 self.plan.early_stopping,
             )
-        elif isinstance(self.source, InMemory):
-            found = self._train_in_memory(self.source, given, clusters)
+        elif self.source.whole is not None:
+            found = self._train_in_memory(self.source.whole, given, clusters)
         else:
             found = self._train_in_blocks(given, clusters)
         parts = []
@@ -150,9 +134,9 @@ class Context(TrainedTrellises):
         return self._final.get(part, part)
 
     def _train_in_memory(
-        self, source: InMemory, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
+        self, examples: Examples, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
     ) -> list[tuple[csr_array, csr_array | None]]:
-        examples, held_out = source.examples, source.held_out
+        held_out = self.source.held_out
         weights: Floats | None = examples.weights
         if self.plan.early_stopping:  # these rows stay unseen
             weights = examples.row_weights().copy()

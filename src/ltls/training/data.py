@@ -1,180 +1,288 @@
-"""Where training rows come from: memory, or batches that are read again."""
+"""The training data: what is to be learned from it, and its rows, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.utils.random import sample_without_replacement
+from scipy.sparse import csr_array
 
-from ..core.arrays import Ints
-from ..model.examples import Examples
+from ..core.arrays import Doubles, Floats, Ints
+from ..features.front_ends import FrontEnd
+from ..features.rows import Columns
+from ..features.statistics import FeatureStats, is_mapped
+from ..model.examples import Examples, class_weights
+from ..model.labels import Labels, Targets
+from .recipes import DatasetSize
 
-EVALUATED_ROWS = 4000  # training rows that a threshold is chosen on, if none are held out
 # Some examples, and the order in which to train on their rows.
 Batch: TypeAlias = tuple[Examples, Ints]
 
+EVALUATED_ROWS = 4000  # training rows that a threshold is chosen on, if none are held out
+_SAMPLE_VALUES = 1 << 25  # non-zeros of all rows together that label vectors are computed from
 
-class Source(Protocol):
-    """Training rows, some of which are held out."""
 
-    held_out: Ints  # numbers of rows
-    rng: Any
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned: labels and features, and how targets were given."""
+
+    labels: Labels
+    front_end: FrontEnd
+    columns: Columns
+    size: DatasetSize
+    counts: Ints
+    target_format: str
+    typical_labels: int
+    row_length: float  # root mean square
+
+    def class_weights(self, given: dict[Any, float] | str | None) -> Doubles | None:
+        """Return the weight of every label, None if all are 1."""
+        for label in given if isinstance(given, dict) else ():
+            if label not in self.labels:
+                raise ValueError(f"class_weight must have labels that occur in y, got {label!r}")
+        return class_weights(given, self.labels, self.counts, self.size.n_rows)
+
+    def examples(
+        self,
+        X: Any,
+        targets: Targets,
+        sample_weight: Floats | None = None,
+        class_weight: Doubles | None = None,
+    ) -> Examples:
+        """Return the rows of a batch to train on; `class_weight` is that of every label."""
+        same = replace(targets, multilabel=self.size.multilabel, format=self.target_format)
+        rows = self.columns.rows(X)
+        examples = Examples.of(self.labels, rows, same, sample_weight, class_weight)
+        if examples.labels.min(initial=0) < 0:
+            raise ValueError(
+                "batches must be the same in every epoch, got the new label "
+                f"{self.labels.first_unknown(same)!r}"
+            )
+        return examples
+
+
+class DatasetStats:
+    """Rows, features, labels and their counts over all batches, and the first rows of labels."""
+
+    def __init__(self, sample_per_label: int = 0) -> None:
+        self.features = FeatureStats()
+        self.multilabel, self.target_format, self.mapped = False, "single", False
+        self.n_columns: int | None = None
+        self.n_pairs = 0
+        self._seen = Labels()  # in order of appearance
+        self._counts: Ints = np.zeros(0, np.int64)
+        self._rows_by_labels: Ints = np.zeros(1, np.int64)  # rows with 0, 1, 2, … labels
+        self._per_label, self._room = sample_per_label, _SAMPLE_VALUES
+        self._sample: list[tuple[Any, Ints, Ints]] = []
+
+    def add(self, X: Any, targets: Targets, scale: bool) -> Ints:
+        """Add a batch; with `scale`, also what its features' means and deviations are.
+
+        Returns the ids of its labels, in order of appearance.
+        """
+        if self.features.n_rows and targets.n_columns != self.n_columns:
+            raise ValueError(
+                "batches must all have indicator matrices of the same number of columns, or none, "
+                f"got {targets.n_columns} columns after {self.n_columns}"
+            )
+        self.features.add(X, scale)
+        self.mapped |= is_mapped(X)
+        self.n_columns = targets.n_columns
+        if targets.multilabel and not self.multilabel:
+            self.multilabel, self.target_format = True, targets.format
+        self._seen.add(targets)
+        ids = self._seen.ids(targets)
+        self.n_pairs += len(ids)
+        before = np.pad(self._counts, (0, len(self._seen) - len(self._counts)))
+        self._counts = before + np.bincount(ids, minlength=len(self._seen))
+        per_row = np.bincount(np.diff(targets.indptr))
+        longest = max(len(per_row), len(self._rows_by_labels))
+        padded = [
+            np.pad(each, (0, longest - len(each))) for each in (per_row, self._rows_by_labels)
+        ]
+        self._rows_by_labels = padded[0] + padded[1]
+        if self._per_label and self._room > 0:
+            self._keep(X, targets.indptr, ids, before)
+        return ids
+
+    def _keep(self, X: Any, indptr: Ints, ids: Ints, before: Ints) -> None:
+        """Keep the rows that are among the first few of a label, which occurred `before` times."""
+        order = np.argsort(ids, kind="stable")
+        starts = np.searchsorted(ids[order], np.arange(len(before)))
+        times = np.empty(len(ids), np.int64)
+        times[order] = np.arange(len(ids)) - starts[ids[order]]
+        early = before[ids] + times < self._per_label
+        row_of = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        rows = np.unique(row_of[early])
+        kept = np.isin(row_of, rows)
+        sizes = np.diff(indptr)[rows]
+        self._sample.append((X[rows], np.concatenate([[0], np.cumsum(sizes)]), ids[kept]))
+        self._room -= int(getattr(self._sample[-1][0], "nnz", self._sample[-1][0].size))
 
     @property
-    def n_rows(self) -> int:
-        """The number of rows to train on."""
-
-    def epoch(self) -> Iterator[Batch]:
-        """Yield all training rows, in a new order if they are to be shuffled."""
-
-    def in_order(self) -> Iterator[Batch]:
-        """Yield all training rows in their own order."""
-
-    def all_rows(self) -> Iterator[Examples]:
-        """Yield all rows in their own order, also those that are held out."""
-
-    def held_out_rows(self) -> Examples | None:
-        """Return the held-out rows; None if there are none."""
-
-    def evaluation_rows(self) -> Examples | None:
-        """Return the held-out rows, or else some training rows."""
-
-
-class InMemory:
-    """All rows at once.
-
-    Parameters
-    ----------
-    examples : Examples
-    held_out : array of int
-        Rows that are not trained on.
-    shuffle : bool
-    rng : RandomState
-    """
-
-    def __init__(self, examples: Examples, held_out: Ints, shuffle: bool, rng: Any) -> None:
-        self.examples, self.held_out, self.rng = examples, held_out, rng
-        self._shuffle = shuffle
+    def n_labels(self) -> int:
+        """The number of different labels."""
+        return len(self._seen)
 
     @property
-    def rows(self) -> Ints:
-        """The rows to train on."""
-        trained = np.ones(len(self.examples), bool)
-        trained[self.held_out] = False
-        return np.flatnonzero(trained)
+    def typical_labels(self) -> int:
+        """The 99th percentile of the number of labels per row."""
+        rank = np.ceil(0.99 * (self.features.n_rows - 1))
+        return max(int(np.searchsorted(np.cumsum(self._rows_by_labels), rank, side="right")), 1)
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows to train on."""
-        return len(self.examples) - len(self.held_out)
+    def problem(
+        self, front_end: FrontEnd, labels: Labels | None = None, columns: Columns | None = None
+    ) -> Problem:
+        """Return what is to be learned: labels are sorted if they can be, unless given."""
+        if labels is None:
+            labels = Labels.sorted(self._targets(self._seen.values))
+        self._order = self._seen.ids(self._targets(labels.values))
+        columns = columns or self.features.columns(front_end.settings)
+        stats = self.features
+        size = DatasetSize(
+            stats.n_rows,
+            columns.n_columns,
+            stats.n_values,
+            len(labels),
+            self.n_pairs,
+            stats.sparse,
+            self.multilabel,
+            self.mapped,
+        )
+        return Problem(
+            labels,
+            front_end,
+            columns,
+            size,
+            self._counts[self._order],
+            self.target_format,
+            self.typical_labels,
+            stats.row_length(columns),
+        )
 
-    def epoch(self) -> Iterator[Batch]:
-        """Yield all training rows as one batch."""
-        yield self.examples, self.rng.permutation(self.rows) if self._shuffle else self.rows
+    def label_sums(self, problem: Problem, unit_length: bool) -> csr_array:
+        """Return the sum of every label's rows, of those that were kept."""
+        new_id = np.argsort(self._order)
+        total = csr_array((len(problem.labels), problem.columns.n_columns), dtype=np.float32)
+        for X, indptr, ids in self._sample:
+            part = Examples(problem.columns.rows(X), indptr, new_id[ids], None, True)
+            total = csr_array(total + part.label_sums(len(problem.labels), unit_length)[0])
+        self._sample = []
+        return total
 
-    def in_order(self) -> Iterator[Batch]:
-        """Yield all training rows as one batch, in their own order."""
-        yield self.examples, self.rows
-
-    def all_rows(self) -> Iterator[Examples]:
-        """Yield all rows at once."""
-        yield self.examples
-
-    def held_out_rows(self) -> Examples | None:
-        """Return the held-out rows."""
-        return self.examples.take(self.held_out) if len(self.held_out) else None
-
-    def evaluation_rows(self) -> Examples:
-        """Return the held-out rows, or else some training rows."""
-        held_out = self.held_out_rows()
-        if held_out is not None:
-            return held_out
-        return self.examples.take(self.rows[:: -(-self.n_rows // EVALUATED_ROWS)])
+    def _targets(self, labels: Any) -> Targets:
+        indptr = np.zeros(1, np.int64)
+        return Targets(indptr, labels, self.multilabel, self.target_format, self.n_columns)
 
 
-class Streamed:
-    """Batches that are iterated again in every epoch.
-
-    The first pass keeps the held-out rows, and a sample that is spread evenly over all batches.
+class Source:
+    """Training rows in batches, some of which are held out. Rows in memory are one batch.
 
     Parameters
     ----------
     batches : callable
         Returns an iterator over all batches.
-    n_rows : int
+    n_all : int
         Rows of all batches together.
-    n_held_out : int
+    held_out : array of int
+        Numbers of rows that are not to be trained on, increasing. Those that a label needs are
+        trained on nevertheless: see `RowsToHoldOut`.
     counts : array of shape (n_labels,)
         Rows per label.
     shuffle : bool
         Shuffle the rows within each batch.
     rng : RandomState
+
+    Attributes
+    ----------
+    whole : Examples or None
+        All rows, if they are in memory.
     """
+
+    whole: Examples | None = None
 
     def __init__(
         self,
-        batches: Callable[[], Iterator[Examples]],
-        n_rows: int,
-        n_held_out: int,
+        batches: Callable[[], Iterable[Examples]],
+        n_all: int,
+        held_out: Ints,
         counts: Ints,
         shuffle: bool,
         rng: Any,
     ) -> None:
-        self._batches, self._shuffle, self.rng = batches, shuffle, rng
-        self._n_all, self._counts = n_rows, counts
-        self.held_out = np.sort(sample_without_replacement(n_rows, n_held_out, random_state=rng))
-        self._step = -(-n_rows // EVALUATED_ROWS)
-        self._kept: list[Examples] = []
-        self._sample: list[Examples] = []
-        self._is_first = True
+        self._batches, self.n_all, self.held_out, self.rng = batches, n_all, held_out, rng
+        self._counts, self._shuffle = counts, shuffle
+        self._is_checked = not len(held_out)  # whether all of the held-out rows can be held out
+        self._kept: Examples | None = None
+
+    @classmethod
+    def in_memory(
+        cls, examples: Examples, held_out: Ints, counts: Ints, shuffle: bool, rng: Any
+    ) -> Source:
+        """Return the source of rows that are all in memory."""
+        made = cls(lambda: [examples], len(examples), held_out, counts, shuffle, rng)
+        made.whole = examples
+        return made
 
     @property
     def n_rows(self) -> int:
-        """The number of rows to train on, about."""
-        return self._n_all - len(self.held_out)
+        """The number of rows to train on; before the first pass, about."""
+        return self.n_all - len(self.held_out)
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the training rows of every batch, shuffled within the batch."""
+        """Yield the training rows of every batch, in a new order if they are to be shuffled."""
         for examples, rows in self.in_order():
             yield examples, self.rng.permutation(rows) if self._shuffle else rows
 
     def in_order(self) -> Iterator[Batch]:
-        """Yield the training rows of every batch."""
-        first, self._is_first = self._is_first, False
-        keep = RowsToHoldOut(self._counts)
-        number = 0
-        for examples in self._batches():
-            rows = np.arange(len(examples))
-            begin, end = np.searchsorted(self.held_out, (number, number + len(rows)))
-            held_out = keep.select(examples, self.held_out[begin:end] - number)
-            if first:
-                self._kept.append(examples.take(held_out))
-                self._sample.append(examples.take(rows[-number % self._step :: self._step]))
-            number += len(rows)
-            yield examples, np.delete(rows, held_out)
+        """Yield the training rows of every batch in their own order.
 
-    def all_rows(self) -> Iterator[Examples]:
-        """Yield all batches."""
+        The first pass checks and keeps the held-out rows.
+        """
+        keep = None if self._is_checked else RowsToHoldOut(self._counts)
+        kept: list[Examples] = []
+        numbers: list[Ints] = []
+        for examples, own, first in self._own(self.held_out):
+            if keep is not None:
+                own = keep.select(examples, own)
+                kept.append(examples.take(own))
+                numbers.append(own + first)
+            yield examples, np.delete(np.arange(len(examples)), own)
+        if keep is not None:
+            self.held_out = np.concatenate([np.empty(0, np.int64), *numbers])
+            self._kept, self._is_checked = Examples.concatenate(kept), True
+
+    def _own(self, numbers: Ints) -> Iterator[tuple[Examples, Ints, int]]:
+        """Yield batches, which of some rows they have, and the number of their first row."""
+        first = 0
+        for examples in self._batches():
+            begin, end = np.searchsorted(numbers, (first, first + len(examples)))
+            yield examples, numbers[begin:end] - first, first
+            first += len(examples)
+
+    def all_rows(self) -> Iterable[Examples]:
+        """Return an iterator over all batches, with the rows that are held out."""
         return self._batches()
 
     def held_out_rows(self) -> Examples | None:
-        """Return the held-out rows."""
-        return self._joined(self._kept)
-
-    def evaluation_rows(self) -> Examples | None:
-        """Return the held-out rows, or else the sample."""
-        return self.held_out_rows() or self._joined(self._sample)
-
-    def _joined(self, parts: list[Examples]) -> Examples | None:
-        if self._is_first:  # training was resumed after the last epoch
+        """Return the held-out rows; None if there are none."""
+        if self._kept is None and len(self.held_out):
+            self._is_checked = False
             for _ in self.in_order():
                 pass
-        if not any(map(len, parts)):
-            return None
-        parts[:] = [Examples.concatenate(parts)]
-        return parts[0]
+        return self._kept if len(self.held_out) else None
+
+    def evaluation_rows(self) -> Examples:
+        """Return the held-out rows, or else some that are spread evenly over all batches."""
+        if (held_out := self.held_out_rows()) is not None:
+            return held_out
+        numbers = np.arange(0, self.n_all, -(-self.n_all // EVALUATED_ROWS))
+        return Examples.concatenate([part.take(own) for part, own, _ in self._own(numbers)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}  # whoever trains elsewhere does not need them
 
 
 class RowsToHoldOut:

@@ -16,8 +16,8 @@ from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns, used_features
-from ..features.statistics import FeatureSettings, FeatureStats, is_mapped
-from ..model.examples import Examples
+from ..features.statistics import FeatureSettings, FeatureStats
+from ..model.examples import Examples, class_weights
 from ..model.fitted import MOST_ROWS, Fitted, Provenance
 from ..model.labels import Labels, Targets
 from ..model.model import Model
@@ -25,10 +25,18 @@ from ..parts.base import can, has
 from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import Memory, StoredRows, row_keys
 from ..parts.trellises import FIXED, Trellises
-from .context import How, Problem, TrainedTrellises
-from .pipeline import new_model, new_training, threshold_on
+from .choose import new_model, threshold_on
+from .context import How, TrainedTrellises
+from .data import Problem
 from .progress import InterruptGuard, check_signals
-from .recipes import REPLAYED, SEVERAL, DatasetSize, plan_for_first_batch, usual_learning_rate
+from .recipes import (
+    REPLAYED,
+    SEVERAL,
+    DatasetSize,
+    Plan,
+    plan_for_first_batch,
+    usual_learning_rate,
+)
 from .trainer import Trainer
 from .trellis_training import TrellisTraining
 
@@ -76,8 +84,9 @@ def partial_fit(
     old_rows = model.columns.rows(X)
     columns, n_new = model.columns.grow(X)
     rows = columns.rows(X) if n_new else old_rows
-    batch = Examples.of(labels, rows, targets, sample_weight, how.class_weight)
     n_labels = len(labels)
+    weights = class_weights(how.class_weight, labels, provenance.counts, provenance.n_rows)
+    batch = Examples.of(labels, rows, targets, sample_weight, weights)
     counts = np.bincount(batch.labels, minlength=n_labels)
     counts[: len(provenance.counts)] += provenance.counts
     n_rows = min(provenance.n_rows + len(batch), MOST_ROWS)
@@ -138,7 +147,7 @@ def _first_model(
     plan = plan_for_first_batch(how.given)
     given: FeatureSettings = front_end.settings
     stats = FeatureStats()
-    enough = X.shape[0] >= _MIN_SCALED_ROWS and not is_mapped(X)
+    enough = X.shape[0] >= _MIN_SCALED_ROWS
     stats.add(X, given.may_standardize(X) and (given.standardize is True or enough))
     columns = replace(stats.columns(given), used=None)  # others may follow
     size = DatasetSize(
@@ -147,7 +156,7 @@ def _first_model(
     counts = np.bincount(labels.ids(targets), minlength=len(labels))
     problem = Problem(labels, front_end, columns, size, counts, targets.format, 1, 1.0)
     rows = Examples.of(labels, columns.rows(X), targets)
-    training = new_training(
+    training = TrellisTraining.of_plan(
         plan,
         problem,
         lambda unit: rows.label_sums(len(labels), unit)[0],
@@ -229,6 +238,17 @@ def warm_start(
     training.weights.add_features(n_new)
     training.weights.unshare(None)
     return columns, training
+
+
+def as_before(plan: Plan, training: TrellisTraining) -> Plan:
+    """Return a plan with the trellises that a model has."""
+    given = training.settings.filled()
+    given.epochs = plan.trellises.epochs
+    training.settings = given
+    views = plan.views if training.shares_paths else None
+    if training.shares_paths and plan.label_weights is None:
+        raise ValueError("label_weights must stay on: the model has views")
+    return replace(plan, trellises=given, views=views)
 
 
 # Replay

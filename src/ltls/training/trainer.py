@@ -1,4 +1,4 @@
-"""The trainer: epochs over batches, codebook updates, early stopping."""
+"""The trainer: epochs over batches, codebook updates, early stopping; here or by workers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+from scipy.sparse import csr_array
+
+from ..core.arrays import Ints
 from ..parts.edge_weights import Weights
+from ..parts.label_matrix import LabelTrainer
+from ..parts.label_weights import LabelWeights
 from ..structure.codebook import Codebook
 from .data import Batch, Source
 from .progress import EpochStats, InterruptGuard, log_epoch, progress_bar, signals_deferred
 from .trellis_training import TrellisTraining
-from .workers import Workers
 
 _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress bar
 
@@ -48,6 +52,31 @@ class TrainerState:
     completed: bool = False
     within: EpochStats | None = None
     random: Any = None
+
+
+class Workers(Protocol):
+    """Processes or devices that train trellises, clusters of labels, and vectors of labels."""
+
+    def run_epoch(self, training: TrellisTraining, source: Source, count_hits: bool) -> EpochStats:
+        """Train all trellises on all rows of a source, in place, and advance its generator."""
+
+    def train_clusters(
+        self,
+        given: LabelWeights,
+        source: Source,
+        clusters: list[tuple[Ints, Ints]],
+        counts: Ints,
+        row_length: float,
+        without_held_out: bool,
+    ) -> list[tuple[csr_array, csr_array | None]]:
+        """Train label weights, as `ltls.parts.label_weights.train_clusters` does.
+
+        `counts` are the rows of every label; `without_held_out` says never to train on the rows
+        that are held out.
+        """
+
+    def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
+        """Return who trains the vectors of labels; the given trainer is this process."""
 
 
 class Trainer:

@@ -6,22 +6,25 @@ read serves them all, and threads take one trellis each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, threads
 from ..core.memory import available_memory
-from ..features.rows import Rows
+from ..features.rows import Columns, Rows
 from ..model.examples import Examples
 from ..parts.edge_weights import AnyWeights, Weights, padded
 from ..parts.trainable import SquaresSketch, TrainableWeights
 from ..parts.trellises import Trellises, TrellisPart
+from ..parts.views import Views
 from ..structure.buckets import similar_buckets
 from ..structure.codebook import (
     BucketCodebook,
@@ -33,7 +36,8 @@ from ..structure.codebook import (
 from ..structure.losses import Loss, resolve_loss
 from ..structure.policies import POLICIES, CodebookPolicy, LabelStats
 from ..structure.trellis import Trellis
-from .data import Batch
+from .data import Batch, Problem
+from .recipes import Plan
 
 _ROWS_PER_CALL = 4096
 
@@ -64,18 +68,47 @@ class TrellisTraining:
     n_views: int = 1
 
     @classmethod
+    def of_plan(
+        cls,
+        plan: Plan,
+        problem: Problem,
+        label_sums: Callable[[bool], csr_array],
+        rng: Any,
+        n_jobs: int | None,
+        min_paths: int = 0,
+    ) -> TrellisTraining:
+        """Return trellises with weights of 0.
+
+        `label_sums` returns the sum of every label's rows, scaled to unit length or not; it is
+        called if codebooks depend on what the rows of labels are like.
+        """
+        views, assignment = plan.views, plan.trellises.assignment
+        policy = POLICIES[assignment] if isinstance(assignment, str) else None
+        needs_vectors = views is not None or (policy is not None and policy.needs_sample)
+        vectors = normalize(label_sums(views is not None)) if needs_vectors else None
+        training = cls.new(
+            plan.trellises,
+            LabelStats(len(problem.labels), problem.counts, vectors),
+            problem.columns,
+            rng,
+            multilabel=problem.size.multilabel,
+            views=views,
+            min_paths=min_paths,
+            n_jobs=n_jobs,
+        )
+        training.scale_steps(plan, problem.row_length)
+        return training
+
+    @classmethod
     def new(
         cls,
         settings: Trellises,
         stats: LabelStats,
+        columns: Columns,
         rng: Any,
         *,
         multilabel: bool,
-        n_columns: int,
-        intercept: bool,
-        unit_length: bool,
-        n_views: int = 1,
-        cluster_size: int = 1,
+        views: Views | None = None,
         min_paths: int = 0,
         n_jobs: int | None = None,
     ) -> TrellisTraining:
@@ -85,20 +118,22 @@ class TrellisTraining:
         ----------
         settings : Trellises
         stats : LabelStats
+        columns : Columns
         rng : RandomState
-        cluster_size : int
-            Above 1, paths are clusters of so many similar labels, other ones in every view.
+        multilabel : bool
+        views : Views or None
+            If given, paths are clusters of similar labels, other ones in every view.
         min_paths : int
             The minimum number of paths, to leave free ones for new labels.
         """
         width, n_trellises = int(settings.width), int(settings.n_trellises)
         policy = POLICIES[settings.assignment] if isinstance(settings.assignment, str) else None
-        n_columns -= intercept
-        shape = {"intercept": intercept, "unit_length": unit_length}
+        n_features = columns.n_columns - columns.intercept
+        n_views = 1 if views is None else int(views.n_views)
         books: list[Codebook]
-        if cluster_size > 1:
-            trellis = Trellis(max(-(-stats.n_labels // cluster_size), 1), width)
-            _check_memory(settings, trellis, n_views * n_trellises, n_columns)  # before the work
+        if views is not None:
+            trellis = Trellis(max(-(-stats.n_labels // int(views.cluster_size)), 1), width)
+            _check_memory(settings, trellis, n_views * n_trellises, n_features)  # before the work
             books = _clusters(trellis, n_views, n_trellises, stats, rng, n_jobs)
         elif policy is not None:
             trellis = Trellis(max(stats.n_labels, min_paths), width)
@@ -110,7 +145,8 @@ class TrellisTraining:
             trellis = Trellis(books[0].n_paths, width)
         loss = resolve_loss(settings.loss, multilabel)
         settings = settings.filled(loss=loss.name)
-        weights = _new_weights(settings, trellis, len(books), n_columns, **shape)
+        shape = {"intercept": columns.intercept, "unit_length": columns.unit_length}
+        weights = _new_weights(settings, trellis, len(books), n_features, **shape)
         return cls(settings, trellis, books, loss, weights, stats.n_labels, n_views)
 
     @classmethod
@@ -195,7 +231,15 @@ class TrellisTraining:
 
     # Training
 
-    def task(self, examples: Examples, n_labels: int | None = None) -> _engine.TrainTask:
+    def scale_steps(self, plan: Plan, row_length: float) -> None:
+        """Take steps as for rows of unit length, where rows are dense and of any length."""
+        power = 2.0 ** round(math.log2(row_length))  # of 2, so that products are exact
+        if plan.small_dense:
+            self.weights.start_average(power)
+        elif plan.label_matrix is not None:
+            self.weights.row_length = power
+
+    def task(self, examples: Examples) -> _engine.TrainTask:
         """Pass the examples and the paths of their labels to the engine, which validates them."""
         return _engine.TrainTask(
             self.trellis.engine,
