@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ltls import TextClassifier
-from ltls.cli.printable import printable
+from ltls.cli.output import printable
 
 ESCAPE = "\x1b]0;title\x07\x9b31m\u202e"  # a title, a color by a C1 character, reversed text
 pty = pytest.importorskip("pty", reason="needs pseudo-terminals")

@@ -16,8 +16,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from ltls import Checkpoint, LTLSClassifier, load
-from ltls.cli.app import app
-from ltls.cli.running import INTERRUPTED, run
+from ltls.cli.app import INTERRUPTED, app, run
 from ltls.settings import Trellises, Views
 from ltls.training.progress import TrainingInterruptedWarning
 

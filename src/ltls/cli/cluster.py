@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.load import load
 from .labels import labels_in
-from .messages import note
+from .output import note
 from .source import Source
 
 if TYPE_CHECKING:

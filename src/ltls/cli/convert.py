@@ -17,11 +17,17 @@ from ..io.formats import Format
 from ..io.readers import write
 from ..io.tables import LabelledText, Rows, TableFormat, table_format
 from . import options, settings
-from .messages import note, set_verbosity
-from .output import binary_output, check_output, errors_named
-from .rows import read_sparse, table_batches
+from .output import (
+    binary_output,
+    check_output,
+    console,
+    errors_named,
+    note,
+    progress,
+    set_verbosity,
+)
+from .rows import read_sparse
 from .source import Source, is_model_file
-from .terminal import console, progress
 
 
 def convert(
@@ -110,7 +116,7 @@ def _convert_texts(source: Source, output: Path, target: TableFormat) -> None:
     columns = source.columns()
     if not columns.text:
         raise ValueError(f"name the text column of {source.name} with --text")
-    batches = table_batches(source, columns, columns.label is not None)
+    batches = source.table_batches(columns, columns.label is not None)
     with binary_output(output) as stream:
         rows = (row for batch in progress("converting", batches) for row in _rows(batch))
         target.write(stream, rows, replace(columns, separator=source.separator))

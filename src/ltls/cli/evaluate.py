@@ -18,11 +18,8 @@ from ..evaluation.report import check_matplotlib, write_report
 from ..io.errors import EmptyFileError
 from . import options
 from .labels import WrittenLabels
-from .messages import set_verbosity, warn
-from .output import check_output, errors_named
-from .rows import batches
+from .output import bar, check_output, errors_named, progress, set_verbosity, show, warn
 from .source import Source
-from .terminal import bar, progress, show
 
 _MAX_TEXT = 300  # characters of a row in a report
 
@@ -104,7 +101,7 @@ def _evaluation(source: Source, k: int, for_report: bool) -> tuple[Evaluation, f
     known = WrittenLabels(estimator.model_.labels)
     confidence: list[float] | None = [] if for_report and estimator.model_.probabilistic else None
     texts: list[str] | None = [] if for_report and not source.sparse else None
-    for rows, labels in progress("predicting", batches(source, labelled=True)):
+    for rows, labels in progress("predicting", source.batches(labelled=True)):
         start = time.perf_counter()
         best, _ = estimator.predict_topk(rows, k)
         seconds += time.perf_counter() - start

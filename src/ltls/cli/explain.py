@@ -19,11 +19,8 @@ from ..estimators.explain import Explanation, Part
 from ..estimators.load import load
 from . import options
 from .labels import WrittenLabels
-from .output import check_output, text_output
-from .printable import printable
-from .rows import batches
+from .output import bar, check_output, printable, text_output
 from .source import Source
-from .terminal import bar
 
 _FOR, _AGAINST = "green", "red"
 # The colours of the page of `ltls serve`: ink on paper; against is red, for is green.
@@ -139,7 +136,7 @@ def _pairs(given: str, estimator: LTLSClassifier) -> dict[str, Any]:
 def _row_of_file(estimator: LTLSClassifier, path: Path, number: int) -> Any:
     """Return a row of a file, counted from 1."""
     n_before = 0
-    for X, _ in batches(Source(paths=[path], model=estimator), labelled=False):
+    for X, _ in Source(paths=[path], model=estimator).batches(labelled=False):
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if number <= n_before + n_rows:
             return X[number - 1 - n_before : number - n_before]

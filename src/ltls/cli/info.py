@@ -8,7 +8,7 @@ from typing import Any
 from ..core.settings import Settings
 from ..storage.model_file import describe
 from .options import Json, ModelFile, Verify
-from .terminal import show_facts
+from .output import show_facts
 
 
 def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None:

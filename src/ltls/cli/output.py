@@ -1,25 +1,150 @@
-"""Output files: checked before the work, named in errors, replaced atomically."""
+"""What commands write: one-line messages, tables, progress, and files that are replaced atomically.
+
+Nothing from a file reaches a terminal as it is: a terminal obeys the escape sequences in it.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core.streams import is_special, open_output, open_text_output
-from .printable import PrintableStream
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+T = TypeVar("T")
+# Control characters (C0, DEL and C1) but tab and line feed, and those that reorder what is shown.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+_MAX_MESSAGE = 500  # characters; a message may quote a line of a file
+_verbosity = {"notes": False, "progress": True}
+
+
+def printable(text: str) -> str:
+    r"""Return text with control characters as escapes, such as ``\x1b``.
+
+    Examples
+    --------
+    >>> from ltls.cli.output import printable
+    >>> print(printable("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def escaped(label: object) -> str:
     """Return a label as one field of a tab-separated line."""
     return str(label).translate(_ESCAPES)
+
+
+# Messages
+
+
+def set_verbosity(verbose: bool, quiet: bool = False) -> None:
+    """Set what is printed on standard error: notes with --verbose, no progress with --quiet."""
+    _verbosity.update(notes=verbose and not quiet, progress=not quiet)
+
+
+def note(message: str) -> None:
+    """Print a line if --verbose is given."""
+    if _verbosity["notes"]:
+        print_line(message)
+
+
+def inform(message: str) -> None:
+    """Print a line unless --quiet is given."""
+    if _verbosity["progress"]:
+        print_line(message)
+
+
+def warn(message: str) -> None:
+    """Print a warning."""
+    print_line(f"warning: {message}")
+
+
+def print_line(message: str) -> None:
+    """Print one line of limited length to standard error."""
+    line = printable(" ".join(part.strip() for part in message.strip().splitlines()))
+    end = " ..." if len(line) > _MAX_MESSAGE else ""
+    print(f"ltls: {line[:_MAX_MESSAGE]}{end}", file=sys.stderr)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings for users as one line each, and ignore those for developers."""
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        warn(str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("default", RuntimeWarning)
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+# Progress and tables
+
+
+def console() -> Console:
+    """Return the console of progress bars: standard error, if it is a terminal."""
+    from rich.console import Console  # messages of errors do not wait for it
+
+    return Console(stderr=True, quiet=not (sys.stderr.isatty() and _verbosity["progress"]))
+
+
+def progress(what: str, batches: Iterable[T], shown: bool = True) -> Iterable[T]:
+    """Yield batches, and show how many there were."""
+    from rich.progress import track
+
+    return track(batches, what, console=console(), transient=True, disable=not shown)
+
+
+def show_facts(facts: dict[str, Any]) -> None:
+    """Print a table of names and values, of which those that are objects have names themselves."""
+    show(
+        [
+            (name.replace("_", " "), _listed(value) if isinstance(value, dict) else value)
+            for name, value in facts.items()
+        ]
+    )
+
+
+def _listed(facts: dict[str, Any]) -> str:
+    given = {name: value for name, value in facts.items() if value not in (None, [], ())}
+    return ", ".join(f"{name}={value}" for name, value in given.items())
+
+
+def show(rows: Sequence[Sequence[Any]], *header: str) -> None:
+    """Print a table."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header, show_header=bool(header))
+    for row in rows:
+        texts = (f"{cell:,}" if type(cell) is int else str(cell) for cell in row)
+        table.add_row(*(Text(printable(text), overflow="fold") for text in texts))
+    Console().print(table)
+
+
+def bar(share: float, width: int = 16) -> str:
+    """Return a bar for a number between 0 and 1, with eighths of a character."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+# Files
 
 
 def is_standard_output(path: Path) -> bool:
@@ -63,7 +188,21 @@ def errors_named(path: Path | None) -> Iterator[None]:
 def text_output(path: Path | None) -> Iterator[IO[str]]:
     """Open standard output (None or ``-``) or a file for text; a terminal gets no escapes."""
     with errors_named(path), open_text_output(path) as stream:
-        yield cast(IO[str], PrintableStream(stream))
+        yield cast(IO[str], _PrintableStream(stream)) if stream.isatty() else stream
+
+
+class _PrintableStream:
+    """A terminal that gets text without control characters."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        return self._stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager

@@ -18,11 +18,8 @@ from ..io.errors import RowError
 from . import options
 from .cluster import check_not_given, score_on_cluster
 from .labels import labels_in
-from .messages import set_verbosity
-from .output import check_output, escaped, text_output
-from .rows import BATCH_SIZE, batches
-from .source import Source
-from .terminal import progress
+from .output import check_output, escaped, progress, set_verbosity, text_output
+from .source import BATCH_SIZE, Source
 
 _PIPE_BATCH_SIZE = 256  # rows that wait for each other
 
@@ -107,7 +104,7 @@ def predict(
     shown = output is not None or not sys.stdout.isatty()
     with text_output(output) as stream:
         lines = _Lines(stream, bad_rows, as_json, row_numbers)
-        found = batches(source, labelled=False, size=size)
+        found = source.batches(labelled=False, size=size)
         for rows, _ in progress("predicting", found, shown):
             if len(rows) if isinstance(rows, list) else rows.shape[0]:
                 lines.write(*_best(estimator, rows, k, proba, threshold, allowed))

@@ -1,25 +1,20 @@
-"""Rows of data files as an estimator takes them: to train on, and batches to predict."""
+"""Rows of data files to train on: in memory or streamed, and what a model records of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from rich.filesize import decimal
 
 from ..core import memory
-from ..core.prefetch import arriving
 from ..core.streams import is_pipe
-from ..io.delimited import Delimited
-from ..io.errors import ColumnError, EmptyFileError, RowError, TooManyFeaturesError, listed
+from ..io.errors import EmptyFileError, listed
 from ..io.readers import Dataset, Stream, read
 from ..io.table_stream import TableStream, targets_of
-from ..io.tables import Columns, Rows, Table, TableFormat, column_names
-from .messages import inform, note, warn
+from ..io.tables import Rows, column_names
+from .output import inform, note, warn
 from .source import Source
 
-BATCH_SIZE = 1 << 14  # rows
-_CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
 # Memory for a byte of a file: the n-grams of texts are many.
 _MEMORY_PER_BYTE = {"sparse": 2.0, "numbers": 8.0, "text": 50.0}
 
@@ -38,7 +33,7 @@ def training_rows(
         facts = {"columns": recorded_columns(source)}
         if streamed:
             return _table_stream(source), None, facts
-        rows = Rows.concatenate(table_batches(source, source.columns(), labelled=True))
+        rows = Rows.concatenate(source.table_batches(source.columns(), labelled=True))
         if not rows.labels:
             raise EmptyFileError(path=source.path)
         if source.separator is None:
@@ -123,7 +118,7 @@ def recorded_columns(source: Source) -> dict[str, Any] | None:
 def check_training_columns(source: Source) -> None:
     """Raise an error for a table whose columns were not named, and list them."""
     columns = source.columns()
-    if not _has_labels(source):
+    if not source.has_labels:
         raise ValueError(f"{source.name}: {source.format.name} files have no labels to train on")
     inputs = "--text, --features, --number or --category"
     needed = {inputs: columns.text or columns.features or columns.mixed, "--label": columns.label}
@@ -135,88 +130,3 @@ def check_training_columns(source: Source) -> None:
             f"{source.name} is a {source.format.name} table: name its columns with "
             f"{' and '.join(missing)}{there}"
         )
-
-
-def _has_labels(source: Source) -> bool:
-    return not isinstance(source.format, TableFormat) or source.format.has_labels
-
-
-def table_batches(
-    source: Source, columns: Columns, labelled: bool, size: int = BATCH_SIZE
-) -> Iterator[Rows]:
-    """Yield the rows of tables in batches."""
-    for path in source.paths:
-        table = Table(
-            path,
-            source.format.name,
-            columns,
-            labelled,
-            source.on_bad_row,
-            encoding=source.encoding,
-        )
-        if is_pipe(path) and not labelled:
-            # Rows that have arrived are not kept waiting for others.
-            for parts in arriving(table.batches(1), size):
-                yield Rows.concatenate(parts)
-        else:
-            yield from table.batches(size)
-
-
-def batches(
-    source: Source, labelled: bool, size: int = BATCH_SIZE
-) -> Iterator[tuple[Any, list[list[Any]]]]:
-    """Yield the input of a model in batches, with the labels of the rows if there are any."""
-    model = source.model
-    assert model is not None
-    takes = model.model_.front_end.name
-    if source.sparse:
-        if not source.takes_matrix:
-            raise ValueError(
-                f"the model takes input of the kind {takes}, {source.name} has features "
-                f"({source.format.name}); for lines of plain text give --text"
-            )
-        yield from _sparse_batches(source, model.n_features_in_, size)
-        return
-    columns = source.columns()
-    _check_columns_known(source, columns, takes, labelled)
-    try:
-        for rows in table_batches(source, columns, labelled, size):
-            yield rows.X, rows.labels
-    except ColumnError as error:
-        # Lines of plain text look like a table without the text column.
-        if source.text or error.column != columns.text or not isinstance(source.format, Delimited):
-            raise
-        raise ValueError(
-            f"{error}; if every line is a text, give --text without a column"
-        ) from None
-
-
-def _check_columns_known(source: Source, columns: Columns, takes: str, labelled: bool) -> None:
-    if not (columns.mixed or getattr(columns, takes)):
-        raise ValueError(f"name the columns of {source.name} with --{takes}, which the model takes")
-    if labelled and not _has_labels(source):
-        raise ValueError(
-            f"{source.name}: {source.format.name} files have no labels to compare with; "
-            "give a table, and its columns with --text and --label"
-        )
-    if labelled and not columns.label:
-        raise ValueError(f"name the label column of {source.name} with --label")
-
-
-def _sparse_batches(
-    source: Source, n_features: int, size: int
-) -> Iterator[tuple[Any, list[list[Any]]]]:
-    options: dict[str, Any] = {"chunk_size": _CHUNK_SIZE, "on_bad_row": source.on_bad_row}
-    try:
-        for chunk in Stream(source.path, source.format.name, n_features, source.base, **options):
-            labels = [row.tolist() for row in chunk.labels()]
-            for first in range(0, chunk.n_rows, size):
-                yield chunk.X[first : first + size], labels[first : first + size]
-    except TooManyFeaturesError as error:
-        raise ValueError(
-            f"the model has {n_features} features; {source.name} has {error.n_features}"
-        ) from None
-    except RowError as error:
-        if error.kind != "feature":
-            raise
-        raise ValueError(f"the model has {n_features} features; {error}") from None

@@ -1,25 +1,30 @@
-"""Data files and what the command line says of them: format, columns, bad rows."""
+"""Data files and what the command line says of them: format, columns, bad rows; and their rows."""
 
 from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.streams import display_name, open_input, peek_start
+from ..core.prefetch import arriving
+from ..core.streams import display_name, is_pipe, open_input, peek_start
 from ..estimators.classifier import LTLSClassifier
 from ..features.table import TableColumns
 from ..io import formats
 from ..io.delimited import Delimited
-from ..io.errors import RowError
+from ..io.errors import ColumnError, RowError, TooManyFeaturesError
 from ..io.files import expand
 from ..io.formats import Format, Sample
+from ..io.readers import Stream
 from ..io.sparse import Base, OnBadRow
-from ..io.tables import Columns
-from .messages import note, warn
+from ..io.tables import Columns, Rows, Table, TableFormat
+from .output import note, warn
+
+BATCH_SIZE = 1 << 14  # rows
+_CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
 
 
 @dataclass(kw_only=True)
@@ -107,12 +112,12 @@ class Source:
             )
 
     def _detected(self, path: Path, start: bytes) -> Format:
-        expects_table = not self.takes_matrix or bool(self._trained.names)
+        expects_table = not self.takes_matrix or bool(self._recorded)
         sample = Sample(path, start, self._columns_named, expects_table)
         found = formats.detect(sample)
         # A line of text that has a comma looks like a table.
         guessed = found.kind == "sparse" or isinstance(found, Delimited)
-        unnamed = not (self._columns_named or self._trained.names or "columns" in self._taken)
+        unnamed = not (self._columns_named or self._recorded or "columns" in self._taken)
         if not self.takes_matrix and unnamed and guessed and sample.suffix not in found.suffixes:
             return formats.get("text")
         return found
@@ -128,10 +133,9 @@ class Source:
         return {} if self.model is None else self.model.model_.front_end.describe()
 
     @property
-    def _trained(self) -> Columns:
-        """The columns of the table that the model was trained on."""
-        recorded = None if self.model is None else self.model.fitted_.provenance.columns
-        return Columns(**(recorded or {}))
+    def _recorded(self) -> dict[str, Any]:
+        """The columns of the table that the model was trained on, if it was one."""
+        return {} if self.model is None else self.model.fitted_.provenance.columns or {}
 
     @property
     def _columns_named(self) -> bool:
@@ -154,13 +158,18 @@ class Source:
         return self.format.kind == "sparse"
 
     @property
+    def has_labels(self) -> bool:
+        """Whether files of this format can hold labels."""
+        return not isinstance(self.format, TableFormat) or self.format.has_labels
+
+    @property
     def base(self) -> Base:
         """Where feature indices start, as readers take it."""
         return "auto" if self.zero_based is None else self.zero_based
 
     def columns(self) -> Columns:
         """Return the columns to read: as given, else as in training."""
-        before = self._trained
+        before = Columns(**self._recorded)
         features = tuple(filter(None, (self.features or "").split(","))) or before.features
         columns = Columns(
             self.text or (None if features else before.text),
@@ -199,6 +208,78 @@ class Source:
         if self.n_bad_rows:
             rows = "1 bad row was" if self.n_bad_rows == 1 else f"{self.n_bad_rows:,} bad rows were"
             warn(f"{rows} skipped; the first is {self._first_bad}")
+
+    # Rows
+
+    def batches(
+        self, labelled: bool, size: int = BATCH_SIZE
+    ) -> Iterator[tuple[Any, list[list[Any]]]]:
+        """Yield the input of the model in batches, with the labels of the rows if there are any."""
+        assert self.model is not None
+        takes = self.model.model_.front_end.name
+        if self.sparse:
+            if not self.takes_matrix:
+                raise ValueError(
+                    f"the model takes input of the kind {takes}, {self.name} has features "
+                    f"({self.format.name}); for lines of plain text give --text"
+                )
+            yield from self._sparse_batches(self.model.n_features_in_, size)
+            return
+        columns = self.columns()
+        self._check_columns_known(columns, takes, labelled)
+        try:
+            for rows in self.table_batches(columns, labelled, size):
+                yield rows.X, rows.labels
+        except ColumnError as error:
+            # Lines of plain text look like a table without the text column.
+            guessed = error.column == columns.text and isinstance(self.format, Delimited)
+            if self.text or not guessed:
+                raise
+            raise ValueError(
+                f"{error}; if every line is a text, give --text without a column"
+            ) from None
+
+    def table_batches(
+        self, columns: Columns, labelled: bool, size: int = BATCH_SIZE
+    ) -> Iterator[Rows]:
+        """Yield the rows of tables in batches."""
+        options: dict[str, Any] = {"on_bad_row": self.on_bad_row, "encoding": self.encoding}
+        for path in self.paths:
+            table = Table(path, self.format.name, columns, labelled, **options)
+            if is_pipe(path) and not labelled:
+                # Rows that have arrived are not kept waiting for others.
+                yield from map(Rows.concatenate, arriving(table.batches(1), size))
+            else:
+                yield from table.batches(size)
+
+    def _check_columns_known(self, columns: Columns, takes: str, labelled: bool) -> None:
+        if not (columns.mixed or getattr(columns, takes)):
+            raise ValueError(
+                f"name the columns of {self.name} with --{takes}, which the model takes"
+            )
+        if labelled and not self.has_labels:
+            raise ValueError(
+                f"{self.name}: {self.format.name} files have no labels to compare with; "
+                "give a table, and its columns with --text and --label"
+            )
+        if labelled and not columns.label:
+            raise ValueError(f"name the label column of {self.name} with --label")
+
+    def _sparse_batches(self, n_features: int, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
+        options: dict[str, Any] = {"chunk_size": _CHUNK_SIZE, "on_bad_row": self.on_bad_row}
+        try:
+            for chunk in Stream(self.path, self.format.name, n_features, self.base, **options):
+                labels = [row.tolist() for row in chunk.labels()]
+                for first in range(0, chunk.n_rows, size):
+                    yield chunk.X[first : first + size], labels[first : first + size]
+        except TooManyFeaturesError as error:
+            raise ValueError(
+                f"the model has {n_features} features; {self.name} has {error.n_features}"
+            ) from None
+        except RowError as error:
+            if error.kind != "feature":
+                raise
+            raise ValueError(f"the model has {n_features} features; {error}") from None
 
 
 def is_model_file(path: Path) -> bool:

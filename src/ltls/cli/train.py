@@ -18,13 +18,19 @@ from ..io.table_stream import split_columns
 from ..training.checkpoint import Checkpoint
 from ..training.progress import phase
 from . import options, settings
+from .app import Terminated
 from .cluster import check_for_cluster, fit_on_cluster
-from .messages import note, set_verbosity, warn
-from .output import check_output, errors_named, is_standard_output
+from .output import (
+    check_output,
+    errors_named,
+    is_standard_output,
+    note,
+    set_verbosity,
+    show_facts,
+    warn,
+)
 from .rows import check_training_columns, recorded_columns, training_rows
-from .running import Terminated
 from .source import Source
-from .terminal import show_facts
 
 PRESETS = {"paper": presets.paper}
 # Options for settings that are often given; --set is for all.
