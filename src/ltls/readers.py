@@ -1,6 +1,6 @@
 """Readers and writers of data files: sparse rows, and streams of tables and texts."""
 
-from .core.size_limits import FileTooLargeError, SizeLimits
+from .core.streams import FileTooLargeError, SizeLimits
 from .io.errors import ColumnError, DataError, FormatError, RowError
 from .io.readers import Dataset, Stream, read, write
 from .io.table_stream import TableStream

@@ -10,15 +10,16 @@ from functools import partial
 
 import pytest
 
-from ltls.core.compression import (
+from ltls.core.streams import (
     CorruptFileError,
+    FileTooLargeError,
+    SizeLimits,
     decompressed,
     is_compressed,
     open_compressed,
+    open_input,
     without_compression_suffix,
 )
-from ltls.core.size_limits import FileTooLargeError, SizeLimits
-from ltls.core.streams import open_input
 
 COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 TEXT = b"".join(b"%d lines of text\n" % i for i in range(2000))

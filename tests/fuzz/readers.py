@@ -8,7 +8,7 @@ import lzma
 
 import numpy as np
 
-from ltls.core.compression import CorruptFileError
+from ltls.core.streams import CorruptFileError
 from ltls.io import formats
 from ltls.io.errors import DataError
 from ltls.io.tables import Columns, Table

@@ -15,7 +15,7 @@ from ltls.io.errors import (
     TooManyFeaturesError,
 )
 from ltls.io.formats import FORMATS, Sample, by_suffix, detect
-from ltls.io.tables import LineFormat
+from ltls.io.lines import LineFormat
 
 ROWS = [(f"{word} please", label) for label, words in {
     "card": ["card", "cards", "visa"], "fee": ["fee", "fees", "charge"],

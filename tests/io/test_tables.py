@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from ltls.core.compression import CorruptFileError
+from ltls.core.streams import CorruptFileError
 from ltls.io.errors import ColumnError, FormatError, RowError
 from ltls.io.tables import Columns, Table
 

@@ -15,11 +15,10 @@ from ..estimators.classifier import LTLSClassifier
 from ..features.table import TableColumns
 from ..io import formats
 from ..io.delimited import Delimited
-from ..io.errors import ColumnError, RowError, TooManyFeaturesError
+from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError
 from ..io.files import expand
-from ..io.formats import Format, Sample
+from ..io.formats import Base, Format, Sample
 from ..io.readers import Stream
-from ..io.sparse import Base, OnBadRow
 from ..io.tables import Columns, Rows, Table, TableFormat
 from .output import note, warn
 

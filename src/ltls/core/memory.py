@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .compression import is_compressed
+from .streams import is_compressed
 
 # The memory limit of a container, on Linux: cgroup 2 and cgroup 1.
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

@@ -1,24 +1,233 @@
-"""Input and output of data files: files, pipes, standard input and standard output."""
+"""Input and output of data files: files, pipes, standard input and output, compressed or not.
+
+Compression is read by the first bytes of a file, and written by the suffix of its name. What a
+compressed file may become is limited: a few kilobytes can hold gigabytes of zeros.
+"""
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import errno
+import gzip
+import importlib
 import io
+import lzma
 import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, Any
 
 from .atomic import replacing
-from .compression import corruption_reported, decompressed, open_compressed
-from .size_limits import DEFAULT_LIMITS, SizeLimits
 
 _PEEK = 1 << 16  # bytes by which a format is detected
 _READER_SECONDS, _WAIT_SECONDS = 5.0, 0.05  # for the reader of a named pipe, and between two looks
+_UNCHECKED = 1 << 26  # decoded bytes from which on the ratio counts
+_PIECE = 1 << 20  # bytes that are decompressed between two checks
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    r"""How much a compressed file or a Parquet file may hold.
+
+    Parameters
+    ----------
+    max_ratio : float, default=250
+        Largest ratio of decoded to stored bytes, from 64 MiB of decoded bytes on. Files of rows
+        have ratios of 3 to 20.
+    max_bytes : int or None, default=None
+        Largest number of decoded bytes; None for any.
+
+    Examples
+    --------
+    >>> import gzip, pathlib, tempfile
+    >>> from ltls.readers import FileTooLargeError, SizeLimits, read
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rows.gz")
+    ...     _ = path.write_bytes(gzip.compress(b"1 1:1\n" * 1000))
+    ...     try:
+    ...         rows = read(path, limits=SizeLimits(max_bytes=5000))
+    ...     except FileTooLargeError:
+    ...         print("too large")
+    too large
+    """
+
+    max_ratio: float = 250.0
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.max_ratio > 0:
+            raise ValueError(f"max_ratio must be above 0, got {self.max_ratio}")
+        if self.max_bytes is not None and self.max_bytes < 0:
+            raise ValueError(f"max_bytes must be at least 0 or None, got {self.max_bytes}")
+
+    def check(self, path: str, n_bytes: int, n_stored: int) -> None:
+        """Raise an error if `n_bytes` are too many for a file, of which `n_stored` were read."""
+        if self.max_bytes is not None and n_bytes > self.max_bytes:
+            raise FileTooLargeError(path, f"more than max_bytes={self.max_bytes:,} bytes")
+        if n_bytes > _UNCHECKED and n_bytes > self.max_ratio * n_stored:
+            raise FileTooLargeError(path, f"more than {self.max_ratio:g} times its size")
+
+
+DEFAULT_LIMITS = SizeLimits()
+
+
+class FileTooLargeError(ValueError):
+    """A file holds more than `SizeLimits` permit.
+
+    Attributes
+    ----------
+    path : str
+        The file, as messages name it.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: decoded it is {self.reason}; if it is genuine, store it uncompressed"
+
+
+class CountedInput:
+    """A binary stream that counts the bytes which are read from it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.n_read = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Read and count bytes."""
+        content: bytes = self._stream.read(size)
+        self.n_read += len(content)
+        return content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class LimitedOutput(io.RawIOBase):
+    """The decompressed content of a stream, up to the limits."""
+
+    def __init__(self, stream: Any, source: CountedInput, path: str, limits: SizeLimits) -> None:
+        self._stream, self._source = stream, source
+        self._path, self._limits = path, limits
+        self._n_bytes = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer."""
+        n_read: int = self._stream.readinto(memoryview(buffer)[:_PIECE])
+        self._n_bytes += n_read
+        self._limits.check(self._path, self._n_bytes, self._source.n_read)
+        return n_read
+
+    def close(self) -> None:
+        """Close the stream, not its source."""
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+# Compression
+
+
+class CorruptFileError(ValueError):
+    """A compressed file is truncated or corrupt.
+
+    Attributes
+    ----------
+    path : str
+        The file, as messages name it.
+    """
+
+    def __init__(self, path: str, reason: object) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: the compressed file is truncated or corrupt: {self.reason}"
+
+
+def _open_zstd(file: Any, mode: str) -> Any:
+    try:
+        home = "compression" if sys.version_info >= (3, 14) else "backports"
+        zstd = importlib.import_module(f"{home}.zstd")
+    except ImportError:
+        raise ValueError(
+            "zstd files need Python 3.14 or the package backports.zstd: pip install 'ltls[zstd]'"
+        ) from None
+    return zstd.open(file, mode)
+
+
+# By suffix: the first bytes of such a file, and the function that opens one.
+_COMPRESSIONS: dict[str, tuple[bytes, Callable[..., Any]]] = {
+    ".gz": (b"\x1f\x8b", gzip.open),
+    ".xz": (b"\xfd7zXZ\x00", lzma.open),
+    ".bz2": (b"BZh", bz2.open),
+    ".zst": (b"\x28\xb5\x2f\xfd", _open_zstd),
+}
+
+
+def decompressed(source: Any, path: str, limits: SizeLimits) -> Any:
+    """Return a stream of the decompressed content: `source` itself if it is not compressed."""
+    opener = _opener(source.peek(8))
+    if opener is None:
+        return source
+    counted = CountedInput(source)
+    return io.BufferedReader(LimitedOutput(opener(counted, "rb"), counted, path, limits))
+
+
+@contextmanager
+def corruption_reported(path: str) -> Iterator[None]:
+    """Turn the errors of the decompressors into `CorruptFileError`."""
+    try:
+        yield
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # an error of the operating system
+        raise CorruptFileError(path, error) from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":  # its module may not be installed
+            raise
+        raise CorruptFileError(path, error) from error
+
+
+def open_compressed(file: str | os.PathLike[str] | IO[bytes], name: str) -> IO[bytes]:
+    """Open a file for writing, compressed if `name` has the suffix of a compression."""
+    _, opener = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", None))
+    if opener is not None:
+        compressed: IO[bytes] = opener(file, "wb")
+        return compressed
+    return open(file, "wb") if isinstance(file, (str, os.PathLike)) else file
+
+
+def without_compression_suffix(path: str | os.PathLike[str]) -> str:
+    """Return a file name without .gz, .xz, .bz2 or .zst."""
+    name, suffix = os.path.splitext(os.fspath(path))
+    return name if suffix in _COMPRESSIONS else name + suffix
+
+
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is compressed, by its first bytes."""
+    with open(path, "rb") as source:
+        return _opener(source.read(8)) is not None
+
+
+def _opener(start: bytes) -> Callable[..., Any] | None:
+    openers = (opener for magic, opener in _COMPRESSIONS.values() if start.startswith(magic))
+    return next(openers, None)
+
+
+# Files and pipes
 
 
 def display_name(path: str | os.PathLike[str]) -> str:

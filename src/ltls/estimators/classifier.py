@@ -19,7 +19,7 @@ from ..core.prefetch import prefetch
 from ..core.settings import Settings, settings
 from ..features.front_ends import FrontEnd
 from ..features.rows import check_features
-from ..io.dataset import Dataset
+from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
 from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets

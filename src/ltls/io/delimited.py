@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from .errors import EmptyFileError, FormatError, RowError
 from .files import OpenFile, check_decoded
-from .formats import Sample, register
+from .formats import Sample
 from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
 
 _MAX_FIELD = 2**31 - 1  # bytes
@@ -104,7 +104,3 @@ class Tsv(Delimited):
     def detect(self, sample: Sample) -> bool:
         """Return whether the first line has tabs."""
         return b"\t" in sample.first_line
-
-
-register(Csv())
-register(Tsv())

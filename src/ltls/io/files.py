@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import display_name, is_pipe, open_input, peek_start
+from ..core.streams import DEFAULT_LIMITS, SizeLimits, display_name, is_pipe, open_input, peek_start
 from .errors import FormatError, OnBadRow, PathLike, RowError
 
 Paths: TypeAlias = PathLike | Iterable[PathLike]

@@ -1,20 +1,27 @@
 """The registry of file formats: one entry for each, used by readers, writers and the terminal.
 
-A format is an object with a name, the suffixes of its files, a test that recognizes its content,
-and methods that read and write it. `register` adds one; `ltls train`, `predict`, `evaluate` and
-`convert` then know it without further changes. Subclass `ltls.io.sparse.SparseFormat` for sparse
-rows of features, `ltls.io.tables.TableFormat` for tables and texts.
+A format is an object with a name, the suffixes of its files, what its content begins with, and
+methods that read and write it. `register` adds one; `ltls train`, `predict`, `evaluate` and
+`convert` then know it without further changes. Subclass `SparseFormat` for sparse rows of features,
+`ltls.io.tables.TableFormat` for tables and texts, `ltls.io.lines.LineFormat` for a row per line.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ..core.compression import without_compression_suffix
+from ..core.streams import without_compression_suffix
 from .errors import FormatError, PathLike
+from .files import OpenFile
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+Base: TypeAlias = bool | Literal["auto"]  # whether features start at 0
 Kind: TypeAlias = Literal["sparse", "table", "text"]
 
 
@@ -62,18 +69,86 @@ class Format:
         without column names.
     suffixes : tuple of str
         Suffixes of its files, as ``".csv"``.
+    starts : bytes
+        What the first line of every file begins with, if there is such a thing.
     """
 
     name: str
     kind: Kind
     suffixes: tuple[str, ...] = ()
+    starts: bytes = b""
 
     def detect(self, sample: Sample) -> bool:
-        """Return whether a file has this format; by its suffix unless a subclass knows better."""
+        """Return whether a file has this format: by its start, else by its suffix."""
+        if self.starts:
+            return sample.first_line.startswith(self.starts)
         return sample.suffix in self.suffixes
 
     def __repr__(self) -> str:
         return f"<format {self.name}>"
+
+
+@dataclass(frozen=True)
+class SparseOptions:
+    """How to read sparse rows; see `ltls.readers.read`."""
+
+    format: str | None = None
+    n_features: int | None = None
+    zero_based: Base = "auto"
+    n_jobs: int = 1
+
+
+class SparseReader(ABC):
+    """One pass over a file of sparse rows.
+
+    Attributes
+    ----------
+    file : OpenFile
+        The file; ``file.n_good`` counts the rows that were read.
+    n_features : int or None
+        As given or as the header says; else known after `finish`.
+    zero_based : bool or "auto"
+        Likewise.
+    n_labels : int or None
+        The number of labels, if the format declares it: then label j is column j of `Y`.
+    """
+
+    file: OpenFile
+    n_features: int | None
+    zero_based: Base
+    n_labels: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The index of the first feature; 0 while it is unknown."""
+        return 0 if self.zero_based else 1
+
+    @abstractmethod
+    def blocks(self, size: int) -> Iterator[Sequence[Any]]:
+        """Yield parsed rows, from about `size` bytes of the file at a time.
+
+        A block has the attributes ``features``, ``values`` and ``labels`` of all its rows, of which
+        row i ends at ``feature_ends[i]`` and ``label_ends[i]``. Features are numbered as in the
+        file. Those of a row are sorted and distinct, as are its labels.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Do the checks that need all rows, and set the attributes found in the rows."""
+
+
+class SparseFormat(Format, ABC):
+    """A format of sparse features with integer labels."""
+
+    kind = "sparse"
+
+    @abstractmethod
+    def open(self, file: OpenFile, options: SparseOptions) -> SparseReader:
+        """Begin to read a file."""
+
+    @abstractmethod
+    def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
+        """Write features and an indicator matrix of labels; both are canonical."""
 
 
 FORMATS: dict[str, Format] = {}

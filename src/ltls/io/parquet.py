@@ -8,11 +8,8 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import IO, Any
 
-import numpy as np
-
 from .errors import FormatError, PathLike
 from .files import OpenFile, copied
-from .formats import Sample, register
 from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
 
 _BATCH_SIZE = 1 << 12  # rows of a row group that become Python objects at a time
@@ -26,11 +23,8 @@ class Parquet(TableFormat):
 
     name = "parquet"
     suffixes = (".parquet",)
+    starts = b"PAR1"
     numbered_by = "row"
-
-    def detect(self, sample: Sample) -> bool:
-        """Return whether the file has the magic number of Parquet."""
-        return sample.start.startswith(b"PAR1")
 
     def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Read the schema."""
@@ -143,6 +137,8 @@ def _vectors(arrow: Any, array: Any) -> list[Any]:
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if not (is_list and types.is_floating(kind.value_type)) or array.null_count:
         return list(_plain(arrow, array).to_pylist())
+    import numpy as np
+
     with np.errstate(over="ignore"):  # too large numbers are rejected with their rows
         numbers = array.flatten().to_numpy(zero_copy_only=False).astype(np.float32)  # null is NaN
     ends = np.cumsum(arrow.compute.list_value_length(array).to_numpy(zero_copy_only=False))
@@ -167,6 +163,3 @@ def _pyarrow() -> Any:
     except ImportError:
         raise FormatError("Parquet files need pyarrow: pip install 'ltls[parquet]'") from None
     return pyarrow
-
-
-register(Parquet())

@@ -7,7 +7,7 @@ are those of the registry (`ltls.io.formats`) whose kind is sparse.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Any
 
@@ -15,21 +15,109 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core import _engine
-from ..core.arrays import as_integer, threads
+from ..core.arrays import AnyArray, Ints, as_integer, threads
 from ..core.prefetch import prefetch
-from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..core.streams import open_output
+from ..core.streams import DEFAULT_LIMITS, SizeLimits, open_output
 from ..features.rows import check_sparse
 from ..model.indicators import label_matrix
+from ..model.labels import Targets
 from . import formats
-from .dataset import Dataset
 from .errors import OnBadRow, PathLike
 from .files import DataFile, OpenFile, Paths, expand
-from .sparse import Base, SparseFormat, SparseOptions, SparseReader, as_dataset
+from .formats import Base, SparseFormat, SparseOptions, SparseReader
 
 __all__ = ["Dataset", "Stream", "read", "write"]
 
 _BLOCK = 1 << 24  # bytes of text that are parsed at a time when the whole file is read
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows of sparse features with their labels.
+
+    Parameters
+    ----------
+    X : scipy.sparse.csr_matrix of float32, shape (n_rows, n_features)
+        The features.
+    Y : scipy.sparse.csr_matrix of float32, shape (n_rows, n_labels)
+        1 where a row has a label.
+    classes : ndarray of int64, shape (n_labels,), or None
+        The label of each column of `Y`; None if column j is label j, as in xmc files.
+    zero_based : bool
+        Whether feature indices started at 0 in the file.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from ltls.readers import Dataset
+    >>> rows = Dataset(sp.csr_matrix(np.eye(2)), sp.csr_matrix([[0, 1], [1, 1]]), None, True)
+    >>> rows.n_labels, rows.labels_per_row, rows.single_label
+    (2, array([1, 2]), False)
+    """
+
+    X: sp.csr_matrix
+    Y: sp.csr_matrix
+    classes: Ints | None
+    zero_based: bool
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels."""
+        return int(self.Y.shape[1])
+
+    @property
+    def labels_per_row(self) -> Ints:
+        """The number of labels of each row."""
+        counts: Ints = np.diff(self.Y.indptr).astype(np.int64)
+        return counts
+
+    @property
+    def single_label(self) -> bool:
+        """Whether every row has exactly one label."""
+        return bool((self.labels_per_row == 1).all())
+
+    @property
+    def y(self) -> Ints:
+        """The label of each row; a ValueError if a row has none or several."""
+        if not self.single_label:
+            row = int(np.argmax(self.labels_per_row != 1))
+            count = self.labels_per_row[row]
+            raise ValueError(f"y must have one label per row, got {count} in row {row}; use Y")
+        return self._flat_labels
+
+    @property
+    def targets(self) -> Targets:
+        """The labels of all rows in the form that `LTLSClassifier.fit` reads fastest."""
+        single = self.single_label
+        form = "single" if single else "lists"
+        return Targets(self.Y.indptr.astype(np.int64), self._flat_labels, not single, form)
+
+    def labels(self) -> list[Ints]:
+        """Return the labels of every row."""
+        return np.split(self._flat_labels, self.Y.indptr[1:-1])
+
+    def indicator(self) -> sp.csr_matrix:
+        """Return an indicator matrix whose column j is label j; a ValueError for negative labels.
+
+        Unlike `Y`, it has a column for every integer up to the largest label.
+        """
+        if self.classes is None:
+            return self.Y
+        if self.classes.min(initial=0) < 0:
+            raise ValueError(f"labels must be at least 0 to be columns, got {self.classes.min()}")
+        shape = (self.n_rows, int(self.classes.max(initial=-1)) + 1)
+        parts = (np.ones(self.Y.nnz, np.float32), self._flat_labels, self.Y.indptr)
+        return sp.csr_matrix(parts, shape=shape)
+
+    @property
+    def _flat_labels(self) -> Ints:
+        columns: Ints = self.Y.indices.astype(np.int64)
+        return columns if self.classes is None else self.classes[columns]
 
 
 def read(
@@ -189,7 +277,7 @@ class Stream:
         n_rows = 0
         options = replace(self._options, n_jobs=n_jobs)
         for reader, blocks in _blocks(self._files, options, self.chunk_size):
-            chunk = as_dataset(blocks, self.n_features, self.zero_based, reader.n_labels)
+            chunk = _dataset(blocks, self.n_features, self.zero_based, reader.n_labels)
             n_rows += chunk.n_rows
             if chunk.n_rows:
                 yield chunk
@@ -221,7 +309,7 @@ def _read(files: Sequence[DataFile], options: SparseOptions) -> Dataset:
     declared = [reader.n_labels for reader in readers if reader.n_labels is not None]
     n_labels = max(declared) if len(declared) == len(readers) else None
     blocks = [block for _, some in found for block in some]
-    return as_dataset(blocks, *_features(readers), n_labels)
+    return _dataset(blocks, *_features(readers), n_labels)
 
 
 def _features(readers: Sequence[SparseReader]) -> tuple[int, bool]:
@@ -231,6 +319,39 @@ def _features(readers: Sequence[SparseReader]) -> tuple[int, bool]:
     shifts = (zero_based and not reader.zero_based for reader in readers)
     counts = (reader.n_features or 0 for reader in readers)
     return max(map(add, counts, shifts)), zero_based
+
+
+def _dataset(
+    blocks: Sequence[Any], n_features: int, zero_based: bool, n_labels: int | None
+) -> Dataset:
+    """Join parsed rows; see `SparseReader`."""
+    indices = _joined([block.features for block in blocks])
+    indices -= 0 if zero_based else 1
+    indptr = _row_bounds([block.feature_ends for block in blocks])
+    values = _joined([block.values for block in blocks])
+    X = sp.csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, n_features))
+    # A view of NumPy's own int64: the engine's may be a distinct type of the same size.
+    columns = _joined([block.labels for block in blocks]).view(np.int64)
+    classes = None
+    if n_labels is None:
+        classes, columns = np.unique(columns, return_inverse=True)
+        n_labels = len(classes)
+    indptr = _row_bounds([block.label_ends for block in blocks])
+    # float32 and not a smaller type: products of indicators are sums, and must not overflow.
+    ones = np.ones(len(columns), np.float32)
+    Y = sp.csr_matrix((ones, columns, indptr), shape=(X.shape[0], n_labels))
+    X.has_canonical_format = Y.has_canonical_format = True
+    return Dataset(X, Y, classes, zero_based)
+
+
+def _joined(arrays: list[AnyArray]) -> AnyArray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _row_bounds(ends: list[Ints]) -> Ints:
+    """Return the indptr of a matrix from the row ends of its blocks."""
+    totals = np.cumsum([0, *(block[-1] if len(block) else 0 for block in ends)])
+    return np.concatenate([[0], *map(np.add, ends, totals)])
 
 
 def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002

@@ -10,17 +10,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from typing import IO
-
-import numpy as np
-import scipy.sparse as sp
-from sklearn.datasets import dump_svmlight_file
+from typing import IO, TYPE_CHECKING
 
 from ..core import _engine
 from .errors import EmptyFileError, FormatError, RowError, TooManyFeaturesError
 from .files import OpenFile
-from .formats import Sample, register
-from .sparse import SparseFormat, SparseOptions, SparseReader
+from .formats import Sample, SparseFormat, SparseOptions, SparseReader
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 _MAX_INDEX = 2**31 - 2  # largest feature index: indices are int32
 _LINES_AT_A_TIME = 256  # of a block that has bad lines
@@ -173,13 +171,14 @@ class Svmlight(SparseFormat):
 
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
         """Write rows; features start at 1."""
-        empty = np.flatnonzero((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0))
+        without = [each.indptr[1:] == each.indptr[:-1] for each in (X, Y)]
+        (empty,) = (without[0] & without[1]).nonzero()
         if len(empty):
             raise ValueError(
                 "svmlight rows must have a feature or a label, got no features and no labels in "
                 f"row {empty[0]}; use format='xmc'"
             )
-        dump_svmlight_file(X, Y, stream, zero_based=False, multilabel=True)
+        _dump(X, Y, stream, zero_based=False)
 
 
 class Xmc(SparseFormat):
@@ -200,8 +199,12 @@ class Xmc(SparseFormat):
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
         """Write the header and the rows; features start at 0."""
         stream.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
-        dump_svmlight_file(X, Y, stream, zero_based=True, multilabel=True)
+        _dump(X, Y, stream, zero_based=True)
 
 
-register(Svmlight())
-register(Xmc())
+def _dump(X: sp.csr_matrix, Y: sp.csr_matrix, stream: IO[bytes], zero_based: bool) -> None:
+    from sklearn.datasets import (
+        dump_svmlight_file,  # a second that detecting a format need not take
+    )
+
+    dump_svmlight_file(X, Y, stream, zero_based=zero_based, multilabel=True)

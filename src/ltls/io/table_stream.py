@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import as_integer, pointers
-from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
+from ..core.streams import DEFAULT_LIMITS, SizeLimits
 from ..features.table import TableColumns
 from ..model.labels import Targets
 from . import formats

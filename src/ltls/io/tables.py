@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from itertools import pairwise
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from ..core.arrays import Floats
-from ..core.size_limits import DEFAULT_LIMITS, SizeLimits
-from ..features.table import TableColumns
+from ..core.streams import DEFAULT_LIMITS, SizeLimits
 from . import formats
 from .errors import ColumnError, FormatError, OnBadRow, PathLike, RowError
-from .files import DataFile, OpenFile, check_decoded
+from .files import DataFile, OpenFile
 from .formats import Format, Kind
 
-_MAX_NUMBER = float(np.finfo(np.float32).max)
+if TYPE_CHECKING:  # only rows need NumPy: names of columns do not wait for it
+    from ..core.arrays import Floats
+    from ..features.table import TableColumns
+
+_MAX_NUMBER = 3.4028234663852886e38  # of float32
 
 # A row as a dict of its columns, or what is wrong with it.
 Record: TypeAlias = "dict[str, Any] | RowError"
@@ -121,6 +121,8 @@ class Rows:
     @property
     def X(self) -> list[str] | list[dict[str, Any]] | Floats:  # noqa: N802
         """The input of a classifier."""
+        import numpy as np
+
         return self.cells or self.texts or np.array(self.features, np.float32)
 
 
@@ -146,31 +148,6 @@ class TableFormat(Format, ABC):
     @abstractmethod
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write texts with their labels."""
-
-
-class LineFormat(TableFormat):
-    """A format with a row in every line."""
-
-    @abstractmethod
-    def parse(self, line: str, columns: Columns, labelled: bool) -> dict[str, Any] | None:
-        """Return the row of a line, None if it has none, or raise a `RowError`."""
-
-    def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
-        """Begin to read a file."""
-        return None, self._records(file.lines(), columns, labelled)
-
-    def _records(
-        self, lines: Iterator[str], columns: Columns, labelled: bool
-    ) -> Iterator[tuple[int, Record]]:
-        for number, line in enumerate(lines, 1):
-            try:
-                check_decoded(line)
-                record = self.parse(line, columns, labelled)
-            except RowError as error:  # noqa: PERF203
-                yield number, error
-            else:
-                if record is not None:
-                    yield number, record
 
 
 class Table:
@@ -322,8 +299,7 @@ def label_text(value: Any) -> str:
 
 def _check_dense(cells: dict[str, Any]) -> None:
     """Raise an error for a sparse row: a list of increasing indices, and one of as many values."""
-    lists = (list, tuple, np.ndarray)
-    if len(cells) != 2 or not all(isinstance(cell, lists) for cell in cells.values()):
+    if len(cells) != 2 or not all(_is_list(cell) for cell in cells.values()):
         return
     indices, values = cells.values()
     if (
@@ -338,16 +314,21 @@ def _check_dense(cells: dict[str, Any]) -> None:
         )
 
 
+def _is_list(cell: Any) -> bool:
+    return isinstance(cell, (list, tuple)) or hasattr(cell, "dtype")
+
+
 def _size(cell: Any) -> int:
     return len(cell) if isinstance(cell, str) else 1
 
 
 def _numbers(name: str, cell: Any) -> Sequence[float] | Floats:
-    if isinstance(cell, np.ndarray):
-        if not np.isfinite(cell).all():
-            value = cell[~np.isfinite(cell)][0].item()
-            raise RowError("value", f"{name!r} has {value!r}, not a finite number")
-        return cell
+    if hasattr(cell, "dtype"):  # an array
+        bad = cell[~(abs(cell) <= _MAX_NUMBER)]
+        if len(bad):
+            raise RowError("value", f"{name!r} has {bad[0].item()!r}, not a finite number")
+        found: Floats = cell
+        return found
     numbers = []
     for value in cell if isinstance(cell, (list, tuple)) else [cell]:
         try:
