@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, takewhile
@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from ..core.version import __version__
 from .output import print_line, warnings_as_lines
 
+_COLUMN_OPTIONS = ("--text", "--number", "--category", "--label")
 INTERRUPTED = 130  # exit code after Ctrl-C
 _TERMINATED = 143  # after SIGTERM
 
@@ -31,7 +32,8 @@ _TERMINATED = 143  # after SIGTERM
 class LazyCommand:
     """A command: the function of its name in a module, a line of help, and examples.
 
-    The first `n_files` arguments are files that must exist.
+    The first `n_files` arguments are files that must exist. If it `reads_data`, the last of them
+    may be a table, whose columns options name.
     """
 
     name: str
@@ -39,6 +41,7 @@ class LazyCommand:
     help: str
     examples: tuple[str, ...]
     n_files: int = 0
+    reads_data: bool = False
 
     @cache  # noqa: B019
     def load(self) -> Any:
@@ -65,6 +68,7 @@ COMMANDS = (
             "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
         ),
         n_files=1,
+        reads_data=True,
     ),
     LazyCommand(
         "predict",
@@ -76,6 +80,7 @@ COMMANDS = (
             "echo 'my card is lost' | ltls predict tickets.ltls - --text",
         ),
         n_files=2,
+        reads_data=True,
     ),
     LazyCommand(
         "evaluate",
@@ -86,6 +91,7 @@ COMMANDS = (
             "ltls evaluate tickets.ltls test.csv --report report.html",
         ),
         n_files=2,
+        reads_data=True,
     ),
     LazyCommand(
         "explain",
@@ -109,6 +115,7 @@ COMMANDS = (
             "ltls convert tickets.csv tickets.jsonl --text text --label category",
         ),
         n_files=1,
+        reads_data=True,
     ),
     LazyCommand(
         "serve",
@@ -147,6 +154,8 @@ class _Commands(TyperGroup):
         lazy = self.by_name[str(command.name)]
         if not ctx.resilient_parsing and "--help" not in rest:
             _check_files(rest[: lazy.n_files])
+            if lazy.reads_data:
+                _check_columns(rest[lazy.n_files - 1 : lazy.n_files], rest)
         return name, lazy.load(), rest
 
 
@@ -155,6 +164,32 @@ def _check_files(words: list[str]) -> None:
     for word in takewhile(lambda word: not word.startswith("-"), words):
         if not glob.has_magic(word) and not os.path.exists(word):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), word)
+
+
+def _check_columns(files: list[str], words: list[str]) -> None:
+    """Raise an error if a table lacks a column that an option names, also before the imports.
+
+    Whatever else is wrong is found later, by what reads the rows.
+    """
+    options: dict[str, list[str]] = {}
+    for word, after in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        options.setdefault(name, []).append(value if equals else after)
+    given = [value for option in _COLUMN_OPTIONS for value in options.get(option, ())]
+    for option in ("--features", "--vectors"):
+        given += [name for value in options.get(option, ()) for name in value.split(",")]
+    for path in filter(os.path.isfile, files if any(given) else ()):
+        from ..io.files import is_model_file
+        from ..io.tables import check_columns, column_names
+
+        (file_format,), (encoding,) = (
+            options.get(o, [None])[:1] for o in ("--format", "--encoding")
+        )
+        names = None
+        with suppress(ValueError, OSError, LookupError):
+            names = None if is_model_file(path) else column_names(path, file_format, encoding)
+        if names is not None:
+            check_columns([name for name in given if name], names, path)
 
 
 def _epilog(lines: tuple[str, ...]) -> str:

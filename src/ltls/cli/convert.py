@@ -13,6 +13,7 @@ from ..core.streams import display_name
 from ..estimators.load import load
 from ..io import formats
 from ..io.errors import DataError
+from ..io.files import is_model_file
 from ..io.formats import Format
 from ..io.readers import write
 from ..io.tables import LabelledText, Rows, TableFormat, table_format
@@ -27,7 +28,7 @@ from .output import (
     set_verbosity,
 )
 from .rows import read_sparse
-from .source import Source, is_model_file
+from .source import Source
 
 
 def convert(

@@ -16,7 +16,7 @@ from ..features.table import TableColumns
 from ..io import formats
 from ..io.delimited import Delimited
 from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError
-from ..io.files import expand
+from ..io.files import expand, is_model_file
 from ..io.formats import Base, Format, Sample
 from ..io.readers import Stream
 from ..io.tables import Columns, Rows, Table, TableFormat
@@ -279,9 +279,3 @@ class Source:
             if error.kind != "feature":
                 raise
             raise ValueError(f"the model has {n_features} features; {error}") from None
-
-
-def is_model_file(path: Path) -> bool:
-    """Return whether a file begins as a safetensors file does: a length of 8 bytes, then JSON."""
-    with path.open("rb") as stream:
-        return stream.read(10)[8:] == b'{"'

@@ -6,7 +6,7 @@ Arrow, whose lists are the arrays of a CSR matrix already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import AnyArray, Floats, Ints, pointers
 from ..core.frames import as_frame
 from ..model.labels import Targets, as_targets
-from .errors import ColumnError
-from .tables import label_text
+from .tables import check_columns, label_text
 
 INDICES, VALUES = "indices", "values"
 
@@ -78,13 +77,6 @@ def as_table(batch: Any) -> Any:
     if isinstance(batch, dict):
         return pa.table({name: _column(np.asarray(values)) for name, values in batch.items()})
     raise TypeError(f"a batch must be a data frame or a dict of arrays, got {type(batch).__name__}")
-
-
-def check_columns(wanted: Iterable[str], names: Sequence[str]) -> None:
-    """Raise an error if a table lacks a column."""
-    for name in wanted:
-        if name not in names:
-            raise ColumnError(name, names)
 
 
 def read_targets(table: Any, label: str) -> Targets:

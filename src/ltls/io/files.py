@@ -52,6 +52,12 @@ def expand(paths: Paths) -> list[PathLike]:
     return files
 
 
+def is_model_file(path: PathLike) -> bool:
+    """Return whether a file begins as a safetensors file does: a length of 8 bytes, then JSON."""
+    with open(path, "rb") as stream:
+        return stream.read(10)[8:] == b'{"'
+
+
 class DataFile:
     """A file with rows, and what becomes of those that cannot be read.
 

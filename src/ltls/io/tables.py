@@ -21,7 +21,7 @@ from ..core.streams import DEFAULT_LIMITS, SizeLimits
 from . import formats
 from .errors import ColumnError, FormatError, OnBadRow, PathLike, RowError
 from .files import DataFile, OpenFile
-from .formats import Format, Kind
+from .formats import Format, Kind, Sample
 
 if TYPE_CHECKING:  # only rows need NumPy: names of columns do not wait for it
     from ..core.arrays import Floats
@@ -201,7 +201,9 @@ class Table:
         with self._file.open() as file:
             names, records = self.format.open(file, self.columns, self.labelled)
             if names is not None:
-                self._check_columns(names)
+                label = None if self.labelled else self.columns.label
+                wanted = [each for each in self.columns.names if each != label or each in names]
+                check_columns(wanted, names, self._file.path)
             for number, record in records:
                 try:
                     x, own = self._row(record)
@@ -225,19 +227,6 @@ class Table:
             file.check_rows()
         if inputs:
             yield Rows(**{self.columns.kind: inputs}, labels=labels)
-
-    def _check_columns(self, names: Sequence[str]) -> None:
-        """Raise an error if a column is missing."""
-        for name in self.columns.names:
-            if names.count(name) > 1:
-                reason = f"the column {name!r} must have a name of its own, the table has two"
-                raise FormatError(reason, path=self._file.path)
-            if name in names or (name == self.columns.label and not self.labelled):
-                continue
-            others = [each for each in names if each not in self.columns.names]
-            close = difflib.get_close_matches(name, others, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ColumnError(name, names, hint, path=self._file.path)
 
     def _row(self, record: Record) -> tuple[Any, list[str] | None]:
         """Return input and labels of a record, which may lack columns."""
@@ -267,10 +256,35 @@ def table_format(name: str) -> TableFormat:
     return file_format
 
 
-def column_names(path: PathLike, name: str) -> list[str] | None:
-    """Return the names of the columns of a table, None if its format has none."""
-    with DataFile(path).open() as file:
-        return table_format(name).open(file, Columns(), labelled=False)[0]
+def column_names(
+    path: PathLike,
+    format: str | None = None,  # noqa: A002
+    encoding: str | None = None,
+) -> list[str] | None:
+    """Return the names of the columns of a table, None if its format has none.
+
+    The format is detected unless it is given, as that of a file whose columns are named.
+    """
+    with DataFile(path, encoding=encoding).open() as file:
+        found = formats.get(format) if format else formats.detect(Sample(path, file.start, True))
+        if not isinstance(found, TableFormat):
+            return None
+        return found.open(file, Columns(), labelled=False)[0]
+
+
+def check_columns(
+    wanted: Sequence[str], names: Sequence[str], path: PathLike | None = None
+) -> None:
+    """Raise an error if a table lacks one of the columns, or has two of the name."""
+    for name in wanted:
+        if names.count(name) > 1:
+            reason = f"the column {name!r} must have a name of its own, the table has two"
+            raise FormatError(reason, path=path)
+        if name not in names:
+            others = [each for each in names if each not in wanted]
+            close = difflib.get_close_matches(name, others, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ColumnError(name, names, hint, path=path)
 
 
 def labels_of(cell: Any, separator: str | None = None) -> list[str]:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ..estimators.load import load
 from ..estimators.table_predictor import TablePredictor, fitted_columns
-from ..io.arrow import as_table, check_columns
+from ..io.arrow import as_table
+from ..io.tables import check_columns
 from ..parts.base import register_part
 from .cluster import check_version
 

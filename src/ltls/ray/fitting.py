@@ -14,7 +14,8 @@ from sklearn.utils.random import sample_without_replacement
 
 from ..core.arrays import as_integer
 from ..estimators.classifier import LTLSClassifier
-from ..io.arrow import InputColumns, check_columns
+from ..io.arrow import InputColumns
+from ..io.tables import check_columns
 from ..model.fitted import Fitted
 from ..model.labels import Targets
 from ..training.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.version import __version__
-from ..io.arrow import check_columns
+from ..io.tables import check_columns
 from ..parts.base import PARTS
 from .batch_predictor import BatchPredictor
 from .cluster import causes_raised, check_nodes, import_ray, set_options
