@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Floats, check_unmasked
 from ..core.prefetch import prefetch
 from ..core.settings import Settings, settings
+from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..features.rows import check_features
 from ..io.readers import Dataset
@@ -120,7 +121,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         ----------
         X : array or CSR matrix of shape (n_rows, n_features), float32 or float64
             For texts, a list, array or Series of strings; for tables, a data frame or a list of
-            dicts.
+            dicts. A list of blocks, sparse matrices and arrays of the same rows, is for words and
+            embeddings together: every kind has parts of its own.
         y : labels
             One hashable label per row; or an indicator matrix, sparse or dense; or a list of label
             lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
@@ -321,7 +323,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             raise ValueError(
                 f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
             )
-        return X, targets
+        n_dense = getattr(self.front_end_settings(), "n_dense", 0)
+        if not n_dense or isinstance(X, Blocks):
+            return X, targets
+        if n_dense >= X.shape[1]:
+            raise ValueError(
+                f"features.n_dense must be less than the {X.shape[1]} features of X, got {n_dense}"
+            )
+        return Blocks.split(X, n_dense), targets
 
     def _checkpoint(self, given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
         if given is None:

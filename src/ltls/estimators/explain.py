@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..core.arrays import as_integer, check_unmasked
+from ..features.blocks import dense_name
 from ..features.rows import check_features
 from ..model.explanation import LabelExplanation, explain_label, explain_row
 from ..model.model import Model
@@ -262,7 +263,14 @@ def _named(model: Model, found: LabelExplanation, names: Any, k: int | None = No
 
     def named(columns: Any) -> list[tuple[str, Any]]:
         features = model.columns.features_of(columns).tolist()
-        return [names[at] if at >= 0 else ("unknown features", ()) for at in features]
+        return [name(at) if at >= 0 else ("unknown features", ()) for at in features]
+
+    def name(feature: int) -> tuple[str, Any]:
+        number = feature - (model.columns.n_features - model.columns.n_beside)
+        if number >= 0 and feature not in names and model.columns.n_beside:
+            return dense_name(number), ()
+        found: tuple[str, Any] = names[feature]
+        return found
 
     def contributions(columns: Any, values: Any) -> list[Contribution]:
         order = np.argsort(-np.abs(values), kind="stable")

@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 from ..core.arrays import Tensors
 from ..core.declarations import Described
 from ..core.frames import as_frame
-from ..core.settings import settings
+from ..core.settings import Integer, setting, settings
+from .blocks import block_names, given_blocks
 from .statistics import FeatureSettings
 
 Span = tuple[int, int]
@@ -21,6 +22,9 @@ Span = tuple[int, int]
 @settings
 class Numbers(FeatureSettings):
     """Rows of numbers, dense or sparse, are the features.
+
+    ``n_dense`` is for matrices that have sparse and dense features side by side, as those of a
+    ``ColumnTransformer`` do. A list of blocks says by itself what is dense.
 
     Examples
     --------
@@ -31,6 +35,13 @@ class Numbers(FeatureSettings):
     """
 
     takes_matrix: ClassVar[bool] = True
+
+    n_dense: int = setting(
+        Integer(0),
+        default=0,
+        help="So many of the last columns of a matrix are dense features, such as an embedding, "
+        "and a block of their own.",
+    )
 
     def named_columns(
         self, features: str | Sequence[str] | None, text: str | None
@@ -46,8 +57,8 @@ class Numbers(FeatureSettings):
 
     def fit(self, X: Any, n_jobs: int | None = None) -> tuple[NumberInputs, Any]:
         """Return the fitted front end, and the features of X, which a data frame has names for."""
-        frame = as_frame("X", X)
-        names = [] if frame is None else frame.columns
+        frame, blocks = as_frame("X", X), given_blocks(X)
+        names = block_names(blocks) if blocks else [] if frame is None else frame.columns
         named = all(isinstance(name, str) for name in names)
         return NumberInputs(self, names if named else ()), X
 
@@ -75,7 +86,8 @@ class NumberInputs:
 
     def places(self, X: Any) -> Iterable[Mapping[int, tuple[str, Any]]]:
         """Yield the names of the features of every row, with their places in it."""
-        return repeat(self.feature_names(), np.shape(X)[0])
+        blocks = given_blocks(X)
+        return repeat(self.feature_names(), np.shape(blocks[0] if blocks else X)[0])
 
     def read(self, items: Sequence[Any], n_features: int) -> Any:
         """Return rows from JSON: lists of numbers, objects of indices and values, or of names."""

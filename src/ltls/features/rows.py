@@ -1,7 +1,8 @@
 """Rows of features: from a matrix of all features to the rows that a model has weights for.
 
 Sparse features that never occur in training need no weights: hashed features are the usual case, of
-2**20 columns a few thousand are ever used. Dense features may be standardized.
+2**20 columns a few thousand are ever used. Dense features may be standardized. Rows of sparse
+features may have dense ones beside them, which only parts for dense features read.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, vstack
 from scipy.sparse.linalg import norm
+from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ..core import _engine
@@ -19,6 +21,7 @@ from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, check_unmask
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
 from ..core.frames import as_frame
+from .blocks import Blocks, given_blocks, listed, united
 
 _LARGEST_VALUE = 1e15  # of a feature
 _MAX_TABLE = 1 << 22  # features for which a table of all of them is small
@@ -36,10 +39,15 @@ class Rows:
         Whether there is one more feature, which is always 1.
     unit_length : bool
         Whether rows are scaled to unit length.
+    beside : Rows, optional
+        Dense features of the same rows, beside sparse ones.
     """
 
-    def __init__(self, X: Any, intercept: bool, unit_length: bool) -> None:
+    def __init__(
+        self, X: Any, intercept: bool, unit_length: bool, beside: Rows | None = None
+    ) -> None:
         self.X, self.intercept, self.unit_length = X, intercept, unit_length
+        self.beside = beside
         self.memo: dict[Any, Any] = {}
 
     def __len__(self) -> int:
@@ -62,11 +70,31 @@ class Rows:
 
     def __getitem__(self, rows: slice | Ints) -> Rows:
         """Return some of the rows."""
-        return Rows(self.X[rows], self.intercept, self.unit_length)
+        beside = None if self.beside is None else self.beside[rows]
+        return Rows(self.X[rows], self.intercept, self.unit_length, beside)
 
-    def like(self, X: Any) -> Rows:
+    def like(self, X: Any, beside: Any = None) -> Rows:
         """Return other rows of the same features."""
-        return Rows(X, self.intercept, self.unit_length)
+        others = None if self.beside is None else self.beside.like(beside)
+        return Rows(X, self.intercept, self.unit_length, others)
+
+    @staticmethod
+    def concatenate(parts: list[Rows]) -> Rows:
+        """Return the rows of several parts as one."""
+        features = [part.X for part in parts]
+        X = vstack(features, "csr") if parts[0].sparse else np.concatenate(features)
+        others = [part.beside.X for part in parts if part.beside is not None]
+        return parts[0].like(X, np.concatenate(others) if others else None)
+
+    @property
+    def vectors(self) -> Rows:
+        """The rows that vectors of labels are compared with: the dense ones, if there are both."""
+        return self if self.beside is None else self.beside
+
+    @property
+    def first_beside(self) -> int:
+        """The column of the first feature beside these, as explanations number them."""
+        return 0 if self.beside is None else self.n_columns
 
     @cached_property
     def engine(self) -> _engine.Features:
@@ -106,6 +134,13 @@ class Rows:
         values = self.X.data if self.sparse else self.X
         return float(np.sqrt(np.square(values, dtype=np.float64).sum() / len(self))) or 1.0
 
+    def all_columns(self, row: int) -> Ints:
+        """Return the features of a row that are not 0, with those beside them."""
+        own = self.entries(row)[0]
+        if self.beside is None:
+            return own
+        return np.concatenate([own, self.first_beside + self.beside.entries(row)[0]])
+
     def entries(self, row: int) -> tuple[Ints, AnyArray]:
         """Return the features of a row that are not 0, and their values as they are scored."""
         X = self.X[[row]]
@@ -136,6 +171,7 @@ class Standardizer:
     def __call__(self, X: Any) -> AnyArray:
         """Return rows as float32 or float64, standardized; sparse ones become dense."""
         rows = X.toarray() if hasattr(X, "toarray") else X
+        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows
         with np.errstate(over="ignore"):  # scores that are not finite are an error
             standardized: AnyArray = ((rows - self.mean) / self.scale).astype(rows.dtype)
         return standardized
@@ -161,6 +197,8 @@ class Columns:
         column is for all others: nothing is dropped, so that rows keep their length.
     standardizer : Standardizer, optional
         Of dense features.
+    beside : Columns, optional
+        Those of the last features, which are dense and beside the others, which are sparse.
     """
 
     n_features: int
@@ -168,25 +206,55 @@ class Columns:
     unit_length: bool
     used: Ints | None = None
     standardizer: Standardizer | None = None
+    beside: Columns | None = None
 
     @property
     def n_columns(self) -> int:
-        """The number of columns, with the intercept."""
-        own = self.n_features if self.used is None else len(self.used) + 1
+        """The number of columns, with the intercept and without those beside them."""
+        own = self._n_own if self.used is None else len(self.used) + 1
         return own + self.intercept
 
+    @property
+    def n_beside(self) -> int:
+        """The number of dense features beside sparse ones."""
+        return 0 if self.beside is None else self.beside.n_features
+
+    @property
+    def _n_own(self) -> int:
+        return self.n_features - self.n_beside
+
+    def alone(self) -> Columns:
+        """Return the columns without those beside them."""
+        return replace(self, n_features=self._n_own, beside=None)
+
     def rows(self, X: Any) -> Rows:
-        """Return the rows of a matrix of all features."""
+        """Return the rows of a matrix of all features, or of blocks."""
+        X, others = self._blocks(X)
         if self.standardizer is not None:
             X = self.standardizer(X)
         elif self.used is not None:
             X = self._compact(X)
-        return Rows(X, self.intercept, self.unit_length)
+        beside = None if self.beside is None else self.beside.rows(others)
+        return Rows(X, self.intercept, self.unit_length, beside)
+
+    def _blocks(self, X: Any) -> tuple[Any, Any]:
+        """Return the features of X that are its own, and those beside them."""
+        if self.beside is None:
+            return X.joined() if isinstance(X, Blocks) else X, None
+        if not isinstance(X, Blocks):
+            X = Blocks.split(X, self.n_beside)
+        if X.dense.shape[1] != self.n_beside:
+            own, given = self._n_own, [X.sparse.shape[1], X.dense.shape[1]]
+            raise ValueError(
+                f"X must have blocks of {own} sparse and {self.n_beside} dense features, as in "
+                f"training, got {listed(given)}"
+            )
+        return X.sparse, X.dense
 
     def _compact(self, X: Any) -> Any:
         assert self.used is not None
         if not hasattr(X, "indptr"):
-            others = np.ones(self.n_features, bool)
+            others = np.ones(self._n_own, bool)
             others[self.used] = False
             rest = np.linalg.norm(X[:, others], axis=1).astype(X.dtype)
             return np.column_stack([X[:, self.used], rest])
@@ -198,10 +266,10 @@ class Columns:
     @cached_property
     def _table(self) -> AnyArray | None:
         """The column of every feature, if that is a table of bearable size."""
-        if self.n_features > _MAX_TABLE:
+        if self._n_own > _MAX_TABLE:
             return None
         assert self.used is not None
-        places = np.full(self.n_features, len(self.used), np.int32)
+        places = np.full(self._n_own, len(self.used), np.int32)
         places[self.used] = np.arange(len(self.used), dtype=np.int32)
         return places
 
@@ -228,6 +296,7 @@ class Columns:
 
         They follow the old ones; the column of unknown features moves behind them.
         """
+        X = self._blocks(X)[0]
         if self.used is None or not hasattr(X, "indptr"):
             return self, 0
         new = np.setdiff1d(used_features(X), self.used)
@@ -235,15 +304,21 @@ class Columns:
 
     def features_of(self, columns: Ints) -> Ints:
         """Return the features of some columns; −1 for that of all features that do not occur."""
-        return columns if self.used is None else np.append(self.used, -1)[columns]
+        own = np.minimum(columns, self.n_columns - self.intercept - 1)
+        found = own if self.used is None else np.append(self.used, -1)[own]
+        others = columns - self.n_columns
+        return np.where(others < 0, found, self._n_own + others)
 
     def of_all_features(self, coef: Any) -> Any:
-        """Return weights of all features, given those of the columns without the intercept."""
+        """Return weights of all features, given those of the columns without the intercept.
+
+        They are 0 for features beside these.
+        """
         if self.standardizer is not None:
             dense = coef.toarray() if hasattr(coef, "toarray") else coef
             return self.standardizer.fold(dense, 0)[0].astype(np.float32)
         if self.used is None:
-            return coef
+            return np.pad(coef, ((0, 0), (0, self.n_beside))) if self.n_beside else coef
         found = coo_array(coef[:, :-1])
         shape = (coef.shape[0], self.n_features)
         return csr_array((found.data, (found.row, self.used[found.col])), shape=shape)
@@ -265,7 +340,7 @@ class Columns:
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
-        described = {
+        described: dict[str, Any] = {
             "n_features": self.n_features,
             "intercept": self.intercept,
             "unit_length": self.unit_length,
@@ -275,6 +350,9 @@ class Columns:
             tensors["used"] = smallest(self.used)
         if self.standardizer is not None:
             tensors |= {"mean": self.standardizer.mean, "scale": self.standardizer.scale}
+        if self.beside is not None:
+            described["beside"], others = self.beside.state()
+            tensors |= {f"beside.{name}": tensor for name, tensor in others.items()}
         return described, tensors
 
     @classmethod
@@ -285,13 +363,20 @@ class Columns:
             section.flag("intercept"),
             section.flag("unit_length"),
         )
-        tensors = section.tensors(cls.TENSORS, {"n_features": made.n_features})
+        if section.has("beside"):
+            beside = cls.from_state(section.section("beside"))
+            if beside.used is not None or beside.intercept or beside.n_beside:
+                raise ValueError("features beside others must be dense, without an intercept")
+            if beside.n_features >= made.n_features:
+                raise ValueError(f"{beside.n_features} of {made.n_features} features are dense")
+            made = replace(made, beside=beside)
+        tensors = section.tensors(cls.TENSORS, {"n_features": made._n_own})
         if "used" in tensors:
             made = replace(made, used=tensors["used"].astype(np.int64))
         if "mean" in tensors:
             standardizer = Standardizer(np.array(tensors["mean"]), np.array(tensors["scale"]))
             made = replace(made, standardizer=standardizer)
-        if made.used is not None and made.standardizer is not None:
+        if made.standardizer is not None and (made.used is not None or made.n_beside):
             raise ValueError("only dense features are standardized")
         return made
 
@@ -317,8 +402,12 @@ def _indices(X: Any) -> AnyArray:
 def check_features(owner: Any, X: Any, reset: bool) -> Any:
     """Return X as the engine takes it: C-ordered, or CSR without duplicates.
 
-    `owner` is the estimator; `reset` says whether it learns the number and names of features.
+    `owner` is the estimator; `reset` says whether it learns the number and names of features. A
+    list of blocks becomes one matrix, or `Blocks` of sparse and dense features.
     """
+    blocks = [X.sparse, X.dense] if isinstance(X, Blocks) else given_blocks(X)
+    if blocks is not None:
+        return _checked_blocks(owner, blocks, reset)
     check_unmasked("X", X)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
@@ -340,6 +429,31 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
     return checked_values(X)
 
 
+def _checked_blocks(owner: Any, given: list[Any], reset: bool) -> Any:
+    """Return blocks as the engine takes them."""
+    widths = [block.shape[1] for block in given]
+    if reset:
+        owner.n_features_in_ = sum(widths)
+        owner.__dict__.pop("feature_names_in_", None)
+    elif sum(widths) != owner.n_features_in_:
+        raise ValueError(
+            f"X has {sum(widths)} features in {len(widths)} blocks ({listed(widths)}), but "
+            f"{type(owner).__name__} is expecting {owner.n_features_in_} features as input"
+        )
+    return united([_checked_block(block, f"X[{n}]") for n, block in enumerate(given)])
+
+
+def _checked_block(X: Any, name: str) -> Any:
+    if hasattr(X, "tocsr"):
+        check_sparse(X, name)
+    as_frame(name, X)  # an error if it is lazy
+    half = getattr(X, "dtype", None) == np.float16
+    kinds = np.float16 if half else [np.float64, np.float32]
+    return checked_values(
+        check_array(X, accept_sparse="csr", dtype=kinds, order="C", input_name=name)
+    )
+
+
 def checked_values(X: Any) -> Any:
     """Return an array or a CSR matrix, without duplicates; values that are too large are errors."""
     sparse = hasattr(X, "tocsr")
@@ -347,7 +461,7 @@ def checked_values(X: Any) -> Any:
         X = X.copy()
         X.sum_duplicates()
     values = X.data if sparse else X
-    if values.size and not max(values.max(), -values.min()) <= _LARGEST_VALUE:
+    if values.size and not max(float(values.max()), -float(values.min())) <= _LARGEST_VALUE:
         raise ValueError(
             f"X must hold values of at most {_LARGEST_VALUE:g}, since weights are float32; "
             f"got {values.flat[np.abs(values).argmax()]:g}: scale the features"

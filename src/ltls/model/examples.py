@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array
 
@@ -94,8 +94,6 @@ class Examples:
         """Return the rows of several parts as one."""
         if len(parts) == 1:
             return parts[0]
-        features = [part.rows.X for part in parts]
-        X = vstack(features, "csr") if parts[0].rows.sparse else np.concatenate(features)
         starts = np.cumsum([0, *(part.indptr[-1] for part in parts)])
         indptr = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
         weights = None
@@ -103,7 +101,8 @@ class Examples:
             weights = np.concatenate([part.row_weights() for part in parts])
         labels = np.concatenate([part.labels for part in parts])
         ends = np.concatenate([[0], *indptr])
-        return cls(parts[0].rows.like(X), ends, labels, weights, parts[0].multilabel)
+        rows = Rows.concatenate([part.rows for part in parts])
+        return cls(rows, ends, labels, weights, parts[0].multilabel)
 
 
 def class_weights(

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..core.arrays import Ints
-from ..features.rows import Rows
+from ..features.rows import Columns, Rows
 from ..parts.base import PartExplanation, can
 from .model import Model
 
@@ -57,14 +57,8 @@ def explain_label(model: Model, label: int) -> LabelExplanation:
 
     The scores are those of a row without features.
     """
-    columns = model.columns
-    n = columns.n_columns - columns.intercept - (columns.used is not None)
-    shape = (1, columns.n_columns - columns.intercept)
-    ones = csr_array((np.ones(n, np.float32), np.arange(n), [0, n]), shape=shape)
-    every = _explain(model, Rows(ones, columns.intercept, False), label)
-    none = _explain(
-        model, Rows(csr_array(shape, dtype=np.float32), columns.intercept, False), label
-    )
+    every = _explain(model, _constant_row(model.columns, 1), label)
+    none = _explain(model, _constant_row(model.columns, 0), label)
     return replace(
         none,
         features=every.features,
@@ -76,17 +70,29 @@ def explain_label(model: Model, label: int) -> LabelExplanation:
     )
 
 
+def _constant_row(columns: Columns, value: float) -> Rows:
+    """Return a row whose features that occur in training have one value, or none if it is 0."""
+    n_inputs = columns.n_columns - columns.intercept
+    n = n_inputs - (columns.used is not None) if value else 0
+    values = np.full(n, value, np.float32)
+    X = csr_array((values, np.arange(n), [0, n]), shape=(1, n_inputs))
+    beside = None
+    if columns.beside is not None:
+        beside = Rows(np.full((1, columns.n_beside), value, np.float32), False, False)
+    return Rows(X, columns.intercept, False, beside)
+
+
 def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
     parts = [
         part.explain(rows, label).times(weight)
         for part, weight in zip(model.parts, model.weights, strict=True)
         if can(part, "explain")
     ]
-    features = rows.entries(0)[0]
+    features = rows.all_columns(0)
+    order = np.argsort(features, kind="stable")
     total = np.zeros(len(features))
     for part in parts:
-        if len(part.features):
-            total += part.contributions
+        total[order[np.searchsorted(features[order], part.features)]] += part.contributions
     return LabelExplanation(
         "model",
         features,

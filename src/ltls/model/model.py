@@ -111,6 +111,7 @@ class Model:
             columns.intercept,
             columns.unit_length,
             self.multilabel,
+            columns.n_beside,
         )
 
     def check_kind(self, targets: Targets) -> None:

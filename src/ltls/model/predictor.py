@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..core.arrays import AnyArray, Floats, as_int64, check_unmasked
+from ..features.blocks import Blocks, given_blocks, united
 from ..features.rows import check_sparse, checked_values
 from .model import Model
 
@@ -49,7 +50,9 @@ class Predictor:
     def __call__(self, *row: Any) -> tuple[AnyArray, Floats]:
         """Return the best labels and their scores."""
         model = self._model
-        one = len(row) == 2 or isinstance(row[0] if row else None, (str, Mapping))
+        first = row[0] if row else None
+        # A DOK matrix is a mapping, too.
+        one = len(row) == 2 or (isinstance(first, (str, Mapping)) and not hasattr(first, "tocsr"))
         if len(row) == 1:
             X = model.front_end.matrix([row[0]] if one else row[0])
         elif len(row) in (2, 3):
@@ -79,13 +82,22 @@ class Predictor:
         return csr_array((values.astype(dtype), indices, ptr), shape=shape)
 
     def _checked(self, X: Any) -> Any:
+        blocks = [X.sparse, X.dense] if isinstance(X, Blocks) else given_blocks(X)
+        if blocks is not None:
+            X = united([self._checked_matrix(block) for block in blocks])
+        else:
+            X = self._checked_matrix(X)
+        if X.shape[-1] != self._model.columns.n_features:
+            n_features = self._model.columns.n_features
+            raise ValueError(f"X has {X.shape[-1]} features, expected {n_features}")
+        return X
+
+    @staticmethod
+    def _checked_matrix(X: Any) -> Any:
         if hasattr(X, "tocsr"):
             check_sparse(X, "X")
             X = X.tocsr()
         else:
             check_unmasked("X", X)
             X = np.atleast_2d(np.asarray(X))
-        if X.shape[-1] != self._model.columns.n_features:
-            n_features = self._model.columns.n_features
-            raise ValueError(f"X has {X.shape[-1]} features, expected {n_features}")
         return checked_values(X if X.dtype in (np.float32, np.float64) else X.astype(np.float64))

@@ -22,13 +22,22 @@ from ..features.rows import Rows
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that the tensors of a part are declared in: labels, and columns of a row."""
+    """The sizes that the tensors of a part are declared in: labels, and columns of a row.
+
+    `n_beside` are the dense features beside sparse ones.
+    """
 
     n_labels: int
     n_columns: int
     intercept: bool
     unit_length: bool
     multilabel: bool
+    n_beside: int = 0
+
+    @property
+    def n_vector_features(self) -> int:
+        """The number of features that vectors of labels are compared with."""
+        return self.n_beside or self.n_columns - self.intercept
 
 
 class Part(Protocol):

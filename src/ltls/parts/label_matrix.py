@@ -40,6 +40,7 @@ _LAST_RATE = 0.02  # of the learning rate
 # much can still be fitted: from 0.85 to 0.9, the learning rate rises up to threefold.
 _LOOK_AFTER, _OVERFITTED, _UNDERFITTED, _FASTER = 2, 0.85, 0.9, 3.0
 _PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 0.3  # over a further batch and the memory
+_WEIGHTS = (1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0, 16.0)  # beside parts of sparse features
 _SEEN_AS = 16  # rows that a new label is trained on at least, so that it is found among others
 
 
@@ -106,23 +107,28 @@ class LabelMatrixPart:
         rounded = np.rint(even / label_scales[:, None]).astype(np.int8)
         return cls(DenseVectors.of(rounded, label_scales, offsets, feature_scales), mean, squares)
 
+    def weights_to_try(self, plan: Any) -> tuple[float, ...]:
+        """Return weights for the choice on held-out rows; beside other features, 0 is one."""
+        return _WEIGHTS if plan.beside else (1.0,)
+
     # Prediction
 
     def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
         """Return the n best labels of all."""
-        return self.vectors.highest(rows, n, n_jobs)[0]
+        return self.vectors.highest(rows.vectors, n, n_jobs)[0]
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
         """Return the scores of labels, an array like `ids`."""
-        return self.vectors.products(rows, ids, n_jobs)
+        return self.vectors.products(rows.vectors, ids, n_jobs)
 
     def explain(self, rows: Rows, label: int) -> PartExplanation:
         """Return what every feature of the only row adds to the score of a label."""
-        features, values = rows.entries(0)
+        features, values = rows.vectors.entries(0)
         contributions = values * self.vectors.vector(label).astype(np.float64)[features]
         offset = float(self.vectors.offsets[label])
         score = float(contributions.sum()) + offset
-        return PartExplanation(self.name, features, contributions, offset, score, "linear_score")
+        columns = rows.first_beside + features
+        return PartExplanation(self.name, columns, contributions, offset, score, "linear_score")
 
     # Training
 
@@ -187,7 +193,7 @@ class LabelMatrixPart:
             self.mean, np.diag(self.vectors.feature_scales.astype(np.float64)), 1.0
         )
         with _one_thread():
-            X = transform(examples.rows.dense())
+            X = transform(examples.rows.vectors.dense())
             length = float(np.sqrt(np.mean(np.einsum("ij,ij->i", X, X)))) or 1.0
             transform, X = replace(transform, length=length), X / np.float32(length)
             W, b = transform.done(self.vectors.matrix(), self.vectors.offsets)
@@ -218,7 +224,7 @@ class LabelMatrixPart:
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> LabelMatrixPart:
         """Restore vectors from their `state`."""
-        n_features = sizes.n_columns - sizes.intercept
+        n_features = sizes.n_vector_features
         known = {
             "n_labels": sizes.n_labels,
             "n_features": n_features,
@@ -255,12 +261,12 @@ class Targets(NamedTuple):
 def mini_batches(batches: Any) -> Iterator[tuple[Floats, Targets]]:
     """Yield mini-batches."""
     for examples, order in batches:
-        of_rows = examples.row_weights()
+        of_rows, vectors = examples.row_weights(), examples.rows.vectors
         for first in range(0, len(order), _BATCH):
             rows = order[first : first + _BATCH]
             ptr, at = entries_of(examples.indptr, rows)
             targets = Targets(ptr, examples.labels[at], of_rows[rows])
-            yield examples.rows[rows].dense(), targets
+            yield vectors[rows].dense(), targets
 
 
 @dataclass(frozen=True)
@@ -309,14 +315,14 @@ class _Statistics:
 
     @classmethod
     def of(cls, context: Any) -> _Statistics:
-        n_labels, d = context.n_labels, context.n_columns - context.intercept
+        n_labels, d = context.n_labels, context.n_vector_features
         sums, counts = np.zeros((n_labels, d), np.float32), np.zeros(n_labels, np.int64)
         total, squares, n, sampled, largest = np.zeros(d), np.zeros((d, d)), 0, 0, 0.0
         step = -(-context.source.n_rows // _SAMPLE)
         for examples, order in context.source.in_order():
             for first in range(0, len(order), _BLOCK):
                 part = examples.take(order[first : first + _BLOCK])
-                X, Y = part.rows.dense(), part.label_matrix(n_labels)
+                X, Y = part.rows.vectors.dense(), part.label_matrix(n_labels)
                 labels, column = np.unique(Y.indices, return_inverse=True)
                 shape = len(part), len(labels)
                 own = csr_array((Y.data, column.reshape(-1), Y.indptr), shape=shape)
@@ -370,7 +376,7 @@ class _Statistics:
 
 def _precision(W: Floats, b: Floats, transform: Transform, examples: Any) -> float:
     """Return P@1 on some rows."""
-    X = transform(examples.rows.dense())
+    X = transform(examples.rows.vectors.dense())
     best = np.concatenate(
         [(part @ W.T + b).argmax(axis=1) for part in np.array_split(X, len(X) // 64 + 1)]
     )

@@ -33,6 +33,8 @@ from ..features.rows import Rows
 from .base import Sizes
 
 LATE_ROWS = 64  # of a label that came later, which are kept before others
+_OF_ROWS = ("features", "values", "scales", "labels", "weights", "strata", "keys")
+_BESIDE = ("beside", "beside_scales")
 _MOST_WEIGHT = 1e19  # of a row: the product of the weights of a sample and of a class
 
 
@@ -77,6 +79,9 @@ class StoredRows:
     first_late : int
         Labels from this one on came after the first training: the rows that are kept are all that
         their weights can be trained on, so they keep more, in up to half of the places.
+    beside : int8 array of shape (n_rows, n_beside), optional
+        Dense features beside sparse ones.
+    beside_scales : float32 array of shape (n_rows,), optional
     """
 
     ptr: Ints
@@ -89,6 +94,8 @@ class StoredRows:
     strata: Ints
     keys: AnyArray
     first_late: int
+    beside: AnyArray | None = None
+    beside_scales: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.scales)
@@ -116,6 +123,9 @@ class StoredRows:
         chosen = _lowest(strata, keys, capacity, first_late)
         kept = kept[chosen]
         own_ptr, at = entries_of(label_ptr, kept)
+        beside: Any = (None, None)
+        if rows.beside is not None:
+            beside = _rounded_values(np.asarray(rows.beside.X[kept], np.float32))
         return cls(
             *(_rounded_sparse if rows.sparse else _rounded)(rows.X[kept]),
             own_ptr,
@@ -124,6 +134,7 @@ class StoredRows:
             strata[chosen],
             keys[chosen],
             first_late,
+            *beside,
         )
 
     def merge(self, other: StoredRows, capacity: int) -> StoredRows:
@@ -136,7 +147,7 @@ class StoredRows:
         mine, theirs = self.take(kept[kept < n]), other.take(kept[kept >= n] - n)
         joined = {
             name: np.concatenate([getattr(mine, name), getattr(theirs, name)])
-            for name in ("features", "values", "scales", "labels", "weights", "strata", "keys")
+            for name in (*_OF_ROWS, *(_BESIDE if self.beside is not None else ()))
         }
         for name in ("ptr", "label_ptr"):
             first, second = getattr(mine, name), getattr(theirs, name)
@@ -164,6 +175,8 @@ class StoredRows:
             weights=self.weights[rows],
             strata=self.strata[rows],
             keys=self.keys[rows],
+            beside=None if self.beside is None else self.beside[rows],
+            beside_scales=None if self.beside_scales is None else self.beside_scales[rows],
         )
 
     def grow(self, n_new_columns: int, others: int) -> StoredRows:
@@ -176,7 +189,10 @@ class StoredRows:
         """Return the rows, sparse or dense as others are."""
         values = self.values * np.repeat(self.scales, np.diff(self.ptr))
         X = csr_array((values, self.features, self.ptr), shape=(len(self), rows.X.shape[1]))
-        return rows.like(X if rows.sparse else X.toarray())
+        beside = None
+        if self.beside is not None and self.beside_scales is not None:
+            beside = self.beside * self.beside_scales[:, None]
+        return rows.like(X if rows.sparse else X.toarray(), beside)
 
     # Files
 
@@ -193,6 +209,8 @@ class StoredRows:
         "strata": Array("uint", ("n_rows",), high="n_labels", group="several"),
         "weights": Array("f4", ("n_rows",), low=0, high=_MOST_WEIGHT, group="weights"),
         "keys": Array("u4", ("n_rows",)),
+        "beside": Array("i1", ("n_rows", "n_beside"), group="beside"),
+        "beside_scales": Array("f4", ("n_rows",), low=0, high=MOST_SCALE, group="beside"),
     }
 
     def vectors(self, n_inputs: int) -> AnyArray:
@@ -219,15 +237,23 @@ class StoredRows:
             tensors["strata"] = smallest(self.strata + 1)
         if (self.weights != 1).any():
             tensors["weights"] = self.weights
+        if self.beside is not None and self.beside_scales is not None:
+            tensors |= {"beside": self.beside, "beside_scales": self.beside_scales}
         return {"first_late": self.first_late}, tensors
 
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes) -> StoredRows:
         """Restore rows from their `state`."""
-        known = {"n_inputs": sizes.n_columns - sizes.intercept, "n_labels": sizes.n_labels}
+        known = {
+            "n_inputs": sizes.n_columns - sizes.intercept,
+            "n_labels": sizes.n_labels,
+            "n_beside": sizes.n_beside,
+        }
         tensors = section.tensors(cls.TENSORS, known)
         if ("vectors" in tensors) == ("values" in tensors):
             raise ValueError("rows must be either sparse or dense")
+        if ("beside" in tensors) != (sizes.n_beside > 0):
+            raise ValueError("rows must have dense features beside them if the model has")
         if "vectors" in tensors:
             ptr, features, values = _nonzero(tensors["vectors"])
         else:
@@ -254,6 +280,8 @@ class StoredRows:
             strata.astype(np.int64),
             tensors["keys"],
             section.integer("first_late", 0),
+            tensors.get("beside"),
+            tensors.get("beside_scales"),
         )
 
 
@@ -312,8 +340,14 @@ def _rounded_sparse(X: Any) -> tuple[Ints, AnyArray, AnyArray, Floats]:
 
 def _rounded(X: AnyArray) -> tuple[Ints, AnyArray, AnyArray, Floats]:
     """Return pointers, features, int8 values and scales of dense rows."""
+    values, scales = _rounded_values(X)
+    return *_nonzero(values), scales
+
+
+def _rounded_values(X: AnyArray) -> tuple[AnyArray, Floats]:
+    """Return dense rows as int8, and their scales."""
     scales = int8_scales(np.abs(X).max(axis=1, initial=0).astype(np.float32))
-    return *_nonzero(np.rint(X / scales[:, None]).astype(np.int8)), scales
+    return np.rint(X / scales[:, None]).astype(np.int8), scales
 
 
 def _nonzero(rows: AnyArray) -> tuple[Ints, AnyArray, AnyArray]:

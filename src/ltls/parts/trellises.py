@@ -199,7 +199,7 @@ class TrellisPart:
         """Return weights for the choice on held-out rows, the usual one first."""
         if not plan.reranks:
             return (1.0,)
-        tried = _WEIGHTS if plan.label_matrix is None else _WEAK_WEIGHTS
+        tried = _WEAK_WEIGHTS if plan.of_vectors else _WEIGHTS
         return tuple(each / len(self.codebooks) for each in tried)
 
     # Prediction

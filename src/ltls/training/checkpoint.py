@@ -21,6 +21,7 @@ import numpy as np
 from ..core.arrays import AnyArray, Ints, Tensors
 from ..core.atomic import remove_abandoned
 from ..core.declarations import Array, Described
+from ..features.blocks import Blocks
 from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
 from ..storage.values import encode_parameters
@@ -98,8 +99,10 @@ class Checkpoint:
 
     def add_rows(self, X: Any, *arrays: AnyArray | None) -> None:
         """Add rows to the fingerprint of the training data: features, labels and weights."""
-        features = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else [X]
         self._digest.update(repr(X.shape).encode())
+        if isinstance(X, Blocks):
+            X, arrays = X.sparse, (X.dense, *arrays)
+        features = [X.data, X.indices, X.indptr] if hasattr(X, "indptr") else [X]
         for array in [*features, *arrays]:
             if array is not None:
                 self._digest.update(np.ascontiguousarray(array).data)

@@ -172,6 +172,8 @@ def choose(
     # parts are chosen, and must be better by more.
     ranked = [n for n, part in enumerate(model.parts) if not has([part], "ranks_only")]
     ranked = ranked if len(table.ids) >= _FEWEST else []
+    if plan.beside:  # whether dense features help at all decides what other weights are best
+        ranked.sort(key=lambda n: model.parts[n].name != "label_matrix")
     in_memory = [n for n in ranked if _keeps_rows(model.parts[n])]
     quality = table.quality(total(chosen))
     for numbers in ([n for n in ranked if n not in in_memory], ranked if in_memory else []):

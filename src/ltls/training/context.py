@@ -49,6 +49,7 @@ class TrainedTrellises:
         self.how, self.training, self.counts, self.n_rows = how, training, counts, n_rows
         self.n_labels, self.n_columns = len(counts), columns.n_columns
         self.intercept = columns.intercept
+        self.n_vector_features = columns.n_beside or columns.n_columns - columns.intercept
         self._trellises: list[TrellisPart] | None = None
 
     def trellis_parts(self) -> list[TrellisPart]:

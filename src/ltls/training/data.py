@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..core.arrays import Doubles, Floats, Ints
+from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns
 from ..features.statistics import FeatureStats, is_mapped
@@ -118,8 +119,9 @@ class DatasetStats:
         rows = np.unique(row_of[early])
         kept = np.isin(row_of, rows)
         sizes = np.diff(indptr)[rows]
-        self._sample.append((X[rows], np.concatenate([[0], np.cumsum(sizes)]), ids[kept]))
-        self._room -= int(getattr(self._sample[-1][0], "nnz", self._sample[-1][0].size))
+        some = (X.sparse if isinstance(X, Blocks) else X)[rows]
+        self._sample.append((some, np.concatenate([[0], np.cumsum(sizes)]), ids[kept]))
+        self._room -= int(getattr(some, "nnz", some.size))
 
     @property
     def n_labels(self) -> int:
@@ -150,6 +152,7 @@ class DatasetStats:
             stats.sparse,
             self.multilabel,
             self.mapped,
+            columns.n_beside,
         )
         return Problem(
             labels,
@@ -166,8 +169,9 @@ class DatasetStats:
         """Return the sum of every label's rows, of those that were kept."""
         new_id = np.argsort(self._order)
         total = csr_array((len(problem.labels), problem.columns.n_columns), dtype=np.float32)
+        columns = problem.columns.alone()
         for X, indptr, ids in self._sample:
-            part = Examples(problem.columns.rows(X), indptr, new_id[ids], None, True)
+            part = Examples(columns.rows(X), indptr, new_id[ids], None, True)
             total = csr_array(total + part.label_sums(len(problem.labels), unit_length)[0])
         self._sample = []
         return total

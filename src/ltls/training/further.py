@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
+from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns, used_features
 from ..features.statistics import FeatureSettings, FeatureStats
@@ -73,6 +74,7 @@ def partial_fit(
     What was fitted before is not changed: a new object is returned.
     """
     if fitted is None:
+        X = X.joined() if isinstance(X, Blocks) else X  # there are trellises only
         fitted = _first_model(how, X, targets, classes, front_end, rng)
         classes = []
     if how.given.memory is False:
@@ -93,7 +95,7 @@ def partial_fit(
     counts = np.minimum(counts, n_rows)
     training.grow(n_labels, batch, old_rows, how.n_jobs)
     training.weights.add_features(n_new)
-    if has(model.parts, "scales_steps"):
+    if _of_vectors(model):
         training.weights.row_length = rows.usual_length()
     memory = model.memory
     if memory is not None and n_new:
@@ -180,7 +182,7 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
             n_trellises=len(parts[0].codebooks),
             loss=parts[0].loss.name,
             epochs=1,
-            learning_rate=usual_learning_rate(has(fitted.model.parts, "scales_steps")),
+            learning_rate=usual_learning_rate(_of_vectors(fitted.model)),
             average=False,
             density=parts[0].weights.density,
         )
@@ -196,6 +198,11 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
         settings.assignment = given.assignment
     training: TrellisTraining = fitted.training
     return replace(training, settings=settings)
+
+
+def _of_vectors(model: Model) -> bool:
+    """Return whether trellises are beside a part that scales their steps, on the same rows."""
+    return not model.columns.n_beside and has(model.parts, "scales_steps")
 
 
 def _check_stays(name: str, wanted: Any, value: Any) -> None:

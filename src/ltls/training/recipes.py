@@ -12,7 +12,8 @@ switches the recipe.
 | views | all others | views of clusters of labels |
 
 The last two also try prototypes and neighbours on held-out rows, and keep what helps; the label
-matrix tries neighbours.
+matrix tries neighbours. Sparse rows with dense features beside them have the parts of sparse rows,
+and a vector of the dense features for every label.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class DatasetSize:
     sparse: bool
     multilabel: bool
     mapped: bool = False  # rows are on disk
+    n_beside: int = 0  # dense features beside sparse ones
 
     @property
     def several(self) -> bool:
@@ -100,6 +102,8 @@ class Plan:
     calibrate : bool
     small_dense : bool
         Whether steps are taken as for rows of unit length, and weights averaged.
+    beside : bool
+        Whether the label matrix is of dense features beside sparse ones.
     few_rows : bool
         Whether labels have few rows, so that prototypes are expected to help.
     left_out : str
@@ -120,6 +124,7 @@ class Plan:
     early_stopping: bool = False
     calibrate: bool = False
     small_dense: bool = False
+    beside: bool = False
     few_rows: bool = False
     left_out: str = ""
     asked_for: set[str] = field(default_factory=set)
@@ -130,11 +135,15 @@ class Plan:
         return self.label_weights is not None or self.label_matrix is not None
 
     @property
+    def of_vectors(self) -> bool:
+        """Whether trellises are trained on the rows of the label matrix."""
+        return self.label_matrix is not None and not self.beside
+
+    @property
     def trained(self) -> dict[str, Settings]:
         """The parts to train, in order, by name; views train label weights themselves."""
-        required: dict[str, Settings | None] = {"views": self.views}
-        if self.views is None:
-            required = {name: getattr(self, name) for name in _REQUIRED}
+        names = ("views", "label_matrix") if self.views is not None else _REQUIRED
+        required: dict[str, Settings | None] = {name: getattr(self, name) for name in names}
         return {name: each for name, each in required.items() if each is not None} | self.parts
 
     def __str__(self) -> str:
@@ -189,17 +198,21 @@ def plan_for(given: Given, size: DatasetSize) -> Plan:
     if label_weights is not None:
         views = _wanted(given.views, Views, recipe == "views" and not own_codebooks)
     plan = Plan(recipe, reason, trellises, views, label_weights)
-    if label_weights is None:
+    if label_weights is None and not size.n_beside:
         with_matrix = recipe == "label matrix" and probabilistic
         plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, with_matrix)
     plan.few_rows = size.n_pairs < _FEW_ROWS * size.n_labels
     _size_trellises(plan, size, own_codebooks)
+    if size.n_beside:
+        plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, probabilistic)
+        plan.beside = plan.label_matrix is not None
+        plan.reason += f", and {size.n_beside} dense features beside them"
     tries = label_weights is not None and size.sparse
     plan.memory = _wanted(given.memory, Memory, True)
     affordable = plan.memory is not None and size.n_rows <= _MAX_NEIGHBOURS
-    if plan.label_matrix is not None:
+    if plan.of_vectors:
         affordable &= size.n_rows * size.n_columns <= _MAX_COMPARED and not size.mapped
-    near = tries or plan.label_matrix is not None
+    near = tries or plan.of_vectors
     optional = {
         "prototypes": _wanted(given.prototypes, Prototypes, tries),
         "neighbours": _wanted(given.neighbours, Neighbours, near and affordable),
@@ -221,9 +234,10 @@ def _check_trained(
         raise ValueError("views need label_weights, which tell the labels of a cluster apart")
     if _asked(given.views) and own_codebooks:
         raise ValueError("views assign clusters at random: use assignment='random' or views=False")
-    if _asked(given.label_matrix) and size.sparse:
+    if _asked(given.label_matrix) and size.sparse and not size.n_beside:
         raise ValueError(
-            "label_matrix needs dense rows, got a sparse matrix; use views or label_weights"
+            "label_matrix needs dense rows, or a dense block beside sparse ones, got a sparse "
+            "matrix; use views or label_weights"
         )
     if _asked(given.label_matrix) and plan.label_matrix is None:
         raise ValueError("label_matrix is trained without label_weights and views: leave these out")

@@ -236,7 +236,7 @@ class TrellisTraining:
         power = 2.0 ** round(math.log2(row_length))  # of 2, so that products are exact
         if plan.small_dense:
             self.weights.start_average(power)
-        elif plan.label_matrix is not None:
+        elif plan.of_vectors:
             self.weights.row_length = power
 
     def task(self, examples: Examples) -> _engine.TrainTask:
