@@ -24,8 +24,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_every_setting_of_an_estimator_is_one_of_the_terminal():
-    estimator = LTLSClassifier(features=Text(), propensity=True)
-    every = {name.replace("__", ".") for name in estimator.get_params()}
+    estimators = [LTLSClassifier(features=each, propensity=True) for each in (Text(), Numbers())]
+    every = {name.replace("__", ".") for each in estimators for name in each.get_params()}
     assert every - settings.SETTINGS.keys() == {"features", "parts", "verbose", "warm_start"}
     assert not settings.SETTINGS.keys() - every
 

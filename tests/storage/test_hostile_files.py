@@ -26,7 +26,7 @@ from tests.fuzz.reseal import Contents
 KINDS = [
     "plain resumable", "views", "views resumable", "parts", "several", "pruned", "dense", "types",
     "calibrated", "later", "sgd resumable", "text", "hashed", "table", "wide", "names", "learned",
-    "label matrix",
+    "label matrix", "blocks, several", "blocks, standardized",
 ]  # fmt: skip
 
 
@@ -240,6 +240,11 @@ def test_other_values_of_the_description_are_refused_or_models_that_work(content
         ("views", ("parts", "views", "other"), 1),
         ("views", ("calibration", "other"), 1),
         ("views", ("memory", "other"), 1),
+        ("blocks", ("columns", "beside", "n_features"), 2**40),
+        ("blocks", ("columns", "beside", "n_features"), 3),
+        ("blocks", ("columns", "beside", "intercept"), True),
+        ("blocks", ("columns", "beside"), KeyError),
+        ("plain", ("columns", "beside"), {"n_features": 1}),
         ("plain", ("weights", 0), 1e300),
         ("plain", ("provenance", "n_rows"), 2**62),
         ("plain", ("provenance", "loss_curve"), [math.nan]),

@@ -27,6 +27,12 @@ def wide(n_features=5000):
     return csr_array((X.data, places[X.indices], X.indptr), shape=(N_ROWS, n_features))
 
 
+def blocks():
+    """Return the rows as sparse and dense features."""
+    X, _ = rows()
+    return [X[:, :-4], X[:, -4:].toarray()]
+
+
 def many(y, **settings):
     """Return a model of enough rows to choose and to calibrate, most of which it does not keep."""
     X, owners = rows()
@@ -66,6 +72,9 @@ MODELS = {
     "default dense": lambda: numbers(X=rows()[0].toarray()),
     "label matrix": lambda: numbers(X=rows()[0].toarray(), label_matrix=True),
     "label matrix, several": lambda: numbers(several, X=rows()[0].toarray(), label_matrix=True),
+    "blocks": lambda: numbers(X=blocks()),
+    "blocks, several": lambda: numbers(several, X=blocks(), prototypes=True, neighbours=True),
+    "blocks, standardized": lambda: numbers(X=blocks(), features=Numbers(standardize=True)),
     "paper": lambda: presets.paper(epochs=2).fit(*rows()),
     "paper several": lambda: presets.paper(epochs=2, l1=0.1).fit(rows()[0], several(rows()[1])),
     "separation": lambda: numbers(trellises=trellises(loss="separation")),

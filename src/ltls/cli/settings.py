@@ -139,5 +139,7 @@ def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
             estimator.set_params(**{group: "auto"})
         parameter = name.replace(".", "__")
         if group == "features" and parameter not in estimator.get_params():
+            if SETTINGS[name].group is not Text:
+                raise ValueError(f"--set {name} is for features: give no --text")
             raise ValueError(f"--set {name} is for texts; name the text column with --text")
         estimator.set_params(**{parameter: value})

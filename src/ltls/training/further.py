@@ -219,7 +219,8 @@ def check_same_features(model: Model, given: FeatureSettings) -> None:
     _check_stays("features", *kinds)
     _check_stays("fit_intercept", given.fit_intercept, columns.intercept)
     _check_stays("normalize", given.normalize, columns.unit_length)
-    _check_stays("standardize", given.standardize, columns.standardizer is not None)
+    dense = columns if columns.beside is None else columns.beside
+    _check_stays("standardize", given.standardize, dense.standardizer is not None)
 
 
 def warm_start(
