@@ -9,7 +9,7 @@ import ltls
 from ltls import LTLSClassifier, presets
 from ltls.cli import settings, train
 from ltls.core.settings import parse_value
-from ltls.settings import Propensity, Text, Trellises
+from ltls.settings import Numbers, Propensity, Text, Trellises
 
 ROWS = "".join(f"{i % 3} {i % 3 + 1}:1\n" for i in range(30))
 TEXTS = "text,kind\n" + "my card,card\nthe fee,fee\n" * 9
