@@ -1,9 +1,10 @@
 """Titles to subjects: a transformer from scratch, its output layers, and the hybrid with n-grams.
 
 yso_en: 200,000 titles of library records, each with several of 24,000 subjects. A small transformer
-is trained once with every head: trellises, a full sigmoid layer and a full softmax over the
-positives. The sparse model is a `TextClassifier`. The hybrid adds up their log-probabilities, with
-weights that 3,000 held-out training rows choose, as `EncoderClassifier` does.
+is trained once with every head: trellises, adaptive softmax layers that end in one (their numbers
+are the cutoffs), a full sigmoid layer and a full softmax over the positives. The sparse model is a
+`TextClassifier`. The hybrid adds up their log-probabilities, with weights that 3,000 held-out
+training rows choose, as `EncoderClassifier` does.
 
 The texts (yso_en_text_train.tsv.xz, yso_en_text_test.tsv.xz) are looked for in the folder that
 --data or the environment variable LTLS_DATA names. The sparse model needs the compiled engine and
@@ -37,7 +38,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from benchmarks import machine
 from benchmarks.deep_head.heads import arguments, compare, description, schedule
-from ltls.torch import TrellisSoftmax, functional
+from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, functional
 from ltls.torch.hybrid import best_weights, weighted
 
 NAME = "deep_head_encoder"
@@ -45,6 +46,10 @@ SEED, HELD_OUT, CANDIDATES = 0, 3000, 50
 LENGTH, GRAMS, BUCKETS = 32, 12, 1 << 17  # words of a text, features of a word, hash buckets
 D, LAYERS, ATTENTION_HEADS = 384, 4, 6
 BATCH, EPOCHS, RATE = 512, 15, 1e-3
+ADAPTIVE: dict[str, tuple[list[int], float]] = {  # cutoffs and div_value
+    "adaptive trellis, 2,000 and 8,000": ([2_000, 8_000], 4.0),
+    "adaptive trellis, 4,000 and 12,000": ([4_000, 12_000], 2.0),
+}
 FLOOR = np.float32(np.log(1e-9))
 
 
@@ -66,7 +71,7 @@ class Titles:
         lists = [[ids[label] for label in own if label in ids] for _, own in train + test]
         self.ptr = np.concatenate([[0], np.cumsum([len(own) for own in lists])])
         self.labels = np.array([label for own in lists for label in own], np.int64)
-        self.n_labels = len(names)
+        self.n_labels, self.n_train = len(names), len(train)
         order = np.random.default_rng(SEED).permutation(len(train))
         n = min(HELD_OUT, len(train) // 10)
         self.held_out, self.train = np.sort(order[:n]), np.sort(order[n:])
@@ -165,6 +170,37 @@ class TrellisHead(nn.Module):
         )
 
 
+class AdaptiveTrellisHead(nn.Module):
+    """`AdaptiveTrellisSoftmax` over the positives: frequent labels have vectors of their own."""
+
+    rate_factor = 3.0
+
+    def __init__(
+        self, d: int, cutoffs: list[int], counts: np.ndarray, vectors: np.ndarray, **options: Any
+    ) -> None:
+        super().__init__()
+        order = np.argsort(-counts, kind="stable")  # the label of every class
+        rare = order[cutoffs[-1] :]
+        similar = {"counts": counts[rare], "label_features": vectors[rare]}
+        self.softmax = AdaptiveTrellisSoftmax(
+            d, len(order), cutoffs, width=64, assignment="similarity", **similar, **options
+        )
+        self.register_buffer("label_of", torch.from_numpy(order.copy()))
+        self.register_buffer("class_of", torch.from_numpy(np.argsort(order)))
+
+    def classes(self, labels: Tensor) -> Tensor:
+        return torch.where(labels < 0, labels, self.class_of[labels.clamp(min=0)])
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.softmax(x, self.classes(y)).loss
+
+    def top(self, x: Tensor) -> Tensor:
+        return self.label_of[self.softmax.topk(x, CANDIDATES)[0]]
+
+    def log_proba(self, x: Tensor, ids: Tensor) -> Tensor:
+        return self.softmax.log_prob(x, self.classes(ids))
+
+
 class FullHead(nn.Module):
     """`nn.Linear` with a sigmoid for every label, or softmax over the positives."""
 
@@ -246,6 +282,12 @@ class Experiment:
         if name.startswith("trellis"):
             _, loss, width = name.split(", ")
             return TrellisHead(d, n, int(width.split()[1]), loss, self.vectors)
+        if name.startswith("adaptive"):
+            cutoffs, div_value = ADAPTIVE[name]
+            counts = np.bincount(self.data.labels[: self.data.ptr[self.data.n_train]], minlength=n)
+            feasible = [min(cutoff, (i + 1) * n // 4) for i, cutoff in enumerate(cutoffs)]
+            options = {"div_value": div_value, "trellis_features": d // 4}
+            return AdaptiveTrellisHead(d, feasible, counts, self.vectors, **options)
         return FullHead(d, n, "sigmoid" in name)
 
     @property
@@ -388,6 +430,7 @@ def main() -> None:
         "trellis, softmax, width 64",
         "full softmax",
         "trellis, logistic, width 32",
+        *ADAPTIVE,
     ]
     compare(NAME, result, [{"head": name} for name in names], experiment.run, options)
 

@@ -93,11 +93,12 @@ def test_a_transformer_learns_with_every_head(tmp_path):
     ids = np.concatenate([[start], np.arange(6_000) * 7 % n]).astype(np.int32)
     parts = {"train": ids, "validation": ids[:900], "test": ids[:900]}
     np.savez(tmp_path / "toy.npz", **parts, n_classes=n + 1, start=start)
-    options = (tmp_path / "toy.npz", "--small")
+    options = (tmp_path / "toy.npz", "--small", "--seeds", "0", "1")
     rows = rows_of("language_model", tmp_path, *options, stored="language_model_toy")
-    assert len(rows) == 5
+    assert len(rows) == 6
     for row in rows.values():
         assert len(row["tried"]) == 3
+        assert row["NLL"] == pytest.approx(np.mean([each["NLL"] for each in row["by seed"]]))
         assert row["NLL"] < 0.9 * np.log(61)
         assert row["P@1"] <= row["R@5"]
         assert row["rate"] == float(min(row["tried"], key=row["tried"].get))
@@ -225,7 +226,7 @@ def test_an_encoder_learns_with_every_head_and_joins_the_sparse_model(tmp_path):
     data = ("--data", tmp_path, "--small")
     run("encoder", "--make-sparse", sparse, *data)
     rows = rows_of("encoder", tmp_path, "--sparse", sparse, *data)
-    assert len(rows) == 5
+    assert len(rows) == 7
     for row in rows.values():
         assert row["hybrid P@1"] > 0.8
     trellis, full = rows["trellis, logistic, width 32"], rows["full sigmoid"]

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from . import decoding
 from .base import HeadOutput, Interval, Scores, SoftmaxHead
-from .codebooks import LabelPaths
 from .head import TrellisSoftmax
 from .ops import custom
 from .ops.available import HAS_TRITON
@@ -70,13 +69,13 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     Notes
     -----
     A training step does not synchronize with the GPU, so it can be captured in a CUDA graph. In
-    eager mode on a GPU, the loss of a dense cluster is computed for the rows of this cluster alone,
-    and their logits are not stored. This requires one target per row, a `reduction` other than
-    "none", one trellis with `fused=True` and a width of at most 64, clusters of at most 512
-    features (256 below compute capability 8), no class weights, no float64, and layers that were
-    not replaced and have no hooks. In all other cases on a GPU, and when compiled, all rows pass
-    through all clusters, and rows of other clusters are masked. On a CPU, each cluster gets only
-    its own rows.
+    eager mode on a GPU, every cluster, also the trellis, scores its own rows alone, the logits of
+    dense clusters are not stored, and the whole layer is one operation of autograd. This requires
+    one target per row, a `reduction` other than "none", one trellis with `fused=True`,
+    `unit_length=False` and a width of at most 64, clusters of at most 512 features (256 below
+    compute capability 8), no class weights, no float64, and layers that were not replaced and have
+    no hooks. In all other cases on a GPU, and when compiled, all rows pass through all clusters,
+    and rows of other clusters are masked. On a CPU, each cluster gets only its own rows.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
     place of the last linear layer. Initial weights are scaled so that the features of every cluster
@@ -288,22 +287,18 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         return log_softmax(self.tail[cluster](rows))
 
     def _fused_loss(self, rows: Tensor, labels: Tensor) -> HeadOutput | None:
-        trellis = self.trellis
+        trellis, head, tail = self.trellis, self.head, self.tail
         plain = self.weight is None and trellis.gate is None and trellis.fused
-        if not (plain and custom.fuses_loss(rows, trellis.layout)):
+        if not (plain and custom.fuses_loss(rows, trellis.layout)) or trellis.unit_length:
             return None
-        targets = cluster_loss.cluster_targets(labels, tuple(self.cutoffs), self.ignore_index)
-        log_probs = -nn.functional.nll_loss(
-            log_softmax(self.head(rows)), targets.head, ignore_index=-1, reduction="none"
-        )
-        for i, cluster in enumerate(self.tail[:-1]):
-            log_probs = log_probs + cluster_loss.cluster_log_probs(rows, cluster, targets, i)
-        book: LabelPaths = trellis.codebooks[0]
-        look_up = book.look_up(targets.clusters[-1], -1)
-        h = trellis._edges(self.tail[-1][0](rows))
-        log_probs = log_probs + custom.loss(h, *look_up, "none", trellis.layout)[1]
-        ignored = targets.ignored[:, None]
-        return HeadOutput(log_probs, self._reduce(log_probs[:, None], ignored, None))
+        edges = trellis.edges
+        if not cluster_loss.supports(rows, head, tail, edges):
+            return None
+        features = tuple(cluster[0].out_features for cluster in tail)
+        of = cluster_loss.Clusters(tuple(self.cutoffs), features, trellis.layout)
+        how = of, trellis.codebooks[0], self.ignore_index, self.reduction
+        loss, log_probs = cluster_loss.loss(rows, labels, *how, head, tail, edges)
+        return HeadOutput(log_probs, loss)
 
     def _score(self, rows: Tensor, labels: Tensor, ignore_index: int) -> Scores:
         marked = torch.where((labels >= 0) & (labels < self.n_classes), labels, self.n_classes)

@@ -13,6 +13,7 @@ With TRITON_INTERPRET=1 fewer cases run on the CPU, in Triton's interpreter; tes
 import copy
 import itertools
 import os
+import re
 import subprocess
 import sys
 
@@ -297,84 +298,133 @@ def test_labels_are_looked_up_in_a_table(dtype):
     assert launch.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
 
 
-@pytest.mark.parametrize("ignore_index", [-100, 0])
-def test_targets_of_the_parts_of_an_adaptive_softmax(ignore_index):
-    labels = [-100, -1, 0, 1, 9, 10, 29, 30, 99, 100]
-    found = cluster_loss.cluster_targets(on_device(labels), (10, 30, 100), ignore_index)
-    head, clusters, ignored, listed, n_rows = found
-    counts = [label != ignore_index for label in labels]
-    wrong = [not 0 <= label < 100 for label in labels]
-    entry = [label if label < 10 else 10 if label < 30 else 11 for label in labels]
-    rows = list(zip(labels, counts, wrong, entry, strict=True))
-    assert head.tolist() == [e if c and not w else -1 for _, c, w, e in rows]
-    assert clusters[0].tolist() == [y - 10 if c and 10 <= y < 30 else -1 for y, c, _, _ in rows]
-    expected = [70 if c and w else y - 30 if c and 30 <= y < 100 else -1 for y, c, w, _ in rows]
-    assert clusters[1].tolist() == expected
-    assert ignored.tolist() == [0 if c else -1 for c in counts]
-    for cluster, first, end in ((0, 10, 30), (1, 30, 100)):
-        mine = [i for i, y in enumerate(labels) if first <= y < end and y != ignore_index]
-        assert listed[cluster, : n_rows[cluster]].tolist() == mine
-
-
 HALVES = [torch.float16] if INTERPRETED else [torch.float16, torch.bfloat16]
+
+
+def adaptive_step(layer, x, y):
+    """Return log-probabilities, the loss, and gradients by both."""
+    layer.zero_grad()
+    x.grad = None
+    output, loss = layer(x, y)
+    (2 * loss + (output * torch.linspace(-1, 1, len(x)).to(output)).sum()).backward()
+    grads = (tensor.grad for tensor in (x, *layer.parameters()))
+    return [output.detach(), loss.detach(), *(each.clone() for each in grads)]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(
     ("n", "n_features", "n_classes"),
-    [(1, 1, 2), (50, 24, 70), (30, 40, 1300), (2500, 5, 20), (20, 200, 100), (20, 512, 17)],
+    [(1, 1, 2), (50, 24, 70), (30, 40, 1300), (70, 5, 20), (20, 200, 100), (20, 512, 17)],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
-def test_a_dense_cluster_is_a_softmax_over_its_rows(n, n_features, n_classes, share, dtype):
-    """The rows of other clusters have neither log-probability nor gradient; float64 is expected."""
+def test_a_cluster_scores_its_own_rows(n, n_features, n_classes, share, dtype, monkeypatch):
+    """A share of rows in the dense cluster, others in the head or the trellis; beside float64."""
     rng = np.random.default_rng(n)
-    layer = torch.nn.Linear(n_features, n_classes, bias=False, device=DEVICE, dtype=dtype)
-    given = on_device(rng.normal(size=(n, n_features)), dtype=dtype).requires_grad_()
-    z, weight = (tensor.detach().double().cpu().numpy() for tensor in (given, layer.weight))
+    torch.manual_seed(0)
+    cutoffs = [10, 10 + n_classes]
+    layer = AdaptiveTrellisSoftmax(n_features, cutoffs[1] + 30, cutoffs, 1.0, width=4).to(dtype)
     mine = rng.random(n) < share
-    labels = np.where(mine, 10 + rng.integers(n_classes, size=n), rng.integers(10, size=n))
-    logits = z @ weight.T
-    log_probs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
-    expected = np.where(mine, log_probs[np.arange(n), np.maximum(labels - 10, 0)], 0)
-    one_hot = np.arange(n_classes) == labels[:, None] - 10
-    grads = (one_hot - np.exp(log_probs)) * mine[:, None]
-    cutoffs = (10, 10 + n_classes, 20 + n_classes)
-    targets = cluster_loss.cluster_targets(on_device(labels), cutoffs, -100)
-    assert targets.n_rows[0] == mine.sum()
-    found = within(given, layer, targets)
-    found.sum().backward()  # an expanded gradient
-    agree({"log-probs": error(found.detach(), expected, 1)})
-    errors = error(given.grad, grads @ weight, 1), error(layer.weight.grad, grads.T @ z, 1)
-    assert max(errors) < (TOLERANCE if dtype == torch.float32 else 2e-2), errors
+    others = rng.integers(40, size=n)
+    others += np.where(others < 10, 0, n_classes)
+    labels = torch.tensor(np.where(mine, 10 + rng.integers(n_classes, size=n), others))
+    x = torch.randn(n, n_features, dtype=dtype)
+    exact = copy.deepcopy(layer).double()
+    if INTERPRETED:
+        monkeypatch.setattr(custom, "_use_triton", lambda values: values.dtype != torch.float64)
+    expected = adaptive_step(exact, x.double().requires_grad_(), labels)
+    found = adaptive_step(layer.to(DEVICE), x.to(DEVICE).requires_grad_(), labels.to(DEVICE))
+    limit = {torch.float32: TOLERANCE, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
+    errors = [error(one, other.numpy(), 1) for one, other in zip(found, expected, strict=True)]
+    assert max(errors) < limit, errors
 
 
-def within(z, layer, targets):
-    """Return the log-probabilities of the first cluster, whose first layer changes nothing."""
-    cluster = torch.nn.Sequential(torch.nn.Identity(), layer)
-    assert cluster_loss.supports(cluster)
-    return cluster_loss.cluster_log_probs(z, cluster, targets, 0)
+@pytest.mark.parametrize("ignore_index", [-100, 0])
+def test_rows_of_clusters_are_listed_in_order(ignore_index):
+    """More rows than a program looks at once."""
+    n, cutoffs = 2500, [10, 30, 100]
+    labels = np.random.default_rng(0).integers(-2, 102, size=n)
+    labels[:9] = ignore_index
+    found = torch.empty((3, n), dtype=torch.int64, device=DEVICE)
+    rows = torch.empty((2, n), dtype=torch.int32, device=DEVICE)
+    n_rows = torch.empty(2, dtype=torch.int32, device=DEVICE)
+    given = on_device(labels), on_device(cutoffs), found, rows, n_rows
+    launch.run(clusters.targets, (2,), *given, n, 2, ignore_index, BLOCK=1024)
+    entries, within, ignored = found.cpu().numpy()
+    counts = labels != ignore_index
+    known = (labels >= 0) & (labels < 100)
+    entry = np.where(labels < 10, labels, np.where(labels < 30, 10, 11))
+    np.testing.assert_array_equal(entries, np.where(counts, np.where(known, entry, -2), -1))
+    np.testing.assert_array_equal(ignored, np.where(counts, 0, -1))
+    for cluster, (first, end) in enumerate(itertools.pairwise(cutoffs)):
+        mine = np.flatnonzero((labels >= first) & (labels < end) & counts)
+        np.testing.assert_array_equal(rows[cluster, : n_rows[cluster]].cpu().numpy(), mine)
+        np.testing.assert_array_equal(within[mine], labels[mine] - first)
 
 
-def test_logits_of_a_cluster_may_be_minus_infinity():
-    layer = torch.nn.Linear(1, 1200, bias=False, device=DEVICE)
+@pytest.mark.parametrize("ignore_index", [-100, 0])
+def test_labels_of_an_adaptive_softmax_at_its_cutoffs(ignore_index, monkeypatch):
+    """One label on either side of every cutoff, those to ignore, and those out of range."""
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    torch.manual_seed(0)
+    options = {"width": 4, "reduction": "sum", "ignore_index": ignore_index, "head_bias": True}
+    layer = AdaptiveTrellisSoftmax(16, 100, [10, 30, 60], div_value=2.0, **options).to(DEVICE)
+    labels = on_device([-100, -1, 0, 1, 9, 10, 29, 30, 59, 60, 99, 100])
+    x = torch.randn(len(labels), 16, device=DEVICE)
+    ignored = labels == ignore_index
+    wrong = ((labels < 0) | (labels >= 100)) & ~ignored
+    every = layer.log_prob(x)
+    expected = every.gather(1, labels.clamp(0, 99)[:, None])[:, 0].masked_fill(ignored, 0)
+    output, loss = layer(x, labels)
+    expected = expected.masked_fill(wrong, torch.nan)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert loss.isnan()
+    fine = ~wrong
+    torch.testing.assert_close(layer(x[fine], labels[fine]).loss, -expected[fine].sum())
+
+
+def test_logits_of_a_cluster_may_be_minus_infinity(monkeypatch):
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    layer = AdaptiveTrellisSoftmax(1, 1212, [10, 1210], width=2, device=DEVICE)
     with torch.no_grad():
-        layer.weight[:600] = -torch.inf
-    z = torch.ones(3, 1, device=DEVICE)
-    targets = cluster_loss.cluster_targets(on_device([700, 1199, 800]), (10, 1210, 1212), -100)
-    expected = torch.log_softmax(layer(z), 1).gather(1, on_device([[690], [1189], [790]]))[:, 0]
-    torch.testing.assert_close(within(z, layer, targets), expected, rtol=1e-4, atol=1e-4)
+        layer.tail[0][0].weight.fill_(1)
+        layer.tail[0][1].weight[:600] = -torch.inf
+    x, labels = torch.ones(3, 1, device=DEVICE), on_device([700, 1199, 800])
+    expected = torch.log_softmax(layer.tail[0](x), 1).gather(1, labels[:, None] - 10)[:, 0]
+    expected = expected + torch.log_softmax(layer.head(x), 1)[:, 10]
+    torch.testing.assert_close(layer(x, labels).output, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_only_gradients_that_are_needed_are_computed(monkeypatch):
-    targets = cluster_loss.cluster_targets(on_device([11, 3]), (10, 15, 17), -100)
-    for kernel, frozen in (("backward_weight", True), ("backward_features", False)):
-        layer = torch.nn.Linear(4, 5, bias=False, device=DEVICE).requires_grad_(not frozen)
-        z = torch.ones(2, 4, device=DEVICE, requires_grad=frozen)
-        with monkeypatch.context() as patch:
-            patch.setattr(clusters, kernel, None)
-            within(z, layer, targets).sum().backward()
-        assert (z.grad is not None) == frozen
-        assert (layer.weight.grad is not None) != frozen
+@pytest.mark.parametrize("frozen", ["clusters", "outside", "all but the input"])
+def test_only_gradients_that_are_needed_are_computed(frozen, monkeypatch):
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    torch.manual_seed(0)
+    layer = AdaptiveTrellisSoftmax(16, 500, [40, 90], width=4, div_value=2.0, device=DEVICE)
+    x = torch.randn(4, 16, device=DEVICE, requires_grad=True)
+    y = on_device([3, 40, 61, 250])
+    expected = dict(zip(["x", *dict(layer.named_parameters())], step(layer, x, y)[1:], strict=True))
+    grids, run = [], launch.run
+    monkeypatch.setattr(
+        launch, "run", lambda kernel, grid, *given, **named: (
+            grids.append(grid) if kernel is clusters.backward else None,
+            run(kernel, grid, *given, **named),
+        ),
+    )  # fmt: skip
+    step(layer, x, y)
+    whole = [grid[0] for grid in grids]
+    grids.clear()
+    inner = ("tail.0.1.weight", "tail.1.1.edges.weight", "tail.1.1.edges.bias")
+    for name, parameter in layer.named_parameters():
+        trained = {"outside": name in inner, "clusters": name not in inner}
+        parameter.requires_grad_(trained.get(frozen, False))
+    x.requires_grad_(frozen != "outside")
+    layer.zero_grad()
+    x.grad = None
+    layer(x, y).loss.backward()
+    assert sum(grid[0] for grid in grids) < sum(whole)
+    for name, tensor in (("x", x), *layer.named_parameters()):
+        assert (tensor.grad is not None) == tensor.requires_grad
+        if tensor.grad is not None:
+            torch.testing.assert_close(tensor.grad, expected[name])
 
 
 def replaced(kind):
@@ -400,9 +450,11 @@ def test_a_cluster_that_was_changed_is_called(kind, monkeypatch):
     monkeypatch.setattr(custom, "_use_triton", lambda values: True)
     torch.manual_seed(0)
     layer = AdaptiveTrellisSoftmax(16, 500, [40, 90], width=4, div_value=2.0, device=DEVICE)
-    replaced(kind)(layer.tail[0])
-    assert not cluster_loss.supports(layer.tail[0])
     x, y = torch.randn(4, 16, device=DEVICE), on_device([3, 40, 61, 89])
+    given = layer.head, layer.tail, layer.trellis.edges
+    assert cluster_loss.supports(x, *given)
+    replaced(kind)(layer.tail[0])
+    assert not cluster_loss.supports(x, *given)
     for _ in range(2):
         loss = layer(x, y).loss
         torch.testing.assert_close(loss, -layer.log_prob(x, y).mean(), rtol=1e-4, atol=1e-4)
@@ -644,14 +696,9 @@ def test_a_graphed_callable_is_the_layer(adaptive):
         assert_same_step(step(graphed, x, targets), step(layer, x, targets))
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
-@pytest.mark.parametrize(
-    ("assignment", "n_kernels"),
-    [("frequency", 2), ("random", 4), (torch.arange(999, -1, -1), 2)],
-    ids=["frequency", "random", "table"],
-)
-def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch):
-    """The host launches kernels more slowly than a GPU runs them, so their number matters."""
+@pytest.fixture
+def counted(monkeypatch):
+    """Return the operations of a call: those of torch, and launches in Triton's interpreter."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from triton.runtime.interpreter import GridExecutor
 
@@ -673,18 +720,49 @@ def test_a_training_step_launches_few_kernels(assignment, n_kernels, monkeypatch
 
     monkeypatch.setattr(GridExecutor, "__call__", count)
     monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+
+    def counted(call):
+        calls.clear()
+        with Count():
+            call()
+        return list(calls)
+
+    return counted
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
+@pytest.mark.parametrize(
+    ("assignment", "n_kernels"),
+    [("frequency", 2), ("random", 4), (torch.arange(999, -1, -1), 2)],
+    ids=["frequency", "random", "table"],
+)
+def test_a_training_step_launches_few_kernels(assignment, n_kernels, counted):
+    """The host launches kernels more slowly than a GPU runs them, so their number matters."""
     y = torch.arange(9) * 100
     y[3] = -100
-    grads, counted = [], []
+    grads, calls = [], []
     for fused in (True, False):
         torch.manual_seed(0)
         head = TrellisSoftmax(16, 1000, 8, assignment=assignment, fused=fused)
         x = torch.randn(9, 16, requires_grad=True)
-        calls.clear()
-        with Count():
-            head(x, y).loss.backward()
-        counted.append(list(calls))
+        calls.append(counted(lambda head=head, x=x: head(x, y).loss.backward()))
         grads.append(torch.cat([x.grad, head.edges.weight.grad]))
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
-    assert sum(name.startswith("triton") for name in counted[0]) == n_kernels
-    assert len(counted[0]) <= 32, counted[0]
+    assert sum(name.startswith("triton") for name in calls[0]) == n_kernels
+    assert len(calls[0]) <= 32, calls[0]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
+@pytest.mark.parametrize(("cutoffs", "n_kernels"), [([20], 7), ([20, 100], 9), ([20, 50, 100], 11)])
+def test_a_step_of_an_adaptive_softmax_launches_few_kernels(cutoffs, n_kernels, counted):
+    """Two for every dense cluster; matrix products and the others do not depend on clusters."""
+    layer = AdaptiveTrellisSoftmax(16, 1000, cutoffs, width=4)
+    x, y = torch.randn(9, 16, requires_grad=True), torch.arange(9) * 100
+    layer(x, y)  # makes the tables
+    calls = counted(lambda: layer(x, y).loss.backward())
+    assert sum(name.startswith("triton") for name in calls) == n_kernels
+    assert sum("aten.mm" in name for name in calls) == 3
+    kept = ("triton", "aten.cat", "aten.mm", "aten.nll_loss_forward", "aten.ones_like")
+    views = "empty|select|unbind|split|view|alias|detach|transpose|squeeze|aten.t\\.|lift"
+    others = [name for name in calls if not name.startswith(kept) and not re.search(views, name)]
+    assert others == []

@@ -19,6 +19,7 @@ from . import triton as kernels
 from .precision import accumulation_dtype
 
 _TILE_PER_WARP = 256  # elements of a [rows, from, to] tile
+_MAX_COMPILED = 1 << 12  # keys, as for many sizes of a batch
 
 
 @lru_cache(maxsize=256)
@@ -57,11 +58,47 @@ def _sizes(layout: Layout) -> tuple[int, int, int, int]:
     return layout.n_classes, layout.n_edges, layout.n_slices, layout.digits[-1]
 
 
+_compiled: dict[Any, tuple[Any, list[Any]]] = {}
+
+
+def run(kernel: Any, grid: tuple[int, ...], *given: Any, **constants: Any) -> None:
+    """Launch a kernel: tensors and integers, then its constexprs by name.
+
+    Triton looks at every argument of every launch to choose what it has compiled, which takes the
+    host longer than most of these kernels take the GPU. Whatever it looks at is the key of a
+    compiled kernel here, which is launched directly. Integers are part of the key as they are.
+    """
+    values: list[int] = []
+    kinds: list[Any] = []
+    for each in given:
+        if isinstance(each, int):
+            values.append(each)
+            kinds.append(each)
+        else:
+            address = each.data_ptr()
+            values.append(address)
+            kinds.append((each.dtype, address & 15))
+    device = torch.cuda.current_device() if given[0].is_cuda else -1
+    key = kernel, device, *kinds, *constants.items()
+    found = _compiled.get(key)
+    if found is not None:
+        compiled, others = found
+        compiled[(*grid, 1, 1)](*values, *others)
+        return
+    compiled = kernel[grid](*given, **constants)
+    if compiled is not None:  # in Triton's interpreter
+        if len(_compiled) >= _MAX_COMPILED:
+            _compiled.clear()
+        names = kernel.arg_names[len(given) :]
+        _compiled[key] = compiled, [constants[name] for name in names]
+
+
 def forward(
     h: Tensor,
     paths: Tensor,
     layout: Layout,
-    look_up: tuple[Tensor, Tensor | None, int, int, Tensor] | None = None,
+    look_up: tuple[Tensor, Tensor | None, int, int, Tensor | None] | None = None,
+    listed: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities (rows, k), log-partitions (rows,) and forward values (alpha).
 
@@ -74,21 +111,32 @@ def forward(
         The paths are those of one label per row, as of `look_up`, and are written to `paths`. Where
         a label is `ignore_index`, −1 is written to `ignored`, else 0. The log-probabilities then
         have shape (rows,).
+    listed : tuple of rows, their number, log_probs; optional
+        With `look_up`: h has the scores of some rows only, in the order of this list, as have all
+        results but the log-probabilities, which are written to `log_probs`, and `ignored`.
     """
     n, dtype = len(h), accumulation_dtype(h)
-    log_probs = torch.empty(paths.shape if look_up is None else n, dtype=dtype, device=h.device)
-    log_z = torch.empty(n, dtype=dtype, device=h.device)
+    if listed is None:
+        shape = paths.shape if look_up is None else n
+        log_probs = torch.empty(shape, dtype=dtype, device=h.device)
+        log_z = torch.empty(n, dtype=dtype, device=h.device)
+    else:
+        log_probs = log_z = listed[2]  # nobody asks for the log-partitions
     alpha = torch.empty((n, layout.n_slices + 1, layout.width + 1), dtype=dtype, device=h.device)
     labels, table, n_labels, ignore_index, ignored = look_up or (paths, None, 0, 0, paths)
     if n:
         constants = _constants(layout, h.dtype)
         given = h, paths, _table(layout, h.device)
         results = log_probs, log_z, alpha
-        look_ups = labels, labels if table is None else table, ignored
+        look_ups = labels, labels if table is None else table, paths if ignored is None else ignored
+        lists = (paths, paths) if listed is None else listed[:2]
         sizes = n, paths.shape[1], *_sizes(layout), n_labels, ignore_index
         flags = {"LOOK_UP": look_up is not None, "HAS_TABLE": table is not None}
+        flags["LISTED"] = listed is not None
         grid = (triton.cdiv(n, constants["ROWS"]),)
-        kernels.forward[grid](*given, *results, *look_ups, *sizes, **flags, **constants)
+        run(
+            kernels.forward, grid, *given, *results, *look_ups, *lists, *sizes, **flags, **constants
+        )
     return log_probs, log_z, alpha
 
 
@@ -102,10 +150,12 @@ def backward(
     layout: Layout,
     grad_loss: Tensor | None = None,
     n_counted: Tensor | None = None,
+    listed: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return the gradient with respect to h; see `custom.log_probs_backward`.
 
-    For one path per row, `grad_loss` is that of −Σ log_probs, divided by `n_counted` if given.
+    For one path per row, `grad_loss` is that of −Σ log_probs, divided by `n_counted` if given. With
+    `listed`, rows and their number, all but `grad_log_probs` is in the order of this list.
     """
     n, k = paths.shape
     grad = torch.empty_like(h)
@@ -115,7 +165,9 @@ def backward(
         grad_log_z = scale if grad_log_z is None else scale + grad_log_z
     if n:
         constants = _constants(layout, h.dtype)
-        kernels.backward[(triton.cdiv(n, constants["ROWS"]),)](
+        run(
+            kernels.backward,
+            (triton.cdiv(n, constants["ROWS"]),),
             h,
             paths,
             _table(layout, h.device),
@@ -125,6 +177,7 @@ def backward(
             log_z if grad_loss is None else grad_loss,
             log_z if n_counted is None else n_counted,
             grad,
+            *(listed or (paths, paths)),
             n,
             *_sizes(layout),
             HAS_PATH=k == 1,
@@ -132,6 +185,7 @@ def backward(
             HAS_GRAD_LOG_Z=grad_log_z is not None,
             HAS_GRAD_LOSS=grad_loss is not None,
             MEAN=n_counted is not None,
+            LISTED=listed is not None,
             **constants,
         )
     if k > 1 and grad_log_probs is not None:

@@ -30,29 +30,32 @@ def _exit_scores(base, table, i, s, row_mask, REAL: tl.constexpr):  # type: igno
 
 @triton.jit
 def forward(  # type: ignore[no-untyped-def]
-    h, paths, table, log_probs, log_z, alphas, labels, label_table, ignored,
+    h, paths, table, log_probs, log_z, alphas, labels, label_table, ignored, listed, n_listed,
     n_rows, n_paths, n_classes, n_edges, n_slices, n_last, n_labels, ignore_index,
-    LOOK_UP: tl.constexpr, HAS_TABLE: tl.constexpr,
+    LOOK_UP: tl.constexpr, HAS_TABLE: tl.constexpr, LISTED: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     """Compute forward values, the log-partition and the log-probabilities of given paths.
 
     With LOOK_UP, the paths are those of one label per row. They are stored, and −1 in `ignored`
     where the label is `ignore_index`, else 0. Where all labels of a program are ignored, it stores
-    their log-probabilities, 0, and nothing else.
+    their log-probabilities, 0, and nothing else. With LISTED, `h` has the rows of a list, whose
+    length only the GPU knows; labels and log-probabilities are those of all rows.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    row_mask = row < n_rows
+    row_mask = row < (tl.load(n_listed) if LISTED else n_rows)
+    source = tl.load(listed + row, mask=row_mask, other=0).to(tl.int64) if LISTED else row
     s = tl.arange(0, WIDTH)
     base = h + row * n_edges
     state_mask = row_mask[:, None] & (s < B)[None, :]
     if LOOK_UP:
-        label = tl.load(labels + row, mask=row_mask, other=ignore_index)
+        label = tl.load(labels + source, mask=row_mask, other=ignore_index)
         looked_up = _path_of(label, label_table, n_labels, n_classes, ignore_index, HAS_TABLE)
         tl.store(paths + row, looked_up, mask=row_mask)
-        tl.store(ignored + row, tl.minimum(looked_up, 0), mask=row_mask)
+        if not LISTED:
+            tl.store(ignored + row, tl.minimum(looked_up, 0), mask=row_mask)
         if tl.max(looked_up, 0) < 0:  # all are ignored
-            tl.store(log_probs + row, tl.zeros((ROWS,), REAL), mask=row_mask)
+            tl.store(log_probs + source, tl.zeros((ROWS,), REAL), mask=row_mask)
             return
     of_row = alphas + row * (n_slices + 1) * (B + 1)
     alpha_ptr = of_row[:, None] + s[None, :]
@@ -90,7 +93,8 @@ def forward(  # type: ignore[no-untyped-def]
     total = _finite(highest) + tl.log(total)
     tl.store(of_row + B, total, mask=row_mask)
     total += offset
-    tl.store(log_z + row, total, mask=row_mask)
+    if not LISTED:
+        tl.store(log_z + row, total, mask=row_mask)
 
     for k in range(n_paths):
         path_ptr = paths + row * n_paths + k
@@ -113,7 +117,7 @@ def forward(  # type: ignore[no-untyped-def]
         score += tl.load(base + leave, mask=given, other=0.0).to(REAL)
         log_prob = tl.where(path < n_classes, score - total, float("nan"))
         log_prob = tl.where(path < 0, 0.0, log_prob)
-        tl.store(log_probs + row * n_paths + k, log_prob, mask=row_mask)
+        tl.store(log_probs + source * n_paths + k, log_prob, mask=row_mask)
 
 
 @triton.jit
@@ -143,14 +147,15 @@ def _exit_of(path, table, n_slices):  # type: ignore[no-untyped-def]
 @triton.jit
 def backward(  # type: ignore[no-untyped-def]
     h, paths, table, alphas, grad_log_probs, grad_log_z, grad_loss, n_counted, out,
-    n_rows, n_classes, n_edges, n_slices, n_last,
+    listed, n_listed, n_rows, n_classes, n_edges, n_slices, n_last,
     HAS_PATH: tl.constexpr, HAS_GRAD: tl.constexpr, HAS_GRAD_LOG_Z: tl.constexpr,
-    HAS_GRAD_LOSS: tl.constexpr, MEAN: tl.constexpr,
+    HAS_GRAD_LOSS: tl.constexpr, MEAN: tl.constexpr, LISTED: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient from the sink to the source: scaled marginals, plus the path's edges."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    row_mask = row < n_rows
+    row_mask = row < (tl.load(n_listed) if LISTED else n_rows)
+    source = tl.load(listed + row, mask=row_mask, other=0).to(tl.int64) if LISTED else row
     s = tl.arange(0, WIDTH)
     base = h + row * n_edges
     grad = out + row * n_edges
@@ -185,7 +190,7 @@ def backward(  # type: ignore[no-untyped-def]
         state = rest // power
         rest -= state * power
         if HAS_GRAD:
-            path_grad = tl.load(grad_log_probs + row, mask=last >= 0, other=0.0).to(REAL)
+            path_grad = tl.load(grad_log_probs + source, mask=last >= 0, other=0.0).to(REAL)
         if HAS_GRAD_LOSS:  # of the sum of −log_probs, or of their mean
             one = tl.load(grad_loss).to(REAL)
             if MEAN:
