@@ -69,8 +69,8 @@ def test_the_archive_has_every_kind_of_part_codebook_and_number(folder):
         lambda model: model.calibration.curve is not None,
     ):
         assert {has(model) for model in models} == {True, False}
-    assert {load(path).fitted_.training is None for path in FILES} == {True, False}
-    assert {load(path).fitted_.sketch is None for path in FILES} == {True, False}
+    assert {"resume" in load(path).fitted_.further for path in FILES} == {True, False}
+    assert {"optimizer" in load(path).fitted_.further for path in FILES} == {True, False}
 
 
 @with_each_folder

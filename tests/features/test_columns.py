@@ -9,8 +9,8 @@ from small_parts import section_of
 
 import ltls
 from ltls import LTLSClassifier, ModelFileError
+from ltls.features.numbers import FeatureStats
 from ltls.features.rows import Columns, Standardizer, used_features
-from ltls.features.statistics import FeatureStats
 from ltls.settings import Numbers, Trellises
 from ltls.storage.model_file import MODEL, describe
 from ltls.storage.tensor_file import TensorFile, write

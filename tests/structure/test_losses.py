@@ -6,7 +6,8 @@ from reference import Graph
 
 from ltls import Trellis
 from ltls.core import _engine
-from ltls.structure.losses import LOSSES, resolve_loss
+from ltls.settings import Trellises
+from ltls.structure.losses import LOSSES
 
 SIZES = [(2, 2), (10, 2), (22, 2), (13, 3), (30, 5), (8, 8)]
 
@@ -36,10 +37,10 @@ def test_properties():
 
 
 def test_auto_depends_on_the_number_of_labels_per_row():
-    assert resolve_loss("auto", multilabel=False).name == "softmax"
-    assert resolve_loss("auto", multilabel=True).name == "logistic"
+    assert Trellises().loss_for(multilabel=False).name == "softmax"
+    assert Trellises().loss_for(multilabel=True).name == "logistic"
     for name, loss in LOSSES.items():
-        assert resolve_loss(name, True) is resolve_loss(name, False) is loss
+        assert Trellises(loss=name).loss_for(True) is Trellises(loss=name).loss_for(False) is loss
 
 
 @pytest.mark.parametrize("loss", ["softmax", "separation"])

@@ -1,12 +1,15 @@
-"""Arrays as the engine takes them: their types, and arguments that are validated integers."""
+"""Arrays as the engine takes them: their types, and arguments of users that become arrays."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import narwhals.stable.v2 as nw
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -38,6 +41,35 @@ def check_unmasked(name: str, values: Any) -> None:
         raise ValueError(
             f"{name} must not have masked entries: pass those that are not masked, or fill them in"
         )
+
+
+def as_frame(name: str, given: Any) -> nw.DataFrame[Any] | None:
+    """Return an argument that is a data frame of pandas, polars or others; None for any other."""
+    found = _native(name, given)
+    return None if found is None or not hasattr(found, "columns") else found
+
+
+def unframed(name: str, given: Any) -> Any:
+    """Return the values of a data frame or of a column as an array, anything else as it is."""
+    found = _native(name, given)
+    if found is not None:
+        return found.to_numpy()
+    if hasattr(given, "__arrow_c_array__"):  # of Arrow's columns, narwhals knows the chunked ones
+        return np.asarray(given)
+    return given
+
+
+def _native(name: str, given: Any) -> Any:
+    """Return a data frame or a column as narwhals has it, None for anything else."""
+    if isinstance(given, (list, tuple, np.ndarray)):  # narwhals takes 40 µs to say no
+        return None
+    import narwhals.stable.v2 as nw  # the torch layers do without
+
+    found = nw.from_native(given, pass_through=True, allow_series=True)
+    if isinstance(found, nw.LazyFrame):
+        kind = type(given).__name__
+        raise ValueError(f"{name} must be a data frame in memory, got a {kind}: call its collect()")
+    return found if isinstance(found, (nw.DataFrame, nw.Series)) else None
 
 
 def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> Ints:

@@ -24,9 +24,8 @@ from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
 from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
-from ..parts.trainable import SquaresSketch
-from ..storage.model_file import SavedModel, check_front_end, save_model, within_budget
-from ..storage.values import encode_parameters
+from ..storage.budget import check_front_end, within_budget
+from ..storage.model_file import save_model
 from .explain import ExplainMixin
 from .parameters import Parameters, parse_bytes
 from .predict import PredictMixin
@@ -388,13 +387,15 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
                 raise ValueError("resumable must be False with a size_budget, got True")
             budget = parse_bytes(self.size_budget)
             fitted = self.fitted_ = self._within_budget(fitted)
-        save_model(self._saved(fitted, resumable), path, complete=resumable, budget=budget)
+        fitted, parameters = self._kept(fitted), self.get_params(deep=False)
+        save_model(fitted, parameters, path, resumable=resumable, budget=budget)
 
     def _within_budget(self, fitted: Fitted) -> Fitted:
         if self.size_budget is None:
             return fitted
         with self._phase("weights within size_budget"):
-            model = within_budget(self._saved(fitted), parse_bytes(self.size_budget))
+            parameters, budget = self.get_params(deep=False), parse_bytes(self.size_budget)
+            model = within_budget(self._kept(fitted), parameters, budget)
         return replace(fitted, model=model)
 
     def _check_budget(self, front_end: FrontEnd) -> None:
@@ -403,23 +404,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             return
         check_front_end(front_end, parse_bytes(self.size_budget))
 
-    def _saved(self, fitted: Fitted, resumable: bool = False) -> SavedModel:
-        further: dict[str, Any] = {}
-        training = fitted.training
-        sketch = fitted.sketch
-        if training is not None and training.weights.squares is not None:
-            sketch = SquaresSketch.of(training.weights.squares)
-        if self.memory is not False and sketch is not None:
-            further["optimizer"] = {}, {"features": sketch.features, "edges": sketch.edges}
-        if resumable and training is not None:
-            described = {
-                "step": training.weights.step,
-                "epochs": training.weights.epochs,
-                "settings": encode_parameters(training.settings.get_params()),
-            }
-            further["resume"] = described, training.weights.tensors()
-        model = (fitted if self.memory is not False else fitted.without_rows()).model
-        return SavedModel(model, self.get_params(deep=False), fitted.provenance, further)
+    def _kept(self, fitted: Fitted) -> Fitted:
+        """Return what may be kept of a model: ``memory=False`` leaves out training rows."""
+        return fitted if self.memory is not False else fitted.without_rows()
 
     def record_source(self, **facts: Any) -> None:
         """Record what the model was trained on: `columns` of a table, `zero_based` indices."""
@@ -431,9 +418,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        if self.memory is False and "fitted_" in state:
-            return {**state, "fitted_": self.fitted_.without_rows()}
-        return state
+        return {**state, "fitted_": self._kept(self.fitted_)} if "fitted_" in state else state
 
     def __sklearn_clone__(self: Self) -> Self:
         parameters = self.get_params(deep=False)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-from copy import copy
-from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Tensors
-from ..model.fitted import Fitted
-from ..parts.trainable import SquaresSketch
-from ..storage.model_file import SavedModel, load_model
+from ..storage.model_file import load_model
 from ..storage.tensor_file import damage_reported
 from .classifier import LTLSClassifier
 from .front_ends import ESTIMATORS
@@ -58,38 +53,13 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     ...     load(path, mmap=False).predict(X)
     array(['a', 'b', 'c', 'd'], dtype='<U1')
     """
-    saved = load_model(path, mmap, verify)
+    fitted, parameters = load_model(path, mmap, verify)
     with damage_reported(path):
-        front_end = saved.model.front_end
-        estimator = ESTIMATORS[front_end.name](**saved.parameters)
+        front_end = fitted.model.front_end
+        estimator = ESTIMATORS[front_end.name](**parameters)
         estimator.check_parameters(groups=False)
-        estimator.fitted_ = _fitted(saved)
-        estimator.n_features_in_ = saved.model.columns.n_features
+        estimator.fitted_ = fitted
+        estimator.n_features_in_ = fitted.model.columns.n_features
         if names := front_end.describe().get("feature_names"):
             estimator.feature_names_in_ = np.array(names, object)
     return estimator
-
-
-def _fitted(saved: SavedModel) -> Fitted:
-    """Return the model with what it can be trained further from."""
-    sketch, training = None, None
-    if "optimizer" in saved.further:
-        _, tensors = saved.further["optimizer"]
-        sketch = SquaresSketch(np.array(tensors["features"]), np.array(tensors["edges"]))
-    if "resume" in saved.further:
-        training = _training(saved, *saved.further["resume"])
-    return Fitted(saved.model, saved.provenance, training, sketch)
-
-
-def _training(saved: SavedModel, described: dict[str, Any], tensors: Tensors) -> Any:
-    """Return the exact state of training that a resumable file holds."""
-    from ..training.trellis_training import TrellisTraining  # other files do not need it
-
-    settings = copy(described["settings"])
-    settings.average = "sums" in tensors
-    settings.optimizer = "adagrad" if "squares" in tensors else "sgd"
-    training = TrellisTraining.of_parts(
-        settings, saved.model.trellises(), None, described["epochs"]
-    )
-    training.weights.set_tensors(tensors, described["step"], described["epochs"])
-    return training

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from ..core.arrays import AnyArray, Ints, check_unmasked
-from ..core.frames import as_frame
+from ..core.arrays import AnyArray, Ints, as_frame, check_unmasked
 
 
 class Blocks:

@@ -17,10 +17,18 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ..core import _engine
-from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, check_unmasked, smallest
+from ..core.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Ints,
+    Tensors,
+    as_frame,
+    check_unmasked,
+    smallest,
+)
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
-from ..core.frames import as_frame
 from .blocks import Blocks, given_blocks, listed, united
 
 _LARGEST_VALUE = 1e15  # of a feature

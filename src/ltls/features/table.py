@@ -20,9 +20,8 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ..core.arrays import AnyArray, Tensors
+from ..core.arrays import AnyArray, Tensors, as_frame
 from ..core.declarations import Array, Described
-from ..core.frames import as_frame
 from ..core.settings import TEXT, Allowed, setting, settings
 from .rows import Standardizer
 from .text import Text, Vectorizer

@@ -24,15 +24,14 @@ from sklearn.feature_extraction.text import (
 from sklearn.preprocessing import normalize
 
 from ..core import _engine
-from ..core.arrays import AnyArray, Floats, Tensors, check_unmasked
+from ..core.arrays import AnyArray, Floats, Tensors, check_unmasked, unframed
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
-from ..core.frames import unframed
 from ..core.settings import AUTO, FLAG, NOTHING, TEXT, Allowed, Integer, setting, settings
 from .counting import NgramVectorizer
 from .ngram_counts import HashedCounts, NgramCounts
 from .ngrams import WORD, ngram_places
-from .statistics import FeatureSettings
+from .numbers import FeatureSettings
 
 _MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _MAX_NGRAM = 100  # words or characters

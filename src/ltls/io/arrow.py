@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
-from ..core.arrays import AnyArray, Floats, Ints, pointers
-from ..core.frames import as_frame
+from ..core.arrays import AnyArray, Floats, Ints, as_frame, pointers
 from ..model.labels import Targets, as_targets
 from .tables import check_columns, label_text
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import Ints, check_unmasked
-from ..core.frames import unframed
+from ..core.arrays import Ints, check_unmasked, unframed
 from ..features.rows import check_sparse
 from .labels import Labels, Targets
 

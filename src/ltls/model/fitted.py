@@ -10,7 +10,6 @@ import numpy as np
 from ..core.arrays import Ints, Tensors, smallest
 from ..core.declarations import Array, Described
 from ..parts.base import has
-from ..parts.trainable import SquaresSketch
 from .model import Model
 
 MOST_ROWS = 2**53  # that a model may have learned from, and passes over them
@@ -93,14 +92,20 @@ class Fitted:
     provenance : Provenance
     training : ltls.training.trellis_training.TrellisTraining or None
         The trellises' weights in full precision; None for a model from a file.
-    sketch : SquaresSketch or None
-        The optimizer's state, roughly, of a model from a file.
+    further : dict of str to (dict, dict)
+        What a file has instead, by section: descriptions and tensors of the optimizer, roughly, and
+        of weights and optimizer in full precision.
     """
 
     model: Model
     provenance: Provenance
     training: Any = None
-    sketch: SquaresSketch | None = None
+    further: dict[str, tuple[dict[str, Any], Tensors]] = field(default_factory=dict)
+
+    def sections(self, complete: bool) -> dict[str, tuple[dict[str, Any], Tensors]]:
+        """Return the sections of a file that is trained further; a resumable one is `complete`."""
+        found = self.further if self.training is None else self.training.sections()
+        return {name: each for name, each in found.items() if complete or name != "resume"}
 
     def without_rows(self) -> Fitted:
         """Return it without training rows, as ``memory=False`` asks for."""

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from ..core.arrays import AnyArray, Bools, Ints, check_unmasked
-from ..core.frames import unframed
+from ..core.arrays import AnyArray, Bools, Ints, check_unmasked, unframed
 from ..core.memory import available_memory
 from ..features.rows import check_sparse
 

@@ -154,6 +154,11 @@ class Trellises(Settings):
         help="What weights are rounded to when they have been trained. Pruned weights are int8.",
     )
 
+    def loss_for(self, multilabel: bool) -> Loss:
+        """Return the loss, for one label per row or several."""
+        usual = "logistic" if multilabel else "softmax"
+        return LOSSES[usual if self.loss == AUTO else self.loss]
+
 
 # Settings that determine the shape and state of the weights: they cannot change while these are
 # trained further.

@@ -20,74 +20,58 @@ file that has anything else is refused.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..core.arrays import Tensors
 from ..core.declarations import Array, Described
 from ..core.settings import AUTO
-from ..features.front_ends import FRONT_ENDS, FrontEnd
+from ..features.front_ends import FRONT_ENDS
 from ..features.rows import Columns
-from ..model.fitted import Provenance
+from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels
 from ..model.model import Model
-from ..parts.base import PARTS, has, load_parts
+from ..parts.base import PARTS, load_parts
 from ..parts.calibration import Calibrator
 from ..parts.edge_weights import padded
 from ..parts.memory import StoredRows
 from ..parts.trellises import Trellises
-from .tensor_file import Kind, ModelFileError, TensorFile, damage_reported, encode, write_content
-from .values import (
+from .tensor_file import (
+    Kind,
+    ModelFileError,
+    TensorFile,
+    damage_reported,
     decode_labels,
     decode_parameters,
     decode_settings,
+    encode,
     encode_labels,
     encode_parameters,
+    write_content,
 )
 
 MODEL = Kind("model file", "ltls-model", version=1)
 _LABEL_KINDS = {"int": "i8", "float": "f8", "json": "u1"}
 # What is not needed to predict takes so much of a file, at most.
 _FRACTION, _FEW_BYTES = 0.1, 96 << 10
-_STEP, _FEWEST = 0.8, 0.001  # of the weights: how a size budget is met
 _MOST_WEIGHT = 1e30  # of a part: scores are float32
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """What a model file holds.
-
-    Parameters
-    ----------
-    model : Model
-    parameters : dict
-        The parameters of the estimator.
-    provenance : Provenance
-    further : dict of str to (dict, dict)
-        Sections for further training: descriptions and tensors.
-    """
-
-    model: Model
-    parameters: dict[str, Any]
-    provenance: Provenance
-    further: dict[str, tuple[dict[str, Any], Tensors]]
-
-
 def save_model(
-    saved: SavedModel,
+    fitted: Fitted,
+    parameters: dict[str, Any],
     path: str | os.PathLike[str],
     *,
-    complete: bool = False,
+    resumable: bool = False,
     budget: int | None = None,
 ) -> None:
-    """Write a model; the file appears complete or not at all.
+    """Write a model and the parameters of its estimator; the file appears complete or not at all.
 
-    Unless it is to be `complete`, what is only for further training takes a tenth of the file at
+    Unless it is to be `resumable`, what is only for further training takes a tenth of the file at
     most, and never more than a `budget` in bytes leaves. What will be written is checked before.
     """
-    description, tensors = _encode(saved, complete, budget)
-    content = encode(MODEL, description, tensors)
+    content = encoded(fitted, parameters, resumable, budget)
     try:
         _decode(TensorFile(Path(path), MODEL, content=content), True)
     except ModelFileError as error:
@@ -96,7 +80,9 @@ def save_model(
     write_content(path, content)
 
 
-def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> SavedModel:
+def load_model(
+    path: str | os.PathLike[str], mmap: bool = True, verify: bool = False
+) -> tuple[Fitted, dict[str, Any]]:
     """Read what `save_model` has written; see `ltls.load`."""
     file = TensorFile(Path(path), MODEL, mmap)
     large = [name for name in file.tensors if name.endswith(".values")]
@@ -104,53 +90,11 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True, verify: bool = F
     return _decode(file, verify)
 
 
-def within_budget(saved: SavedModel, budget: int) -> Model:
-    """Return a model with the largest weights only, so many that its file fits into a budget.
-
-    The weights of all parts decrease in the same proportion. A model that fits stays as it is.
-    """
-    model, fraction = saved.model, 1.0
-    smaller, size = model, _size(saved)
-    while size > budget and (fraction := fraction * _STEP) >= _FEWEST:
-        parts = [part.pruned(fraction) if hasattr(part, "pruned") else part for part in model.parts]
-        kept = next((part.memory for part in parts if has([part], "needs_memory")), None)
-        smaller = model.with_parts(parts, memory=model.memory if kept is None else kept)
-        size = _size(replace(saved, model=smaller))
-    if size > budget:
-        raise ValueError(
-            f"size_budget of {budget:,} bytes is too small: the smallest model of "
-            f"{model.columns.n_features:,} features and {len(model.labels):,} labels takes "
-            f"{size:,}; use a larger budget or {_fewer_features(model.front_end)}"
-        )
-    return smaller
-
-
-def check_front_end(front_end: FrontEnd, budget: int) -> None:
-    """Raise an error if what turns inputs into features takes more than a budget."""
-    size = sum(tensor.nbytes for tensor in front_end.state()[1].values())
-    if size > budget:
-        raise ValueError(
-            f"size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
-            f"use a larger budget or {_fewer_features(front_end)}"
-        )
-
-
-def _fewer_features(front_end: FrontEnd) -> str:
-    """Return how to get a smaller model, as it is called in Python and at the terminal."""
-    name = front_end.name
-    if name == "features":
-        return "fewer features"
-    return (
-        "fewer n-grams: features.min_df=2 or more, a smaller features.max_features, or "
-        "features.n_features=16384, which stores none (--set features.min_df=2 at the terminal)"
-    )
-
-
 def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
     """Return facts about a model file, and verify its tensors unless verify=False."""
     file = TensorFile(Path(path), MODEL)
-    saved = load_model(path, verify=verify)
-    model = saved.model
+    fitted, parameters = load_model(path, verify=verify)
+    model = fitted.model
     return {
         "format_version": int(file.metadata["format_version"]),
         "ltls_version": file.written_by,
@@ -163,27 +107,22 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
             part.name: weight for part, weight in zip(model.parts, model.weights, strict=True)
         },
         "bytes": file.size,
-        "resumable": "resume" in saved.further,
+        "resumable": "resume" in fitted.further,
         "rows_in_memory": 0 if model.memory is None else len(model.memory),
         "verified": verify,
-        **{name: value for name, value in saved.provenance.facts().items() if value},
-        "parameters": saved.parameters,
+        **{name: value for name, value in fitted.provenance.facts().items() if value},
+        "parameters": parameters,
     }
 
 
-def _size(saved: SavedModel) -> int:
-    """Return how large the file of a model is without what is only for further training."""
-    memory = saved.model.memory if saved.model.needs_memory else None
-    description, tensors = _encode(
-        replace(saved, model=replace(saved.model, memory=memory), further={}), True, None
-    )
-    return len(encode(MODEL, description, tensors))
-
-
-def _encode(
-    saved: SavedModel, complete: bool, budget: int | None
-) -> tuple[dict[str, Any], Tensors]:
-    model = saved.model
+def encoded(
+    fitted: Fitted,
+    parameters: dict[str, Any],
+    complete: bool = True,
+    budget: int | None = None,
+) -> memoryview:
+    """Return the bytes of a model file; see `save_model`."""
+    model = fitted.model
     kind, labels = encode_labels(model.labels.values)
     description: dict[str, Any] = {
         "kind": kind,
@@ -209,13 +148,13 @@ def _encode(
         target[last] = described
         tensors.update({f"{name}.{key}": tensor for key, tensor in own.items()})
 
-    add("provenance", saved.provenance.state())
+    add("provenance", fitted.provenance.state())
     add("front_end", model.front_end.state())
     add("columns", model.columns.state())
     add("calibration", model.calibration.state())
     for part in model.parts:
         add(f"parts.{part.name}", part.state())
-    description["parameters"] = encode_parameters(saved.parameters)
+    description["parameters"] = encode_parameters(parameters)
     memory, n_inputs = model.memory, model.sizes.n_columns - model.sizes.intercept
     if memory is not None and model.needs_memory:
         add("memory", memory.state(model.multilabel, n_inputs))
@@ -224,7 +163,12 @@ def _encode(
     room = None if complete else max(_FEW_BYTES, int(_FRACTION * used))
     if budget is not None:
         room = min(room or budget, budget - len(encode(MODEL, description, tensors)) - 8192)
-    for name, (described, own) in saved.further.items():
+    for name, (described, own) in fitted.sections(complete).items():
+        if name == "optimizer" and parameters.get("memory") is False:
+            continue
+        if "settings" in described:
+            given = encode_parameters(described["settings"].get_params())
+            described = {**described, "settings": given}
         size = sum(tensor.nbytes for tensor in own.values())
         if room is None or size <= room:
             add(name, (described, own))
@@ -233,7 +177,7 @@ def _encode(
         state = _memory_within(memory, model.multilabel, n_inputs, room)
         if state is not None:
             add("memory", state)
-    return description, tensors
+    return encode(MODEL, description, tensors)
 
 
 def _memory_within(
@@ -250,7 +194,7 @@ def _memory_within(
     return None
 
 
-def _decode(file: TensorFile, verify: bool) -> SavedModel:
+def _decode(file: TensorFile, verify: bool) -> tuple[Fitted, dict[str, Any]]:
     with damage_reported(file.path):
         root = file.section(verify)
         kind = root.choice("kind", _LABEL_KINDS)
@@ -272,10 +216,10 @@ def _decode(file: TensorFile, verify: bool) -> SavedModel:
         parameters = decode_parameters(
             root.get("parameters", "an object", lambda v: isinstance(v, dict))
         )
-        further = _further(root, model)
+        fitted = Fitted(model, provenance, further=_further(root, model))
         root.check_all_read()
         root.check_all_taken()
-        return SavedModel(model, parameters, provenance, further)
+        return fitted, parameters
 
 
 def _check_features(front_end: Any, n_features: int) -> None:

@@ -24,31 +24,22 @@ class Loss:
         over its path.
     averages_positives : bool
         The loss is the mean over the labels of a row, so each has an equal share of its weight.
+    probabilistic : bool
+        Models with this loss have probabilities.
     """
 
     name: str
     normalized: bool = False
     independent_edges: bool = False
     averages_positives: bool = False
-
-    @property
-    def probabilistic(self) -> bool:
-        """Whether models with this loss have probabilities."""
-        return self.normalized or self.independent_edges
+    probabilistic: bool = False
 
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
-        Loss("softmax", normalized=True, averages_positives=True),
+        Loss("softmax", normalized=True, averages_positives=True, probabilistic=True),
         Loss("separation"),
-        Loss("logistic", independent_edges=True),
+        Loss("logistic", independent_edges=True, probabilistic=True),
     )
 }
-
-
-def resolve_loss(name: str, multilabel: bool) -> Loss:
-    """Return the loss of that name; "auto" is softmax, or logistic for several labels per row."""
-    if name == "auto":
-        name = "logistic" if multilabel else "softmax"
-    return LOSSES[name]

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from ..core.arrays import Doubles, Floats, Ints
-from .axes import label_axes, random_rotation
 from .exchange import exchange_paths
-from .splits import Shape, split_along_axes
+from .splits import Shape, label_axes, random_rotation, split_along_axes
 
 if TYPE_CHECKING:
     from .trellis import Trellis

@@ -1,10 +1,14 @@
-"""Shared-axis splits: similar labels get paths that share edges."""
+"""Shared-axis splits: similar labels get paths that share edges.
+
+The axes are those along which labels are similar.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from sklearn.utils.extmath import randomized_svd
 
 from ..core.arrays import Doubles, Ints
 
@@ -20,6 +24,33 @@ class Shape(Protocol):
     def n_slices(self) -> int: ...  # noqa: D102
     @property
     def digits(self) -> tuple[int, ...]: ...  # noqa: D102
+
+
+def label_axes(vectors: Any, n_axes: int, rng: Any) -> Doubles:
+    """Return the coordinates of every label on the leading axes of the vectors.
+
+    Parameters
+    ----------
+    vectors : array or sparse matrix of shape (n_labels, n_dimensions)
+    n_axes : int
+        Axes beyond the rank of `vectors` repeat the first ones.
+    rng : RandomState
+
+    Returns
+    -------
+    axes : array of shape (n_labels, n_axes)
+        Left singular vectors, so that every axis has the same variance and a rotation mixes all
+        of them.
+    """
+    rank = min(n_axes, *vectors.shape)
+    axes: Doubles = randomized_svd(vectors, rank, random_state=rng)[0]
+    return axes[:, np.arange(n_axes) % rank]
+
+
+def random_rotation(n: int, rng: Any) -> Doubles:
+    """Return a random orthogonal matrix of shape (n, n)."""
+    rotation: Doubles = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    return rotation
 
 
 def split_along_axes(trellis: Shape, axes: Doubles) -> Ints:

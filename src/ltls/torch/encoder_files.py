@@ -12,7 +12,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 
 from ..model.labels import Labels
-from ..storage.values import decode_labels, encode_labels
+from ..storage.tensor_file import decode_labels, encode_labels
 from ..structure.codebook import TableCodebook
 from .fine_tuning import Encoder
 from .head import TrellisSoftmax

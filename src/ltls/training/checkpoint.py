@@ -23,8 +23,7 @@ from ..core.atomic import remove_abandoned
 from ..core.declarations import Array, Described
 from ..features.blocks import Blocks
 from ..parts.trellises import codebooks_from_state, codebooks_state
-from ..storage.tensor_file import Kind, TensorFile, damage_reported, write
-from ..storage.values import encode_parameters
+from ..storage.tensor_file import Kind, TensorFile, damage_reported, encode_parameters, write
 from ..structure.codebook import BucketCodebook, Codebook
 from .progress import EpochStats
 from .trainer import TrainerState

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 from ..core.arrays import Doubles, Floats, Ints
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
+from ..features.numbers import FeatureStats, is_mapped
 from ..features.rows import Columns
-from ..features.statistics import FeatureStats, is_mapped
 from ..model.examples import Examples, class_weights
 from ..model.labels import Labels, Targets
 from .recipes import DatasetSize

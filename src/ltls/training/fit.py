@@ -24,7 +24,7 @@ from ..model.labels import Targets
 from ..model.model import Model
 from ..parts.base import PARTS, can, has
 from ..parts.views import Views
-from .budget import affordable
+from ..storage.budget import affordable
 from .checkpoint import Checkpoint
 from .choose import choose, new_model, threshold_on, without_optional
 from .context import Context, How

@@ -16,8 +16,8 @@ from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
+from ..features.numbers import FeatureSettings, FeatureStats
 from ..features.rows import Columns, used_features
-from ..features.statistics import FeatureSettings, FeatureStats
 from ..model.examples import Examples, class_weights
 from ..model.fitted import MOST_ROWS, Fitted, Provenance
 from ..model.labels import Labels, Targets
@@ -25,6 +25,7 @@ from ..model.model import Model
 from ..parts.base import can, has
 from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import Memory, StoredRows, row_keys
+from ..parts.trainable import SquaresSketch
 from ..parts.trellises import FIXED, Trellises
 from .choose import new_model, threshold_on
 from .context import How, TrainedTrellises
@@ -176,7 +177,13 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
     given = how.given.trellises if isinstance(how.given.trellises, Trellises) else Trellises()
     parts = fitted.model.trellises()
     _check_stays("loss", given.loss, parts[0].loss.name)
-    if fitted.training is None:
+    training: TrellisTraining | None = fitted.training
+    if training is None and "resume" in fitted.further:
+        training = TrellisTraining.resumed(parts, *fitted.further["resume"])
+    if training is None:
+        sketch = None
+        if "optimizer" in fitted.further:
+            sketch = SquaresSketch(**fitted.further["optimizer"][1])
         settings = given.filled(
             width=parts[0].trellis.width,
             n_trellises=len(parts[0].codebooks),
@@ -186,8 +193,8 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
             average=False,
             density=parts[0].weights.density,
         )
-        return TrellisTraining.of_parts(settings, parts, fitted.sketch, fitted.provenance.n_epochs)
-    known = fitted.training.settings
+        return TrellisTraining.of_parts(settings, parts, sketch, fitted.provenance.n_epochs)
+    known = training.settings
     for name in FIXED:
         _check_stays(name, getattr(given, name), getattr(known, name))
     settings = known.filled()
@@ -196,7 +203,6 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
             setattr(settings, name, getattr(given, name))
     if isinstance(given.assignment, str):  # codebooks are those that the model has
         settings.assignment = given.assignment
-    training: TrellisTraining = fitted.training
     return replace(training, settings=settings)
 
 

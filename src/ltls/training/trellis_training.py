@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from sklearn.preprocessing import normalize
 
 from ..core import _engine
-from ..core.arrays import Floats, Ints, threads
+from ..core.arrays import Floats, Ints, Tensors, threads
 from ..core.memory import available_memory
 from ..features.rows import Columns, Rows
 from ..model.examples import Examples
@@ -33,7 +33,7 @@ from ..structure.codebook import (
     copy_codebooks,
     make_codebook,
 )
-from ..structure.losses import Loss, resolve_loss
+from ..structure.losses import Loss
 from ..structure.policies import POLICIES, CodebookPolicy, LabelStats
 from ..structure.trellis import Trellis
 from .data import Batch, Problem
@@ -143,7 +143,7 @@ class TrellisTraining:
             assert not isinstance(settings.assignment, str)
             books = copy_codebooks(settings.assignment, n_trellises, stats.n_labels)
             trellis = Trellis(books[0].n_paths, width)
-        loss = resolve_loss(settings.loss, multilabel)
+        loss = settings.loss_for(multilabel)
         settings = settings.filled(loss=loss.name)
         shape = {"intercept": columns.intercept, "unit_length": columns.unit_length}
         weights = _new_weights(settings, trellis, len(books), n_features, **shape)
@@ -414,6 +414,30 @@ class TrellisTraining:
                 paths[r, label] = sizes.argmin()
                 sizes[paths[r, label]] += 1
         return paths
+
+    # Files
+
+    def sections(self) -> dict[str, tuple[dict[str, Any], Tensors]]:
+        """Return descriptions and tensors to continue from: the optimizer roughly, and all."""
+        weights = self.weights
+        found: dict[str, tuple[dict[str, Any], Tensors]] = {}
+        if weights.squares is not None:
+            sketch = SquaresSketch.of(weights.squares)
+            found["optimizer"] = {}, {"features": sketch.features, "edges": sketch.edges}
+        facts = {"step": weights.step, "epochs": weights.epochs, "settings": self.settings}
+        return {**found, "resume": (facts, weights.tensors())}
+
+    @classmethod
+    def resumed(
+        cls, parts: list[TrellisPart], described: dict[str, Any], tensors: Tensors
+    ) -> TrellisTraining:
+        """Return the exact state of training that a resumable file holds."""
+        settings = copy(described["settings"])
+        settings.average = "sums" in tensors
+        settings.optimizer = "adagrad" if "squares" in tensors else "sgd"
+        training = cls.of_parts(settings, parts, None, described["epochs"])
+        training.weights.set_tensors(tensors, described["step"], described["epochs"])
+        return training
 
     # The best epoch
 

@@ -1,6 +1,6 @@
-"""A size budget: which parts and views a model keeps if not all of them fit into its file.
+"""A size budget: which weights, parts and views a model keeps if not all of them fit into its file.
 
-Fewer weights of all parts, or all weights of fewer parts? Held-out rows say.
+Fewer weights of all parts, or all weights of fewer parts? In training, held-out rows say.
 """
 
 from __future__ import annotations
@@ -11,14 +11,65 @@ from typing import Any
 
 import numpy as np
 
+from ..features.front_ends import FrontEnd
 from ..model.examples import Examples
-from ..model.fitted import Provenance
+from ..model.fitted import Fitted, Provenance
 from ..model.model import Model
-from ..parts.base import can
-from ..storage.model_file import SavedModel, within_budget
+from ..parts.base import can, has
+from .model_file import encoded
 
 _OPTIONAL = ("neighbours", "prototypes")  # in the order in which they are left out
 _TOP = 5
+_STEP, _FEWEST = 0.8, 0.001  # of the weights: how a budget is met
+
+
+def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Model:
+    """Return a model with the largest weights only, so many that its file fits into a budget.
+
+    The weights of all parts decrease in the same proportion. A model that fits stays as it is.
+    """
+    model, fraction = fitted.model, 1.0
+    smaller, size = model, _size(fitted, parameters)
+    while size > budget and (fraction := fraction * _STEP) >= _FEWEST:
+        parts = [part.pruned(fraction) if can(part, "pruned") else part for part in model.parts]
+        kept = next((part.memory for part in parts if has([part], "needs_memory")), None)
+        smaller = model.with_parts(parts, memory=model.memory if kept is None else kept)
+        size = _size(replace(fitted, model=smaller), parameters)
+    if size > budget:
+        raise ValueError(
+            f"size_budget of {budget:,} bytes is too small: the smallest model of "
+            f"{model.columns.n_features:,} features and {len(model.labels):,} labels takes "
+            f"{size:,}; use a larger budget or {_fewer_features(model.front_end)}"
+        )
+    return smaller
+
+
+def check_front_end(front_end: FrontEnd, budget: int) -> None:
+    """Raise an error if what turns inputs into features takes more than a budget."""
+    size = sum(tensor.nbytes for tensor in front_end.state()[1].values())
+    if size > budget:
+        raise ValueError(
+            f"size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
+            f"use a larger budget or {_fewer_features(front_end)}"
+        )
+
+
+def _fewer_features(front_end: FrontEnd) -> str:
+    """Return how to get a smaller model, as it is called in Python and at the terminal."""
+    name = front_end.name
+    if name == "features":
+        return "fewer features"
+    return (
+        "fewer n-grams: features.min_df=2 or more, a smaller features.max_features, or "
+        "features.n_features=16384, which stores none (--set features.min_df=2 at the terminal)"
+    )
+
+
+def _size(fitted: Fitted, parameters: dict[str, Any]) -> int:
+    """Return how large the file of a model is without what is only for further training."""
+    model = fitted.model
+    memory = model.memory if model.needs_memory else None
+    return len(encoded(Fitted(replace(model, memory=memory), fitted.provenance), parameters))
 
 
 def affordable(
@@ -49,7 +100,7 @@ def affordable(
     """
 
     def pruned(model: Model) -> Model:
-        return within_budget(SavedModel(model, {}, provenance, {}), budget)
+        return within_budget(Fitted(model, provenance), {}, budget)
 
     model = replace(model, memory=getattr(model.part("neighbours"), "memory", None))
     best, most = model, -np.inf
