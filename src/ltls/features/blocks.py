@@ -57,7 +57,9 @@ def given_blocks(X: Any) -> list[Any] | None:
 
     A block is a sparse matrix, a two-dimensional array or a data frame. Rows in a list are none.
     """
-    if not isinstance(X, (list, tuple)) or not X or not any(map(_is_block, X)):
+    if isinstance(X, Blocks):
+        return [X.sparse, X.dense]
+    if not isinstance(X, (list, tuple)) or not any(map(_is_block, X)):
         return None
     for number, block in enumerate(X):
         if not _is_block(block):

@@ -175,8 +175,12 @@ class Numbers(FeatureSettings):
 
     def fit(self, X: Any, n_jobs: int | None = None) -> tuple[NumberInputs, Any]:
         """Return the fitted front end, and the features of X, which a data frame has names for."""
-        frame, blocks = as_frame("X", X), given_blocks(X)
-        names = block_names(blocks) if blocks else [] if frame is None else frame.columns
+        if isinstance(X, (list, tuple)):
+            blocks = given_blocks(X)
+            names = [] if blocks is None else block_names(blocks)
+        else:
+            frame = as_frame("X", X)
+            names = [] if frame is None else frame.columns
         named = all(isinstance(name, str) for name in names)
         return NumberInputs(self, names if named else ()), X
 

@@ -413,8 +413,7 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
     `owner` is the estimator; `reset` says whether it learns the number and names of features. A
     list of blocks becomes one matrix, or `Blocks` of sparse and dense features.
     """
-    blocks = [X.sparse, X.dense] if isinstance(X, Blocks) else given_blocks(X)
-    if blocks is not None:
+    if isinstance(X, (Blocks, list, tuple)) and (blocks := given_blocks(X)) is not None:
         return _checked_blocks(owner, blocks, reset)
     check_unmasked("X", X)
     if hasattr(X, "tocsr"):

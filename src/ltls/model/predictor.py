@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..core.arrays import AnyArray, Floats, as_int64, check_unmasked
-from ..features.blocks import Blocks, given_blocks, united
+from ..features.blocks import given_blocks, united
 from ..features.rows import check_sparse, checked_values
 from .model import Model
 
@@ -82,8 +82,7 @@ class Predictor:
         return csr_array((values.astype(dtype), indices, ptr), shape=shape)
 
     def _checked(self, X: Any) -> Any:
-        blocks = [X.sparse, X.dense] if isinstance(X, Blocks) else given_blocks(X)
-        if blocks is not None:
+        if (blocks := given_blocks(X)) is not None:
             X = united([self._checked_matrix(block) for block in blocks])
         else:
             X = self._checked_matrix(X)
