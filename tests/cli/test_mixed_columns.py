@@ -172,7 +172,7 @@ def test_rows_that_cannot_be_read(folder, trained, command):
         ("train rows.csv --number amount --category amount --label kind -o m.ltls", "given once"),
         (
             "train rows.csv --number amount --features amount --label kind -o m.ltls",
-            "--features and --text cannot both be given",
+            "must be given once, got it twice",
         ),
         ("train rows.svm --number amount --format svmlight -o m.ltls", "svmlight files have none"),
         (
@@ -195,3 +195,52 @@ def test_mistakes_are_explained(folder, trained, command, words, message):
     result = command(*words.split())
     assert result.code == 2
     assert message in result.err
+
+
+# Vectors
+
+
+@pytest.fixture(scope="module")
+def vector_rows():
+    rng = np.random.default_rng(0)
+    halves = rng.integers(2, size=len(ROWS))
+    return [
+        {
+            **typed(row),
+            "vector": (2 * half - 1 + rng.normal(0, 0.2, 3)).tolist(),
+            "kind": f"{row['kind']}{half}",
+        }
+        for row, half in zip(ROWS, halves.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_texts_and_vectors_go_together(folder, command, vector_rows, form, stream):
+    data = f"vectors.{form}"
+    if form == "parquet":
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is missing; make test-all has it")
+        from pyarrow import parquet
+
+        table = arrow.Table.from_pylist(vector_rows)
+        half = np.array([row["vector"] for row in vector_rows], np.float16).ravel()
+        column = arrow.FixedSizeListArray.from_arrays(arrow.array(half), 3)
+        at = table.column_names.index("vector")
+        parquet.write_table(table.set_column(at, "vector", column), folder / data)
+    else:
+        (folder / data).write_text("\n".join(map(json.dumps, vector_rows)))
+    given = (*TRAIN, "--vectors", "vector", stream, "-o", "beside.ltls")
+    assert command("train", data, *given).code == 0
+    model = ltls.load(folder / "beside.ltls")
+    assert model.model_.columns.n_beside == 3
+    report = json.loads(command("evaluate", "beside.ltls", data, "--json").out)
+    assert report["metrics"][0]["precision"] > 0.8
+    explained = command("explain", "beside.ltls", data, "--row", 1, "-k", 1, "--json")
+    assert "vector[0]" in explained.out
+
+
+def test_features_alone_stay_features(folder, command, vector_rows):
+    (folder / "vectors.jsonl").write_text("\n".join(map(json.dumps, vector_rows)))
+    given = ("--vectors", "vector", "--label", "kind", "-q", "-o", "alone.ltls")
+    assert command("train", "vectors.jsonl", *given).code == 0
+    assert ltls.load(folder / "alone.ltls").model_.front_end.name == "features"

@@ -154,3 +154,79 @@ def test_columns_may_be_lists(tmp_path):
     model = classifier(text=["subject"], category=["country"]).fit(ROWS, LABELS)
     model.save(tmp_path / "model.ltls")
     assert repr(ltls.load(tmp_path / "model.ltls")) == repr(model)
+
+
+# Columns of vectors
+
+
+def with_vectors(rows, labels, seed=0):
+    """Return rows whose vectors alone tell two halves of every label apart."""
+    rng = np.random.default_rng(seed)
+    halves = rng.integers(2, size=len(rows))
+    found = []
+    for row, half in zip(rows, halves, strict=True):
+        vector = (2 * half - 1 + rng.normal(0, 0.2, 3)).tolist()
+        found.append({**row, "vector": None if rng.random() < 0.03 else vector})
+    return found, [f"{label}/{half}" for label, half in zip(labels, halves, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def of_vectors():
+    return classifier(**COLUMNS, vectors="vector").fit(*with_vectors(ROWS, LABELS))
+
+
+def test_vectors_are_dense_features_beside_the_others(of_vectors, tmp_path):
+    rows, truth = with_vectors(TEST, TRUTH, seed=1)
+    assert of_vectors.score(rows, truth) > 0.75
+    assert of_vectors.model_.columns.n_beside == 3
+    assert of_vectors.get_feature_names_out()[-3:].tolist() == [f"vector[{n}]" for n in range(3)]
+    [[best]] = of_vectors.explain(rows[:1], k=1)
+    assert "vector[0]" in {each.feature for each in best.contributions}
+    of_vectors.save(tmp_path / "m")
+    loaded = ltls.load(tmp_path / "m", verify=True)
+    np.testing.assert_array_equal(
+        loaded.decision_function(rows), of_vectors.decision_function(rows)
+    )
+    batches = [(rows[i : i + 50], truth[i : i + 50]) for i in range(0, 200, 50)]
+    streamed = clone(of_vectors).fit_stream(batches)
+    assert streamed.model_.columns.n_beside == 3
+
+
+def test_vectors_alone_are_dense_rows():
+    rows, truth = with_vectors(ROWS, ["" for _ in LABELS])
+    model = classifier(vectors=["vector"]).fit(rows, truth)
+    assert model.model_.columns.n_beside == 0
+    assert model.score(rows, truth) > 0.9
+
+
+@pytest.mark.parametrize("frame", ["pandas", "polars", "pyarrow"])
+def test_vectors_of_data_frames(frame, of_vectors):
+    library = pytest.importorskip(frame, reason=f"needs {frame}: run make test-all")
+    rows, _ = with_vectors(TEST, TRUTH, seed=1)
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "unused"}
+    make = library.table if frame == "pyarrow" else library.DataFrame
+    found = of_vectors.decision_function(make(columns))
+    np.testing.assert_array_equal(found, of_vectors.decision_function(rows))
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ([1.0, 2.0], "row 0: 'vector' has 2 numbers, and the vectors of the column have 3"),
+        ("a", "row 0: 'vector' is 'a', not a list of numbers"),
+        ([], "not a list of numbers"),
+        ([[1.0, 2.0, 3.0]], "not a list of numbers"),
+        ([1.0, None, 3.0], "'vector' has nan, not a finite number"),
+        ([1.0, 1e300, 3.0], "'vector' has 1e\\+300, not a finite number"),
+        ({"a": 1}, "not a list of numbers"),
+    ],
+)
+def test_cells_that_are_no_vectors_are_errors(of_vectors, cell, message):
+    with pytest.raises(ValueError, match=message):
+        of_vectors.predict([{**TEST[0], "vector": cell}])
+
+
+def test_a_column_without_vectors_is_an_error():
+    rows = [{**row, "vector": None} for row in ROWS]
+    with pytest.raises(ValueError, match="column 'vector' must have vectors, all are missing"):
+        classifier(**COLUMNS, vectors="vector").fit(rows, LABELS)

@@ -99,6 +99,7 @@ def _table_stream(source: Source) -> TableStream:
         columns.features,
         number=() if table is None else table.number,
         category=() if table is None else table.category,
+        vectors=() if table is None else table.vectors,
         separator=columns.separator,
         format=source.format.name,
         on_bad_row=source.on_bad_row,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,10 +118,10 @@ def train(
     """Train a model on files of labelled rows.
 
     The data are sparse features (svmlight, xmc), tables (csv, tsv, jsonl, parquet) whose columns
-    are given by --label and --text or --features, or fastText's __label__ lines. --text, --number
-    and --category go together: numbers are scaled, every category is a feature, and missing values
-    are filled in. If every row has exactly one label the model is multi-class, else multi-label.
-    Several files, and a quoted pattern such as 'part*.csv', are one data set.
+    are given by --label and --text or --features, or fastText's __label__ lines. --text, --number,
+    --category and --vectors go together: numbers are scaled, every category is a feature, and
+    missing values are filled in. If every row has exactly one label the model is multi-class, else
+    multi-label. Several files, and a quoted pattern such as 'part*.csv', are one data set.
 
     Settings that are not given have their default, or that of the preset; auto depends on the size
     of the data. Ctrl-C and SIGTERM end the training with a checkpoint, once its epochs have begun:
@@ -135,16 +136,19 @@ def train(
     for kind, columns in {"text": text, "number": number, "category": category}.items():
         if "" in (columns or ()):
             raise ValueError(f"--{kind} needs the name of the {kind} column")
-    text_column, table = split_columns(text, number or (), category or ())
+    # Beside texts and such, vectors are a column of the table; alone, they are the features.
+    beside = tuple(filter(None, (features or "").split(","))) if text or number or category else ()
+    text_column, table = split_columns(text, number or (), category or (), beside)
     output = Path("/dev/stdout") if str(output) == "-" else output
     piped = is_standard_output(output)
     check_output(output, *files, special=True)
     place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
     state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
-    source = Source.of(context.params, files, text=text_column, table=table)
+    others = {"features": None} if beside else {}
+    source = Source.of(context.params, files, text=text_column, table=table, **others)
     front_end: FrontEndSettings | str = "auto"
     if table is not None:
-        front_end = Table(text=table.text, number=table.number, category=table.category)
+        front_end = Table(**asdict(table))
     elif text_column or source.format.kind == "text":
         front_end = Text()
     estimator = _estimator(preset, front_end, values)

@@ -1,7 +1,8 @@
-"""The front end of tables: columns of texts, numbers and categories.
+"""The front end of tables: columns of texts, numbers, categories and vectors.
 
 Texts become TF-IDF weighted n-grams, numbers are standardized, and every value of a category is a
 feature of its own. Each kind of column weighs as much as the others, however many columns it has.
+Vectors, such as embeddings, are dense features beside these.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from ..core.arrays import AnyArray, Tensors, as_frame
 from ..core.declarations import Array, Described
 from ..core.settings import TEXT, Allowed, setting, settings
+from .blocks import Blocks
 from .rows import Standardizer
 from .text import Text, Vectorizer
 
 Record: TypeAlias = "dict[str, Any]"
 
-KINDS = ("text", "number", "category")
+KINDS = ("text", "number", "category", "vectors")
 _MISSING_NUMBERS = frozenset({"", "nan", "na", "n/a", "null", "none"})
 _MAX_NUMBER = 1e100  # the variance of such numbers is finite
+_MAX_IN_VECTOR = float(np.finfo(np.float32).max)
 _MAX_SCALED = 1e6  # standard deviations from the mean
 _BETWEEN = "\n"  # texts of a row
 _MAX_LISTED = 10  # columns in a message
@@ -42,12 +45,13 @@ _NAMES = Allowed("a list of names", lambda value: isinstance(value, (list, tuple
 
 @settings
 class Table(Text):
-    """Rows of a table: columns of texts, numbers and categories.
+    """Rows of a table: columns of texts, numbers, categories and vectors.
 
     Texts become TF-IDF weighted n-grams. Numbers are scaled to mean 0 and standard deviation 1.
     Every value of a category is a feature of its own. Missing numbers are replaced by the mean, and
     a missing category is a value like others. Texts, numbers and categories have equal weight,
-    however many columns of each there are. With ``normalize="auto"`` rows keep their length: it
+    however many columns of each there are. Vectors are dense features beside all others, with
+    parts of their own; a missing one is 0. With ``normalize="auto"`` rows keep their length: it
     would make numbers relative to each other.
     """
 
@@ -59,6 +63,9 @@ class Table(Text):
     )
     number: str | Sequence[str] = setting(TEXT, _NAMES, default=(), help="The number columns.")
     category: str | Sequence[str] = setting(TEXT, _NAMES, default=(), help="The category columns.")
+    vectors: str | Sequence[str] = setting(
+        TEXT, _NAMES, default=(), help="The columns of vectors: lists of numbers of one length."
+    )
 
     def check(self, owner: str | None = None) -> None:
         """Raise an error if a setting is invalid."""
@@ -83,7 +90,7 @@ class Table(Text):
         given = (getattr(self, kind) for kind in KINDS)
         return TableColumns(*((each,) if isinstance(each, str) else tuple(each) for each in given))
 
-    def fit(self, X: Any, n_jobs: int | None = None) -> tuple[TableVectorizer, csr_array]:  # type: ignore[override]
+    def fit(self, X: Any, n_jobs: int | None = None) -> tuple[TableVectorizer, Any]:  # type: ignore[override]
         """Return the fitted front end, and the features of the rows of a table."""
         rows = as_records(X, self.columns())
         vectorizer = self._vectorizer(rows)
@@ -117,11 +124,14 @@ class TableColumns:
     text: tuple[str, ...] = ()
     number: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = self.names
         if not names:
-            raise ValueError("a table needs a column: name one as text, number or category")
+            raise ValueError(
+                "a table needs a column: name one as text, number, category or vectors"
+            )
         for name in names:
             if not isinstance(name, str) or not name:
                 raise ValueError(f"columns must be names, got {name!r}")
@@ -131,12 +141,17 @@ class TableColumns:
     @property
     def names(self) -> list[str]:
         """All columns."""
-        return [*self.text, *self.number, *self.category]
+        return [*self.text, *self.number, *self.category, *self.vectors]
+
+    def by_kind(self) -> dict[str, tuple[str, ...]]:
+        """Return the columns of every kind; of vectors if there are any."""
+        kinds = KINDS if self.vectors else KINDS[:-1]
+        return {kind: getattr(self, kind) for kind in kinds}
 
     def read(self, record: Mapping[str, Any]) -> Record:
-        """Return the cells of a row: texts, numbers and the texts of categories.
+        """Return the cells of a row: texts, numbers, the texts of categories, and vectors.
 
-        A missing text is empty, a missing number NaN, a missing category None.
+        A missing text is empty, a missing number NaN, a missing category or vector None.
         """
         for name in self.names:
             if name not in record:
@@ -144,7 +159,8 @@ class TableColumns:
                 raise ValueError(f"it has no {name!r}, only {has}")
         cells: Record = {name: _text(name, record[name]) for name in self.text}
         cells |= {name: _number(name, record[name]) for name in self.number}
-        return cells | {name: _category(name, record[name]) for name in self.category}
+        cells |= {name: _category(name, record[name]) for name in self.category}
+        return cells | {name: _vector(name, record[name]) for name in self.vectors}
 
     def joined_text(self, cells: Record) -> str:
         """Return the texts of a row as one, which its n-grams are of."""
@@ -196,6 +212,21 @@ def _category(name: str, cell: Any) -> str | None:
     raise ValueError(f"{name!r} is {repr(cell)[:40]}, neither a text nor a number")
 
 
+def _vector(name: str, cell: Any) -> AnyArray | None:
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return None
+    try:
+        numbers = np.atleast_1d(np.asarray(cell, np.float64))
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.empty((0, 0))
+    if numbers.ndim != 1 or not len(numbers):
+        raise ValueError(f"{name!r} is {repr(cell)[:40]}, not a list of numbers")
+    if not (np.abs(numbers) <= _MAX_IN_VECTOR).all():
+        bad = numbers[~(np.abs(numbers) <= _MAX_IN_VECTOR)][0]
+        raise ValueError(f"{name!r} has {bad:g}, not a finite number")
+    return numbers.astype(np.float32)
+
+
 def _as_in_json(text: str) -> str:
     """Return a text of a CSV file as the value that JSON and Parquet have instead.
 
@@ -213,11 +244,12 @@ def _as_in_json(text: str) -> str:
 
 
 class _Learned:
-    """What batches of rows have shown of number and category columns."""
+    """What batches of rows have shown of the columns that are not texts."""
 
     def __init__(self, columns: TableColumns) -> None:
         self._scalers = {name: StandardScaler() for name in columns.number}
         self._categories: dict[str, set[str | None]] = {name: set() for name in columns.category}
+        self._lengths: dict[str, int] = dict.fromkeys(columns.vectors, 0)
 
     def add(self, rows: Sequence[Record]) -> None:
         """Learn from a batch."""
@@ -227,6 +259,16 @@ class _Learned:
                 scaler.partial_fit(numbers)
         for name, known in self._categories.items():
             known.update(row[name] for row in rows)
+        for name, length in self._lengths.items():
+            found = (len(row[name]) for row in rows if row[name] is not None)
+            self._lengths[name] = length or next(found, 0)
+
+    def lengths(self) -> tuple[int, ...]:
+        """Return the lengths of the vectors of every column."""
+        for name, length in self._lengths.items():
+            if not length:
+                raise ValueError(f"column {name!r} must have vectors, all are missing")
+        return tuple(self._lengths.values())
 
     def scaling(self) -> Standardizer:
         """Return mean and standard deviation of every number column, without missing numbers."""
@@ -264,8 +306,9 @@ class TableVectorizer:
         self.settings, self.columns, self.texts = given, columns, texts
         self._scaling: Standardizer | None = None
         self._encoder: OneHotEncoder | None = None
+        self._lengths: tuple[int, ...] = ()  # of vectors
 
-    def fit_transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> csr_array:
+    def fit_transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> Any:
         """Learn vocabulary, means and categories; return the features of the rows."""
         parts = []
         if self.texts is not None:
@@ -273,7 +316,7 @@ class TableVectorizer:
         learned = _Learned(self.columns)
         learned.add(rows)
         self._set(learned)
-        return self._joined([*parts, *self._others(rows)])
+        return self._joined([*parts, *self._others(rows)], rows)
 
     def fit(self, batches: Iterable[Sequence[Record]], n_jobs: int | None = None) -> None:
         """Learn from rows that do not fit into memory together, in one pass."""
@@ -291,16 +334,16 @@ class TableVectorizer:
                 pass
         self._set(learned)
 
-    def matrix(self, X: Any, n_jobs: int | None = None) -> csr_array:
-        """Return the features of the rows of a table."""
+    def matrix(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return the features of the rows of a table: sparse, dense, or both as blocks."""
         return self.transform(as_records(X, self.columns), n_jobs)
 
-    def transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> csr_array:
+    def transform(self, rows: Sequence[Record], n_jobs: int | None = None) -> Any:
         """Return the features of rows; unknown n-grams and categories are ignored."""
         parts = []
         if self.texts is not None:
             parts.append(self.texts.transform(self._texts_of(rows), n_jobs))
-        return self._joined([*parts, *self._others(rows)])
+        return self._joined([*parts, *self._others(rows)], rows)
 
     def _texts_of(self, rows: Sequence[Record]) -> list[str]:
         return [self.columns.joined_text(row) for row in rows]
@@ -310,6 +353,7 @@ class TableVectorizer:
             self._scaling = learned.scaling()
         if self.columns.category:
             self._set_categories(learned.categories())
+        self._lengths = learned.lengths()
 
     def _set_categories(self, categories: list[list[str | None]]) -> None:
         values = [np.array(each, object) for each in categories]
@@ -328,17 +372,37 @@ class TableVectorizer:
             encoded = self._encoder.transform(np.array(cells, object))
             yield encoded / math.sqrt(len(self.columns.category))
 
-    @staticmethod
-    def _joined(parts: list[Any]) -> csr_array:
+    def _joined(self, parts: list[Any], rows: Sequence[Record]) -> Any:
+        """Return sparse features, with the vectors of rows beside them."""
+        if not parts:
+            return self._vectors(rows)
         joined = csr_array(hstack(parts), dtype=np.float32)
         joined.sort_indices()
-        return joined
+        return Blocks(joined, self._vectors(rows)) if self.columns.vectors else joined
+
+    def _vectors(self, rows: Sequence[Record]) -> AnyArray:
+        found = np.zeros((len(rows), sum(self._lengths)), np.float32)
+        first = 0
+        for name, length in zip(self.columns.vectors, self._lengths, strict=True):
+            for number, row in enumerate(rows):
+                vector = row[name]
+                if vector is None:
+                    continue
+                if len(vector) != length:
+                    raise ValueError(
+                        f"row {number}: {name!r} has {len(vector)} numbers, and the vectors of the "
+                        f"column have {length}"
+                    )
+                found[number, first : first + length] = vector
+            first += length
+        return found
 
     @property
     def n_features(self) -> int:
         """The number of features."""
         n_texts = 0 if self.texts is None else self.texts.n_features
-        return n_texts + len(self.columns.number) + sum(map(len, self._categories))
+        others = len(self.columns.number) + sum(map(len, self._categories))
+        return n_texts + others + sum(self._lengths)
 
     @property
     def _categories(self) -> list[AnyArray]:
@@ -349,7 +413,7 @@ class TableVectorizer:
         return {number: (name, ()) for number, name in enumerate(self.names())}
 
     def names(self) -> list[str]:
-        """Return the names: n-grams, number columns, and ``column=value`` of categories."""
+        """Return the names: n-grams, numbers, ``column=value``, and ``column[0]`` of vectors."""
         return ([] if self.texts is None else self.texts.names()) + self._other_names()
 
     def places(self, X: Any) -> Iterable[Mapping[int, tuple[str, Any]]]:
@@ -367,7 +431,7 @@ class TableVectorizer:
     @property
     def arrays(self) -> dict[str, str]:
         """The names and types of the arrays that rows are made of."""
-        kinds = {"text": "str", "number": "float64", "category": "str"}
+        kinds = {"text": "str", "number": "float64", "category": "str", "vectors": "float32"}
         return {name: kinds[kind] for kind in KINDS for name in getattr(self.columns, kind)}
 
     def empty(self) -> Any:
@@ -376,14 +440,16 @@ class TableVectorizer:
 
     def describe(self) -> dict[str, Any]:
         """Return what someone has to know to pass rows."""
-        return {"input": self.name, "columns": asdict(self.columns)}
+        return {"input": self.name, "columns": self.columns.by_kind()}
 
     def _other_names(self) -> list[str]:
         pairs = zip(self.columns.category, self._categories, strict=False)
         values = [
             f"{name}={'' if value is None else value}" for name, known in pairs for value in known
         ]
-        return [*self.columns.number, *values]
+        vectors = zip(self.columns.vectors, self._lengths, strict=False)
+        numbered = [f"{name}[{at}]" for name, length in vectors for at in range(length)]
+        return [*self.columns.number, *values, *numbered]
 
     def found_in(self, row: Record) -> dict[int, tuple[str, Sequence[tuple[int, int]]]]:
         """Return the features of a row: their names, and where they are in its joined text."""
@@ -396,7 +462,9 @@ class TableVectorizer:
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
-        described: dict[str, Any] = {kind: list(getattr(self.columns, kind)) for kind in KINDS}
+        described: dict[str, Any] = {k: list(v) for k, v in self.columns.by_kind().items()}
+        if self._lengths:
+            described["lengths"] = list(self._lengths)
         names = (name for name, *_ in Table.declared())
         described["settings"] = {n: getattr(self.settings, n) for n in names if n not in KINDS}
         tensors: Tensors = {}
@@ -414,11 +482,16 @@ class TableVectorizer:
     @classmethod
     def from_state(cls, section: Described) -> TableVectorizer:
         """Restore a vectorizer from its `state`."""
-        columns = TableColumns(*(tuple(section.texts(kind)) for kind in KINDS))
+        kinds = KINDS if section.has("vectors") else KINDS[:-1]
+        columns = TableColumns(*(tuple(section.texts(kind)) for kind in kinds))
         settings_of = section.get("settings", "settings", lambda v: isinstance(v, dict))
         given = Table.from_dict({**settings_of, **asdict(columns)})
         texts = Vectorizer.from_state(section.section("texts")) if columns.text else None
         self = cls(given, columns, texts)
+        if columns.vectors:
+            self._lengths = tuple(section.get("lengths", "lengths of vectors", _are_lengths))
+            if len(self._lengths) != len(columns.vectors):
+                raise ValueError("every column of vectors must have a length")
         declared: dict[str, Array] = {}
         if columns.number:
             declared |= {
@@ -442,6 +515,12 @@ class TableVectorizer:
                 raise ValueError("category columns must have lists of different texts")
             self._set_categories(listed)
         return self
+
+
+def _are_lengths(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, int) and not isinstance(each, bool) and 0 < each < 2**31 for each in value
+    )
 
 
 def as_records(X: Any, columns: TableColumns) -> list[Record]:

@@ -35,7 +35,8 @@ class Parquet(TableFormat):
             table = _pyarrow().parquet.ParquetFile(source)
             names = list(table.schema_arrow.names)
         wanted = [name for name in columns.names if name in names]
-        return names, _records(file, source, table, wanted, columns.features)
+        vectors = [*columns.features, *(columns.mixed.vectors if columns.mixed else ())]
+        return names, _records(file, source, table, wanted, vectors)
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
         """Write two columns; labels are lists unless every row has exactly one."""
@@ -50,7 +51,7 @@ class Parquet(TableFormat):
 
 
 def _records(
-    file: OpenFile, source: Any, table: Any, wanted: list[str], features: Sequence[str]
+    file: OpenFile, source: Any, table: Any, wanted: list[str], vectors: Sequence[str]
 ) -> Iterator[tuple[int, Record]]:
     """Yield the rows; sizes are checked before they are decoded, and before they are used."""
     arrow = _pyarrow()
@@ -64,7 +65,7 @@ def _records(
         with _damage_reported(file.path):
             names = batch.schema.names
             cells = [
-                _vectors(arrow, column) if name in features else _plain(arrow, column).to_pylist()
+                _vectors(arrow, column) if name in vectors else _plain(arrow, column).to_pylist()
                 for name, column in zip(names, batch.columns, strict=True)
             ]
         for row in zip(*cells, strict=True):

@@ -38,8 +38,9 @@ class TableStream:
         The label column.
     features : sequence of str
         The numeric columns, instead of a text column.
-    number, category : sequence of str
-        Columns of numbers and categories, which may have missing values, for a `TableClassifier`.
+    number, category, vectors : sequence of str
+        Columns of numbers, categories and vectors, which may have missing values, for a
+        `TableClassifier`.
     separator : str, optional
         The separator between several labels in a cell; by default a cell is one label, and a list
         of JSON or Parquet is several.
@@ -87,6 +88,7 @@ class TableStream:
         *,
         number: str | Sequence[str] = (),
         category: str | Sequence[str] = (),
+        vectors: str | Sequence[str] = (),
         separator: str | None = None,
         format: str | None = None,  # noqa: A002
         chunk_size: int = 1 << 22,
@@ -102,7 +104,7 @@ class TableStream:
                 sample = formats.Sample(paths[0], file.start, bool(text or label))
             format = formats.detect(sample).name  # noqa: A001
         self.format = table_format(format)
-        text, mixed = split_columns(text, number, category)
+        text, mixed = split_columns(text, number, category, vectors)
         if self.format.kind == "text":  # without column names
             text, label, features, mixed = text or "text", label or "label", (), None
         if not label or not (text or features or mixed) or not self.format.has_labels:
@@ -111,7 +113,9 @@ class TableStream:
                 f"got text={text!r}, label={label!r}, features={list(features)!r}"
             )
         if features and (text or mixed):
-            raise ValueError("text and features must not both be given: use number for features")
+            raise ValueError(
+                "text and features must not both be given: use number or vectors for features"
+            )
         self.columns = Columns(text, label, tuple(features), separator, mixed)
         self._paths = paths
         self._tables = [
@@ -131,15 +135,18 @@ class TableStream:
 
 
 def split_columns(
-    text: str | Sequence[str] | None, number: str | Sequence[str], category: str | Sequence[str]
+    text: str | Sequence[str] | None,
+    number: str | Sequence[str],
+    category: str | Sequence[str],
+    vectors: str | Sequence[str] = (),
 ) -> tuple[str | None, TableColumns | None]:
     """Return the text column of a table that has no other columns; else its mixed columns."""
-    texts, numbers, categories = (
+    texts, *others = (
         (given,) if isinstance(given, str) else tuple(given or ())
-        for given in (text, number, category)
+        for given in (text, number, category, vectors)
     )
-    if numbers or categories or len(texts) > 1:
-        return None, TableColumns(texts, numbers, categories)
+    if any(others) or len(texts) > 1:
+        return None, TableColumns(texts, *others)
     return (texts[0] if texts else None), None
 
 

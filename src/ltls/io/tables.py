@@ -333,7 +333,7 @@ def _is_list(cell: Any) -> bool:
 
 
 def _size(cell: Any) -> int:
-    return len(cell) if isinstance(cell, str) else 1
+    return len(cell) if isinstance(cell, str) or hasattr(cell, "dtype") else 1
 
 
 def _numbers(name: str, cell: Any) -> Sequence[float] | Floats:

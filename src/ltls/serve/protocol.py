@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from ..core.arrays import AnyArray
 from .messages import Answer, RequestError, decoded, encoded, quoted
 from .models import ServedModel
 from .tensors import Parameters, Tensor, TensorHead, output
@@ -158,7 +159,7 @@ def _rows(
             400, f"the inputs of model {quoted(model.name)} are {wanted}, got {given}"
         )
     columns = [
-        tensors[name].texts() if kind == "BYTES" else tensors[name].numbers().reshape(-1).tolist()
+        tensors[name].texts() if kind == "BYTES" else _cells(tensors[name].numbers())
         for name, kind in types.items()
     ]
     if len({len(column) for column in columns}) > 1:
@@ -167,6 +168,12 @@ def _rows(
     if model.description["columns"] is None:
         return columns[0]
     return [dict(zip(types, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cells(numbers: AnyArray) -> list[Any]:
+    """Return the cells of a column: numbers, or vectors."""
+    cells = numbers if numbers.ndim == 2 and numbers.shape[1] > 1 else numbers.reshape(-1)
+    return cells.tolist()  # type: ignore[no-any-return]
 
 
 def _sparse(tensors: Mapping[str, Tensor], begin: Callable[[int], None]) -> list[Any]:
