@@ -67,7 +67,8 @@ def convert(
         raise ValueError(f"--size-budget is for model files, {display_name(file)} is a data file")
     target = _target(output, to)
     source = Source.of(context.params, [file])
-    if source.sparse != (target.kind == "sparse"):
+    dense = "dense" in (source.format.kind, target.kind)
+    if dense or source.sparse != (target.kind == "sparse"):
         raise ValueError(
             f"{source.name} is {source.format.name}, which cannot become {target.name}: sparse "
             f"features convert between {formats.names('sparse')}, texts between "

@@ -36,6 +36,7 @@ def evaluate(
     ] = None,
     text: options.TextOption = None,
     label: options.LabelOption = None,
+    labels: options.LabelFile = None,
     features: options.FeatureColumns = None,
     separator: options.Separator = None,
     file_format: options.FileFormat = None,
@@ -100,7 +101,7 @@ def _evaluation(source: Source, k: int, for_report: bool) -> tuple[Evaluation, f
     seconds = 0.0
     known = WrittenLabels(estimator.model_.labels)
     confidence: list[float] | None = [] if for_report and estimator.model_.probabilistic else None
-    texts: list[str] | None = [] if for_report and not source.sparse else None
+    texts: list[str] | None = [] if for_report and not (source.sparse or source.dense) else None
     for rows, labels in progress("predicting", source.batches(labelled=True)):
         start = time.perf_counter()
         best, _ = estimator.predict_topk(rows, k)

@@ -63,6 +63,10 @@ TextOption = Annotated[
 ]
 LabelColumn = Annotated[str | None, _column("none", "Label column.", "--label")]
 LabelOption = Annotated[str | None, _column("as in training", "Label column.", "--label")]
+LabelFile = Annotated[
+    Path | None,
+    option("none", "Labels of the vectors of an npy file, a line per row.", "--labels"),
+]
 FeatureColumns = Annotated[
     str | None,
     _column(

@@ -26,6 +26,9 @@ def training_rows(
 
     With --stream, or if the rows are too many for the memory, X is a stream and y None.
     """
+    if source.dense:  # memory-mapped: there is nothing to stream
+        X, labels = source.vectors(labelled=True)
+        return X, targets_of(Rows(labels=labels)), {}
     if not source.sparse:
         check_training_columns(source)
     streamed = _is_streamed(source) if stream is None else stream

@@ -18,6 +18,7 @@ from ..io.delimited import Delimited
 from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError
 from ..io.files import expand, is_model_file
 from ..io.formats import Base, Format, Sample
+from ..io.npy import Npy, read_labels
 from ..io.readers import Stream
 from ..io.tables import Columns, Rows, Table, TableFormat
 from .output import note, warn
@@ -32,7 +33,8 @@ class Source:
 
     All files have the same format; a name with ``*`` stands for those that match. `table` are the
     columns of texts, numbers and categories to train on. `model` is what will predict the rows: it
-    knows its columns, and what it takes helps to detect the format. `bad_rows`, if given, keeps
+    knows its columns, and what it takes helps to detect the format. `labels` is the file with the
+    labels of vectors. `bad_rows`, if given, keeps
     those that are skipped.
     """
 
@@ -42,6 +44,7 @@ class Source:
     text: str | None = None
     label: str | None = None
     features: str | None = None
+    labels: Path | None = None
     separator: str | None = None
     zero_based: bool | None = None
     skip_bad_rows: bool = False
@@ -105,7 +108,11 @@ class Source:
                 "the same format; name it with --format"
             )
         self.format = found
-        if self.sparse and self._columns_named:
+        if self.labels is not None and not self.dense:
+            raise ValueError(
+                f"--labels is for npy files, {name} is {found.name}, which has its own labels"
+            )
+        if (self.sparse or self.dense) and self._columns_named:
             raise ValueError(
                 f"--text, --label and such name columns, {self.format.name} files have none"
             )
@@ -155,6 +162,11 @@ class Source:
     def sparse(self) -> bool:
         """Whether the rows are sparse features."""
         return self.format.kind == "sparse"
+
+    @property
+    def dense(self) -> bool:
+        """Whether the rows are vectors, without labels."""
+        return self.format.kind == "dense"
 
     @property
     def has_labels(self) -> bool:
@@ -224,6 +236,9 @@ class Source:
                 )
             yield from self._sparse_batches(self.model.n_features_in_, size)
             return
+        if self.dense:
+            yield from self._dense_batches(labelled, size)
+            return
         columns = self.columns()
         self._check_columns_known(columns, takes, labelled)
         try:
@@ -237,6 +252,28 @@ class Source:
             raise ValueError(
                 f"{error}; if every line is a text, give --text without a column"
             ) from None
+
+    def vectors(self, labelled: bool) -> tuple[Any, list[list[str]]]:
+        """Return memory-mapped vectors, and the labels of their rows if they are wanted."""
+        if len(self.paths) > 1:
+            raise ValueError(f"one npy file can be read at a time, got {len(self.paths)}")
+        if labelled and self.labels is None:
+            raise ValueError(
+                f"{self.name} has no labels: give a file with a line for each of its rows with "
+                "--labels"
+            )
+        X = Npy().open(self.path)
+        if self.labels is None or not labelled:
+            return X, []
+        return X, read_labels(self.labels, len(X), self.separator, self.encoding)
+
+    def _dense_batches(self, labelled: bool, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
+        if not self.takes_matrix:
+            takes = self._taken["input"]
+            raise ValueError(f"the model takes input of the kind {takes}, {self.name} has vectors")
+        X, labels = self.vectors(labelled)
+        for first in range(0, len(X), size):
+            yield X[first : first + size], labels[first : first + size]
 
     def table_batches(
         self, columns: Columns, labelled: bool, size: int = BATCH_SIZE

@@ -64,6 +64,7 @@ def train(
     number: Annotated[list[str] | None, _columns("number")] = None,
     category: Annotated[list[str] | None, _columns("category")] = None,
     label: options.LabelColumn = None,
+    labels: options.LabelFile = None,
     features: options.FeatureColumns = None,
     separator: options.Separator = None,
     file_format: options.FileFormat = None,
@@ -117,11 +118,12 @@ def train(
 ) -> None:
     """Train a model on files of labelled rows.
 
-    The data are sparse features (svmlight, xmc), tables (csv, tsv, jsonl, parquet) whose columns
-    are given by --label and --text or --features, or fastText's __label__ lines. --text, --number,
-    --category and --vectors go together: numbers are scaled, every category is a feature, and
-    missing values are filled in. If every row has exactly one label the model is multi-class, else
-    multi-label. Several files, and a quoted pattern such as 'part*.csv', are one data set.
+    The data are sparse features (svmlight, xmc), vectors (npy) with a file of --labels, tables
+    (csv, tsv, jsonl, parquet) whose columns are given by --label and --text or --features, or
+    fastText's __label__ lines. --text, --number, --category and --vectors go together: numbers are
+    scaled, every category is a feature, and missing values are filled in. If every row has exactly
+    one label the model is multi-class, else multi-label. Several files, and a quoted pattern such
+    as 'part*.csv', are one data set.
 
     Settings that are not given have their default, or that of the preset; auto depends on the size
     of the data. Ctrl-C and SIGTERM end the training with a checkpoint, once its epochs have begun:

@@ -3,9 +3,10 @@
 from .delimited import Csv, Tsv
 from .formats import register
 from .lines import FastText, JsonLines, PlainText
+from .npy import Npy
 from .parquet import Parquet
 from .svmlight import Svmlight, Xmc
 
 # A later one is tried first when a format is detected: those that are sure of it come last.
-for _format in (PlainText, Csv, Tsv, Svmlight, Xmc, FastText, JsonLines, Parquet):
+for _format in (PlainText, Csv, Tsv, Svmlight, Xmc, FastText, JsonLines, Parquet, Npy):
     register(_format())

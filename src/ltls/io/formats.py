@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 Base: TypeAlias = bool | Literal["auto"]  # whether features start at 0
-Kind: TypeAlias = Literal["sparse", "table", "text"]
+Kind: TypeAlias = Literal["sparse", "dense", "table", "text"]
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Format:
     ----------
     name : str
         What ``--format`` and ``--to`` call it.
-    kind : {"sparse", "table", "text"}
-        Sparse features with integer labels; a table with named columns; or texts and labels
-        without column names.
+    kind : {"sparse", "dense", "table", "text"}
+        Sparse features with integer labels; vectors, whose labels are in another file; a table
+        with named columns; or texts and labels without column names.
     suffixes : tuple of str
         Suffixes of its files, as ``".csv"``.
     starts : bytes
@@ -164,7 +164,7 @@ def register(file_format: Format) -> Format:
     --------
     >>> from ltls.io.formats import FORMATS
     >>> sorted(FORMATS)
-    ['csv', 'fasttext', 'jsonl', 'parquet', 'svmlight', 'text', 'tsv', 'xmc']
+    ['csv', 'fasttext', 'jsonl', 'npy', 'parquet', 'svmlight', 'text', 'tsv', 'xmc']
     """
     FORMATS.pop(file_format.name, None)
     FORMATS[file_format.name] = file_format
