@@ -108,6 +108,13 @@ class Number(Allowed):
         )
 
 
+class Instance(Allowed):
+    """Objects of some types."""
+
+    def __init__(self, description: str, *types: type) -> None:
+        super().__init__(description, lambda value: isinstance(value, types))
+
+
 class OneOf(Allowed):
     """Some texts, such as the names that a registry has when it is asked."""
 
@@ -121,9 +128,9 @@ class OneOf(Allowed):
         return " or ".join(map(repr, self._values))
 
 
-FLAG = Allowed("True or False", lambda value: isinstance(value, (bool, np.bool_)))
-NOTHING = Allowed("None", lambda value: value is None)
-TEXT = Allowed("a string", lambda value: isinstance(value, str))
+FLAG = Instance("True or False", bool, np.bool_)
+NOTHING = Instance("None", type(None))
+TEXT = Instance("a string", str)
 
 
 def setting(*allowed: Allowed | str, default: Any, help: str) -> Any:  # noqa: A002
@@ -155,6 +162,8 @@ class Settings(BaseEstimator):  # type: ignore[misc]
         owner = owner or type(self).__name__
         for each in fields(self):
             value, kinds = getattr(self, each.name), each.metadata.get("allowed", ())
+            if type(value) is type(each.default) and value == each.default:
+                continue
             if kinds and not any(kind.accepts(value) for kind in kinds):
                 wanted = " or ".join(kind.description for kind in kinds)
                 raise ParameterError(owner, each.name, f"must be {wanted}, got {value!r}")

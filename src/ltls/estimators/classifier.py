@@ -27,7 +27,7 @@ from ..model.labels import Targets, as_targets
 from ..storage.budget import check_front_end, within_budget
 from ..storage.model_file import save_model
 from .explain import ExplainMixin
-from .parameters import Parameters, parse_bytes
+from .parameters import Parameters
 from .predict import PredictMixin
 
 if TYPE_CHECKING:  # methods that train import the rest of `training`: prediction does not need it
@@ -103,9 +103,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         given = Given(**{each.name: getattr(self, each.name) for each in fields(Given)})
         # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
         keep = "_is_clone" not in self.__dict__
-        budget = None if self.size_budget is None else parse_bytes(self.size_budget)
-        verbose = int(self.verbose)
-        return How(given, self.n_jobs, verbose, self.class_weight, keep, size_budget=budget)
+        return How(
+            given,
+            self.n_jobs,
+            int(self.verbose),
+            self.class_weight,
+            keep,
+            size_budget=self.budget(),
+        )
 
     def fit(
         self: Self,
@@ -381,28 +386,27 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         """
         check_is_fitted(self)
         self.check_parameters(groups=False)
-        fitted, budget = self.fitted_, None
-        if self.size_budget is not None:
+        fitted, budget = self.fitted_, self.budget()
+        if budget is not None:
             if resumable:
                 raise ValueError("resumable must be False with a size_budget, got True")
-            budget = parse_bytes(self.size_budget)
             fitted = self.fitted_ = self._within_budget(fitted)
-        fitted, parameters = self._kept(fitted), self.get_params(deep=False)
-        save_model(fitted, parameters, path, resumable=resumable, budget=budget)
+        parameters = self.get_params(deep=False)
+        save_model(self._kept(fitted), parameters, path, resumable=resumable, budget=budget)
 
     def _within_budget(self, fitted: Fitted) -> Fitted:
-        if self.size_budget is None:
+        budget, parameters = self.budget(), self.get_params(deep=False)
+        if budget is None:
             return fitted
         with self._phase("weights within size_budget"):
-            parameters, budget = self.get_params(deep=False), parse_bytes(self.size_budget)
             model = within_budget(self._kept(fitted), parameters, budget)
         return replace(fitted, model=model)
 
     def _check_budget(self, front_end: FrontEnd) -> None:
         """Raise an error before training if features alone take more than the size budget."""
-        if self.size_budget is None or callable(getattr(front_end.settings, "tokenizer", None)):
-            return
-        check_front_end(front_end, parse_bytes(self.size_budget))
+        budget = self.budget()
+        if budget is not None and not callable(getattr(front_end.settings, "tokenizer", None)):
+            check_front_end(front_end, budget)
 
     def _kept(self, fitted: Fitted) -> Fitted:
         """Return what may be kept of a model: ``memory=False`` leaves out training rows."""

@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     with damage_reported(path):
         front_end = fitted.model.front_end
         estimator = ESTIMATORS[front_end.name](**parameters)
-        estimator.check_parameters(groups=False)
+        estimator.check()  # settings of groups are, as they are read; all again before training
         estimator.fitted_ = fitted
         estimator.n_features_in_ = fitted.model.columns.n_features
         if names := front_end.describe().get("feature_names"):

@@ -15,15 +15,14 @@ from ..core.settings import (
     FLAG,
     NOTHING,
     Allowed,
+    Instance,
     Integer,
     Number,
-    ParameterError,
     Settings,
     setting,
     settings,
 )
-from ..features.front_ends import FrontEndSettings
-from ..features.numbers import Numbers
+from ..features.front_ends import FrontEndSettings, Numbers, Table, Text
 from ..model.examples import LARGEST_WEIGHT
 from ..parts.base import PARTS, load_parts
 from ..parts.calibration import Calibration
@@ -41,13 +40,9 @@ Self = TypeVar("Self", bound="Parameters")
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _ON = Allowed("True", lambda value: value is True)
 _OFF = Allowed("False", lambda value: value is False)
-_FRONT_END = Allowed(
-    "settings.Numbers, settings.Text or settings.Table",
-    lambda value: isinstance(value, FrontEndSettings),
-)
-_SEED = Allowed(
-    "a seed, a RandomState or None",
-    lambda value: value is None or isinstance(value, (int, np.integer, np.random.RandomState)),
+_FRONT_END = Instance("settings.Numbers, settings.Text or settings.Table", Numbers, Text, Table)
+_SEED = Instance(
+    "a seed, a RandomState or None", int, np.integer, np.random.RandomState, type(None)
 )
 
 
@@ -59,7 +54,7 @@ def _part(
     required: bool = False,
 ) -> Any:
     """Declare a group of settings: an object, "auto" or, unless it is required, True or False."""
-    group = Allowed(f"settings.{kind.__name__}", lambda value: isinstance(value, kind))
+    group = Instance(f"settings.{kind.__name__}", kind)
     declared = setting(group, AUTO, *(() if required else (_ON, _OFF)), default=default, help=help)
     return field(default=default, metadata={**declared.metadata, "group": kind})
 
@@ -80,6 +75,14 @@ def _settings_of(part: str) -> Settings:
         raise ValueError(f"parts must be registered, got {part!r}, not one of {sorted(others)}")
     made: Settings = PARTS[part].settings()
     return made
+
+
+def _n_bytes(size: Any) -> int | None:
+    """Return a size such as "5MB" in bytes, None for what is none."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size).upper())
+    if not match or match[2] not in _UNITS or float(match[1]) == 0:
+        return None
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 _PARTS = Allowed("a dict of registered parts and their settings", _are_parts)
@@ -145,7 +148,7 @@ class Parameters(Settings):
     )
     size_budget: str | int | None = setting(
         Integer(1),
-        Allowed("a size such as '5MB'", lambda value: isinstance(value, str)),
+        Allowed("a size such as '5MB' or '300KB'", lambda value: _n_bytes(value) is not None),
         NOTHING,
         default=None,
         help="A file size that `save` does not exceed: the smallest weights are dropped until the "
@@ -153,7 +156,7 @@ class Parameters(Settings):
         "budget that is larger than the file changes nothing.",
     )
     class_weight: dict[Any, float] | str | None = setting(
-        Allowed("a dict of weights", lambda value: isinstance(value, dict)),
+        Instance("a dict of weights", dict),
         "balanced",
         NOTHING,
         default=None,
@@ -240,8 +243,8 @@ class Parameters(Settings):
     def check_parameters(self, groups: bool = True) -> None:
         """Raise an error if a parameter is invalid, before any data is read.
 
-        Without `groups`, their settings are not checked: files check these when they are read. A
-        codebook policy need not be registered then, as nothing but training takes it.
+        Without `groups`, their settings are not checked. A codebook policy need not be registered
+        then, as nothing but training takes it.
         """
         self.check(type(self).__name__)
         given = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -257,24 +260,13 @@ class Parameters(Settings):
                     f"class_weight must hold numbers from 0 to {LARGEST_WEIGHT:g}, got {weight!r} "
                     f"for {label!r}"
                 )
-        if self.size_budget is not None:
-            parse_bytes(self.size_budget)
+
+    def budget(self) -> int | None:
+        """Return `size_budget` in bytes."""
+        given = self.size_budget
+        return _n_bytes(given) if isinstance(given, str) else given
 
     def front_end_settings(self) -> FrontEndSettings:
         """Return the settings of the front end; "auto" are the defaults."""
         given = self.features
         return self.default_features() if isinstance(given, str) else given
-
-
-def parse_bytes(size_budget: str | int) -> int:
-    """Return a size such as "5MB" in bytes."""
-    if isinstance(size_budget, int) and not isinstance(size_budget, bool) and size_budget > 0:
-        return size_budget
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size_budget).upper())
-    if not match or match[2] not in _UNITS or float(match[1]) == 0:
-        raise ParameterError(
-            "LTLSClassifier",
-            "size_budget",
-            f'must be a number of bytes or a size such as "5MB" or "300KB", got {size_budget!r}',
-        )
-    return int(float(match[1]) * _UNITS[match[2]])

@@ -6,7 +6,7 @@ weighted sum. A model does not change: whoever has one sees one state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,6 +125,12 @@ class Model:
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
         """Return the model with other parts of the same weights."""
         return replace(self, parts=tuple(parts), **changes)
+
+    def keeping(self, keep: Callable[[Any], bool]) -> Model:
+        """Return the model with some of its parts."""
+        kept = [number for number, part in enumerate(self.parts) if keep(part)]
+        parts, weights = ([each[n] for n in kept] for each in (self.parts, self.weights))
+        return replace(self, parts=tuple(parts), weights=tuple(weights))
 
     # Scores
 

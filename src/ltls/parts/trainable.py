@@ -16,6 +16,7 @@ from ..core.arrays import AnyArray, Floats, Ints, aligned_zeros
 from ..core.memory import available_memory
 from ..structure.trellis import Trellis
 from .edge_weights import AnyWeights, Weights, aligned, padded
+from .trellises import Trellises
 
 # Initial value of AdaGrad's accumulators. With 0, the first step of every weight would have full
 # size, however small its gradient, and rare features would count too much.
@@ -68,6 +69,28 @@ class TrainableWeights:
         self._cached: tuple[int, float, Weights] | None = None
         self._shared = False
         self._spares: dict[str, Spare | None] = {}
+
+    @classmethod
+    def new(
+        cls,
+        settings: Trellises,
+        trellis: Trellis,
+        n_trellises: int,
+        n_features: int,
+        intercept: bool,
+        unit_length: bool,
+    ) -> TrainableWeights:
+        """Return weights of 0, if they fit into memory."""
+        check_memory(settings, trellis, n_trellises, n_features)
+        return cls(
+            trellis,
+            n_trellises,
+            n_features,
+            intercept=intercept,
+            unit_length=unit_length,
+            adagrad=settings.optimizer == "adagrad",
+            average=bool(settings.average),
+        )
 
     def tensors(self) -> dict[str, AnyArray]:
         """Return the arrays that training changes, by name; not copies."""
@@ -240,6 +263,22 @@ class TrainableWeights:
             limit = np.float32(l1)
             values = aligned(values - np.clip(values, -limit, limit))
         return self.wrap(values)
+
+
+def check_memory(settings: Trellises, trellis: Trellis, n_trellises: int, n_features: int) -> None:
+    """Raise an error before weights are allocated that do not fit into memory."""
+    available = available_memory()
+    per_weight = 4 + 4 * (settings.optimizer == "adagrad") + 8 * bool(settings.average)
+    per_trellis = (n_features + 1) * padded(trellis.n_edges) * per_weight
+    if available is None or n_trellises * per_trellis <= available:
+        return
+    fits = available // per_trellis
+    hint = f"n_trellises={fits} would fit" if fits else "use a smaller width or fewer features"
+    raise MemoryError(
+        f"training needs {n_trellises * per_trellis / 1e9:.1f} GB for the weights of "
+        f"{n_features:,} features, {n_trellises} trellises and {trellis.n_edges:,} edges, and "
+        f"{available / 1e9:.1f} GB are available; {hint}"
+    )
 
 
 # Memory that is used again

@@ -19,7 +19,7 @@ from ..core.declarations import Array, Described
 from ..core.settings import (
     AUTO,
     FLAG,
-    Allowed,
+    Instance,
     Integer,
     Number,
     OneOf,
@@ -46,10 +46,7 @@ _WEIGHTS, _WEAK_WEIGHTS = (0.5, 0.25, 1.0, 2.0, 4.0), (0.1, 0.01, 0.3, 1.0)
 # A table codebook takes memory for every path, labelled or not.
 _PATHS_PER_LABEL, _FEW_PATHS = 16, 1 << 16
 
-_CODEBOOKS = Allowed(
-    "a codebook or a list of codebooks",
-    lambda value: isinstance(value, (TableCodebook, RandomCodebook, list)),
-)
+_CODEBOOKS = Instance("a codebook or a list of codebooks", TableCodebook, RandomCodebook, list)
 
 
 @settings

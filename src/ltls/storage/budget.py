@@ -125,16 +125,17 @@ def _ever_smaller(model: Model, needed: set[str]) -> Iterator[Model]:
     yield model
     for name in _OPTIONAL:
         if model.part(name) is not None and name not in needed:
-            pairs = zip(model.parts, model.weights, strict=True)
-            kept = [(part, weight) for part, weight in pairs if part.name != name]
-            parts, weights = zip(*kept, strict=True)
-            model = replace(model, parts=parts, weights=weights)
+            model = _without(model, name)
             yield model
     views = model.part("views")
     while views is not None and "views" not in needed and len(views.views) > 1:
         views = replace(views, views=views.views[:-1])
         model = model.with_parts([views if part.name == "views" else part for part in model.parts])
         yield model
+
+
+def _without(model: Model, name: str) -> Model:
+    return model.keeping(lambda part: part.name != name)
 
 
 def _unpruned(part: Any, whole: Any) -> Any:

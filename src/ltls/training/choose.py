@@ -50,13 +50,7 @@ def new_model(plan: Plan, problem: Problem, training: TrellisTraining, parts: li
 
 def without_optional(model: Model, plan: Plan) -> Model:
     """Leave out parts that are only worth having if held-out rows say so."""
-    pairs = [
-        (part, weight)
-        for part, weight in zip(model.parts, model.weights, strict=True)
-        if 0 not in weights_to_try(part, plan)
-    ]
-    parts, weights = zip(*pairs, strict=True)
-    return replace(model, parts=parts, weights=weights)
+    return model.keeping(lambda part: 0 not in weights_to_try(part, plan))
 
 
 def weights_to_try(part: Any, plan: Plan) -> tuple[float, ...]:
@@ -227,12 +221,8 @@ def _keeps_rows(part: Any) -> bool:
 
 def _without_rows(model: Model) -> Model:
     """Return the model without parts that keep training rows."""
-    pairs = zip(model.parts, model.weights, strict=True)
-    kept = [(part, weight) for part, weight in pairs if not _keeps_rows(part)]
-    if len(kept) in (0, len(model.parts)):
-        return model
-    parts, weights = zip(*kept, strict=True)
-    return replace(model, parts=parts, weights=weights)
+    smaller = model.keeping(lambda part: not _keeps_rows(part))
+    return model if len(smaller.parts) in (0, len(model.parts)) else smaller
 
 
 def _column(table: Table, part: Any, plan: Plan) -> Column:

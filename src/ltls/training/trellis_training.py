@@ -18,11 +18,10 @@ from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
-from ..core.memory import available_memory
 from ..features.rows import Columns, Rows
 from ..model.examples import Examples
-from ..parts.edge_weights import AnyWeights, Weights, padded
-from ..parts.trainable import SquaresSketch, TrainableWeights
+from ..parts.edge_weights import AnyWeights, Weights
+from ..parts.trainable import SquaresSketch, TrainableWeights, check_memory
 from ..parts.trellises import Trellises, TrellisPart
 from ..parts.views import Views
 from ..structure.buckets import similar_buckets
@@ -133,7 +132,7 @@ class TrellisTraining:
         books: list[Codebook]
         if views is not None:
             trellis = Trellis(max(-(-stats.n_labels // int(views.cluster_size)), 1), width)
-            _check_memory(settings, trellis, n_views * n_trellises, n_features)  # before the work
+            check_memory(settings, trellis, n_views * n_trellises, n_features)  # before the work
             books = _clusters(trellis, n_views, n_trellises, stats, rng, n_jobs)
         elif policy is not None:
             trellis = Trellis(max(stats.n_labels, min_paths), width)
@@ -145,8 +144,8 @@ class TrellisTraining:
             trellis = Trellis(books[0].n_paths, width)
         loss = settings.loss_for(multilabel)
         settings = settings.filled(loss=loss.name)
-        shape = {"intercept": columns.intercept, "unit_length": columns.unit_length}
-        weights = _new_weights(settings, trellis, len(books), n_features, **shape)
+        shape = (len(books), n_features, columns.intercept, columns.unit_length)
+        weights = TrainableWeights.new(settings, trellis, *shape)
         return cls(settings, trellis, books, loss, weights, stats.n_labels, n_views)
 
     @classmethod
@@ -162,14 +161,9 @@ class TrellisTraining:
         books = [copy(book) for part in parts for book in part.codebooks]
         given = copy(settings)
         given.n_trellises = len(first.codebooks)
-        weights = _new_weights(
-            given,
-            first.trellis,
-            len(books),
-            first.weights.n_features,
-            intercept=first.weights.intercept,
-            unit_length=first.weights.unit_length,
-        )
+        own = first.weights
+        shape = (len(books), own.n_features, own.intercept, own.unit_length)
+        weights = TrainableWeights.new(given, first.trellis, *shape)
         values = [part.weights.to_float32() for part in parts]
         weights.load(weights.wrap(np.concatenate(values, axis=1)), settings.l1)
         weights.epochs = epochs
@@ -469,40 +463,3 @@ def _clusters(
         for clusters in views
         for _ in range(n_trellises)
     ]
-
-
-def _new_weights(
-    settings: Trellises,
-    trellis: Trellis,
-    n_trellises: int,
-    n_features: int,
-    *,
-    intercept: bool,
-    unit_length: bool,
-) -> TrainableWeights:
-    _check_memory(settings, trellis, n_trellises, n_features)
-    return TrainableWeights(
-        trellis,
-        n_trellises,
-        n_features,
-        intercept=intercept,
-        unit_length=unit_length,
-        adagrad=settings.optimizer == "adagrad",
-        average=bool(settings.average),
-    )
-
-
-def _check_memory(settings: Trellises, trellis: Trellis, n_trellises: int, n_features: int) -> None:
-    """Raise an error before weights are allocated that do not fit into memory."""
-    available = available_memory()
-    per_weight = 4 + 4 * (settings.optimizer == "adagrad") + 8 * bool(settings.average)
-    per_trellis = (n_features + 1) * padded(trellis.n_edges) * per_weight
-    if available is None or n_trellises * per_trellis <= available:
-        return
-    fits = available // per_trellis
-    hint = f"n_trellises={fits} would fit" if fits else "use a smaller width or fewer features"
-    raise MemoryError(
-        f"training needs {n_trellises * per_trellis / 1e9:.1f} GB for the weights of "
-        f"{n_features:,} features, {n_trellises} trellises and {trellis.n_edges:,} edges, and "
-        f"{available / 1e9:.1f} GB are available; {hint}"
-    )
