@@ -144,7 +144,10 @@ def test_settings_of_texts(folder, command):
         ("views=maybe", "--set views must be settings.Views or 'auto' or True or False"),
         ("features.ngram_range=3,x", "--set features.ngram_range must be a pair (min, max)"),
         ("features.tokenizer=(", "must be a regular expression that matches a word"),
-        ("size_budget=5XB", "--set size_budget must be a number of bytes or a size"),
+        (
+            "size_budget=5XB",
+            "--set size_budget must be an integer of at least 1 or a size such as '5MB'",
+        ),
         ("class_weight=heavy", "--set class_weight must be a dict of weights or 'balanced'"),
     ],
 )

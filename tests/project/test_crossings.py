@@ -73,8 +73,8 @@ for name, n_rows, n_labels in (("small", 200, 10), ("views", 1200, 80)):
 print(json.dumps(found))
 """
 MOST = {
-    "small": {"fit": 26, "predict_topk": 6, "load": 18, "ltls predict": 31},
-    "views": {"fit": 32, "predict_topk": 9, "load": 22, "ltls predict": 35},
+    "small": {"fit": 26, "predict_topk": 6, "load": 17, "ltls predict": 30},
+    "views": {"fit": 32, "predict_topk": 9, "load": 21, "ltls predict": 34},
 }
 # A model in a fresh process, which must not need modules that only training does.
 PREDICTION = """
