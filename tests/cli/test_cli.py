@@ -339,7 +339,10 @@ FAILURES = [
     ([*TRAIN, "--width", "1"], "--width must be an integer of at least 2 or 'auto', got 1"),
     ([*TRAIN, "--width", "two"], "--width must be an integer of at least 2 or 'auto', got 'two'"),
     ([*TRAIN, "--loss", "hinge"], "--loss must be 'softmax' or 'separation' or 'logistic'"),
-    ([*TRAIN, "--size-budget", "5XB"], "--size-budget must be a number of bytes or a size"),
+    (
+        [*TRAIN, "--size-budget", "5XB"],
+        "--size-budget must be an integer of at least 1 or a size such as '5MB'",
+    ),
     ([*TRAIN, "--set", "validation_fraction=0.9"], "leaves none of the 5 rows"),
     ([*TRAIN, "--depth", "3"], "No such option: --depth"),
     (["predict", "nowhere.ltls", "single.txt"], "nowhere.ltls: No such file or directory"),
