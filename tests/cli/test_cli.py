@@ -341,7 +341,7 @@ FAILURES = [
     ([*TRAIN, "--loss", "hinge"], "--loss must be 'softmax' or 'separation' or 'logistic'"),
     (
         [*TRAIN, "--size-budget", "5XB"],
-        "--size-budget must be an integer of at least 1 or a size such as '5MB'",
+        "or a size such as '5MB' or '300KB' or None, got",
     ),
     ([*TRAIN, "--set", "validation_fraction=0.9"], "leaves none of the 5 rows"),
     ([*TRAIN, "--depth", "3"], "No such option: --depth"),

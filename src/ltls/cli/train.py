@@ -12,7 +12,7 @@ import typer
 from rich.filesize import decimal
 from sklearn.base import clone
 
-from ..estimators import presets
+from .. import presets
 from ..estimators.classifier import LTLSClassifier
 from ..features.front_ends import FrontEndSettings, Table, Text
 from ..io.table_stream import split_columns
