@@ -124,6 +124,14 @@ def int8_scales(largest: Floats) -> Floats:
     return np.where(largest > 0, largest / 127, 1).astype(np.float32)
 
 
+def as_int8(values: AnyArray, group: Ints, n_groups: int) -> tuple[AnyArray, Floats]:
+    """Return values rounded to int8, and the scale of every group of them."""
+    largest = np.zeros(n_groups, np.float32)
+    np.maximum.at(largest, group, np.abs(values))
+    scales = int8_scales(largest)
+    return np.rint(values / scales[group]).astype(np.int8), scales
+
+
 def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     """Return zeros that start on a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -16,6 +16,7 @@ from ..core.arrays import (
     Ints,
     Tensors,
     aligned_zeros,
+    as_int8,
     entries_of,
     int8_scales,
     pointers,
@@ -171,11 +172,9 @@ class Weights(_Weights):
             part = replace(self, values=self.values[some], scales=_part(self.scales, some))
             block = part.to_float32()
             row, column = np.nonzero(np.abs(block) >= threshold)
-            kept = block[row, column]
-            largest = np.zeros(len(block), np.float32)
-            np.maximum.at(largest, row, np.abs(kept))
-            scales.append(int8_scales(largest))
-            values.append(np.rint(kept / scales[-1][row]).astype(np.int8))
+            rounded, own = as_int8(block[row, column], row, len(block))
+            values.append(rounded)
+            scales.append(own)
             columns.append(column.astype(np.uint16))
             ends.extend((ends[-1] + np.cumsum(np.bincount(row, minlength=len(block)))).tolist())
         return PrunedWeights(

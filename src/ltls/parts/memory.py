@@ -22,6 +22,7 @@ from ..core.arrays import (
     Floats,
     Ints,
     Tensors,
+    as_int8,
     entries_of,
     int8_scales,
     pointers,
@@ -329,10 +330,7 @@ def _rounded_sparse(X: Any) -> tuple[Ints, AnyArray, AnyArray, Floats]:
     X.eliminate_zeros()
     X.sort_indices()
     row_of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    largest = np.zeros(X.shape[0], np.float32)
-    np.maximum.at(largest, row_of, np.abs(X.data))
-    scales = int8_scales(largest)
-    values = np.rint(X.data / scales[row_of]).astype(np.int8)
+    values, scales = as_int8(X.data, row_of, X.shape[0])
     stored = values != 0
     counts = np.bincount(row_of[stored], minlength=X.shape[0])
     return pointers(counts), X.indices[stored].astype(np.int32), values[stored], scales

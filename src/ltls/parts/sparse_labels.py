@@ -15,7 +15,7 @@ from ..core.arrays import (
     Floats,
     Ints,
     Tensors,
-    int8_scales,
+    as_int8,
     pointers,
     smallest,
     threads,
@@ -52,17 +52,14 @@ class SparseLabels:
     @classmethod
     def of_matrix(cls, W: csr_array, intercept: bool) -> SparseLabels:
         """Round a matrix of shape (n_labels, n_columns) to int8."""
-        largest = np.zeros(W.shape[0], np.float32)
         label = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
-        np.maximum.at(largest, label, np.abs(W.data))
-        scales = int8_scales(largest)
-        rounded = np.rint(W.data / scales[label])
+        rounded, scales = as_int8(W.data, label, W.shape[0])
         by_feature = csr_array((rounded, W.indices, W.indptr), shape=W.shape).tocsc()
         by_feature.sort_indices()
         return cls(
             by_feature.indptr.astype(np.int64),
             by_feature.indices.astype(_id_type(W.shape[0])),
-            by_feature.data.astype(np.int8),
+            by_feature.data,
             scales,
             intercept,
         )
