@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ltls import Checkpoint, LTLSClassifier, TextClassifier
+from ltls.parts import label_weights
 from ltls.readers import TableStream
 from ltls.settings import Text, Trellises
-from ltls.training import context
 
 PROGRAM = Path(__file__).parents[1] / "support" / "memory_limit.py"
 
@@ -90,7 +90,7 @@ def test_label_weights_learn_from_all_blocks(monkeypatch, views):
     X += 0.05 * rng.random(X.shape, dtype=np.float32)
     batches = [(X[first : first + 100], y[first : first + 100]) for first in range(0, n_rows, 100)]
     given = {"label_weights": True, "views": views, "prototypes": False, "random_state": 0}
-    monkeypatch.setattr(context, "_BLOCK_VALUES", 1)
+    monkeypatch.setattr(label_weights, "_BLOCK_VALUES", 1)
     in_blocks = LTLSClassifier(**given).fit_stream(batches)
     part = in_blocks.model_.part("label_weights")
     part = in_blocks.model_.part("views").views[0].label_weights if part is None else part

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, random_array
 
 from ltls.core import _engine
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.parts.label_weights import LabelWeights, train_clusters
 
 N_LABELS, N_FEATURES = 9, 12
@@ -38,6 +39,10 @@ class Problem:
     @property
     def labels(self):
         return np.concatenate([*self.own, []]).astype(np.int64)
+
+    def examples(self, **changes):
+        labels = {"indptr": self.label_ptr, "labels": self.labels, "weights": self.weights}
+        return Examples(**{"rows": self.rows, **labels, "multilabel": True, **changes})
 
     def take(self, rows):
         """The same problem with some of the rows."""
@@ -230,7 +235,7 @@ def test_train_clusters_passes_its_arguments_on():
     calls = []
     found = train_clusters(
         LabelWeights(cost=2.0, passes=3, threshold=0.1),
-        problem.rows, problem.label_ptr, problem.labels, problem.weights, [CLUSTERS, ONE_CLUSTER],
+        problem.examples(), [CLUSTERS, ONE_CLUSTER],
         n_labels=N_LABELS, held_out=np.array([3, 8]), initial=initial, scale=0.5,
         check=lambda: calls.append(1), n_jobs=2,
     )  # fmt: skip
@@ -241,8 +246,8 @@ def test_train_clusters_passes_its_arguments_on():
         for ours, theirs in zip(pair, expected, strict=True):
             np.testing.assert_array_equal(ours.toarray(), theirs)
     [(_, without)] = train_clusters(
-        LabelWeights(cost=1.0), problem.rows, problem.label_ptr, problem.labels, None,
-        [CLUSTERS], n_labels=N_LABELS, held_out=np.empty(0, np.int64),
+        LabelWeights(cost=1.0), problem.examples(weights=None), [CLUSTERS],
+        n_labels=N_LABELS, held_out=np.empty(0, np.int64),
     )  # fmt: skip
     assert without is None
 
@@ -256,8 +261,8 @@ def test_multiplying_all_rows_changes_nothing_but_rounding(factor, intercept):
     def trained(times, start):
         rows = problem.rows.like(problem.rows.X * np.float32(times))
         return train_clusters(
-            LabelWeights(cost=2.0, threshold=0.03), rows, problem.label_ptr, problem.labels, None,
-            [CLUSTERS], n_labels=N_LABELS, held_out=np.array([3, 8]), initial=start,
+            LabelWeights(cost=2.0, threshold=0.03), problem.examples(rows=rows), [CLUSTERS],
+            n_labels=N_LABELS, held_out=np.array([3, 8]), initial=start,
             row_length=rows.usual_length(),
         )[0]  # fmt: skip
 

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from ltls import TextClassifier
+from ltls.parts import label_weights
 from ltls.readers import TableStream
 from ltls.settings import Memory, Text, Trellises
-from ltls.training import context
 
-context._BLOCK_VALUES = 1 << 16  # label weights are trained on so many values at a time
+label_weights._BLOCK_VALUES = 1 << 16  # label weights are trained on so many values at a time
 SETTINGS = {
     "features": Text(n_features=1 << 12, ngram_range=(1, 1), char_ngram_range=None),
     "trellises": Trellises(width=4, n_trellises=1, epochs=1),

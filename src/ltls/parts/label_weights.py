@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,8 @@ from .base import PartExplanation, Sizes, register_part
 from .sparse_labels import SparseLabels
 
 _TOLERANCE = 0.1
+_COST_ROWS = 1000  # that the precision of the trellises is measured on
+_BLOCK_VALUES = 1 << 24  # of rows of a stream that are trained on at a time
 _SECONDS = 0.1  # between two calls of `check`
 
 
@@ -89,16 +91,74 @@ class LabelWeightPart:
     def fit(cls, given: LabelWeights, context: Any) -> LabelWeightPart:
         """Train the classifiers of all labels, each against all others."""
         one_cluster = np.array([0, context.n_labels]), np.arange(context.n_labels)
-        return context.train_label_weights(given, [one_cluster])[0]  # type: ignore[no-any-return]
+        return cls.fit_clusters(given, context, [one_cluster])[0]
+
+    @classmethod
+    def fit_clusters(
+        cls, given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]]
+    ) -> list[LabelWeightPart]:
+        """Train classifiers against their siblings, for several clusterings; see `train_clusters`.
+
+        They have not seen the held-out rows: `finish` returns those that have.
+        """
+        source, workers, precision = context.source, context.how.workers, 1.0
+        if given.cost == AUTO and not context.several:
+            rows = source.evaluation_rows()
+            some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
+            precision = context.training.precision(some, context.how.n_jobs)
+        given = given.filled(cost=usual_cost(context.several, precision))
+        if workers is not None:
+            unseen = context.plan.early_stopping
+            row_length = context.row_length
+            found = workers.train_clusters(
+                given, source, clusters, context.counts, row_length, unseen
+            )
+        else:
+            train = _train_in_blocks if source.whole is None else _train_in_memory
+            found = train(given, context, clusters)
+        parts = []
+        for (_, members), (W, without) in zip(clusters, found, strict=True):
+            place = np.argsort(members)
+            final = cls.of_matrix(W[place], context.intercept)
+            part = final if without is None else cls.of_matrix(without[place], context.intercept)
+            context.kept[part] = final
+            parts.append(part)
+        return parts
 
     def finish(self, context: Any) -> LabelWeightPart:
         """Return the label weights that were trained on the held-out rows, too."""
-        return context.final(self)  # type: ignore[no-any-return]
+        return context.kept.get(self, self)  # type: ignore[no-any-return]
 
     def learn(self, context: Any) -> LabelWeightPart:
         """Return the label weights after a further batch."""
         one_cluster = np.array([0, self.vectors.n_labels]), np.arange(self.vectors.n_labels)
-        return context.update_label_weights(self, one_cluster)  # type: ignore[no-any-return]
+        return self.learn_clusters(context, *one_cluster)
+
+    def learn_clusters(self, context: Any, ptr: Ints, members: Ints) -> LabelWeightPart:
+        """Train the weights of labels that are new, or have many rows in a further batch.
+
+        They are trained from scratch on the rows of their clusters that are at hand: the batch and
+        the memory.
+        """
+        wanted = context.labels_to_train()
+        if not len(wanted):
+            return self
+        examples, given = context.rows_at_hand(), context.how.given.label_weights
+        cluster = np.searchsorted(ptr, np.argsort(members), side="right") - 1  # of every label
+        some = [members[ptr[each] : ptr[each + 1]] for each in np.unique(cluster[wanted])]
+        lists = pointers(np.array([len(each) for each in some])), np.concatenate(some)
+        settings = given if isinstance(given, LabelWeights) else LabelWeights()
+        [(W, _)] = train_clusters(
+            settings.filled(cost=usual_cost(context.several, 1.0)),
+            examples,
+            [lists],
+            n_labels=context.n_labels,
+            row_length=examples.rows.usual_length(),
+            check=context.check_signals,
+            n_jobs=context.how.n_jobs,
+        )
+        place = {label: number for number, label in enumerate(lists[1].tolist())}
+        return self.replaced(wanted, W[[place[label] for label in wanted.tolist()]])
 
     def grow(self, n_labels: int, n_new_columns: int) -> LabelWeightPart:
         """Return the weights with more labels and features, which have none yet."""
@@ -140,12 +200,60 @@ def usual_cost(several: bool, precision: float) -> float:
     return 0.5 if several else 2 * max(precision, 0.125)
 
 
+def _train_in_memory(
+    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]]
+) -> list[tuple[csr_array, csr_array | None]]:
+    examples, held_out = context.source.whole, context.source.held_out
+    if context.plan.early_stopping:  # these rows stay unseen
+        weights = examples.row_weights().copy()
+        weights[held_out] = 0
+        examples, held_out = replace(examples, weights=weights), None
+    return train_clusters(
+        given,
+        examples,
+        clusters,
+        n_labels=context.n_labels,
+        held_out=held_out,
+        row_length=context.row_length,
+        check=context.check_signals,
+        n_jobs=context.how.n_jobs,
+    )
+
+
+def _train_in_blocks(
+    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]]
+) -> list[tuple[csr_array, csr_array | None]]:
+    """Train on blocks of rows that do not fit into memory together.
+
+    Every block is trained from the weights of the blocks before: block coordinate descent in the
+    dual problem (Yu, Hsieh, Chang and Lin 2010), once over all blocks.
+    """
+    found: list[Any] = [None] * len(clusters)
+    seen = 0
+    for block in context.blocks(_BLOCK_VALUES):
+        seen += len(block)
+        for number, (ptr, members) in enumerate(clusters):
+            before = None
+            if found[number] is not None:
+                before = found[number][np.argsort(members)]
+            [(found[number], _)] = train_clusters(
+                given,
+                block,
+                [(ptr, members)],
+                n_labels=context.n_labels,
+                initial=before,
+                # Weights grow from block to block: those that will be large are still small.
+                scale=min(seen / max(context.source.n_rows, 1), 1.0),
+                row_length=context.row_length,
+                check=context.check_signals,
+                n_jobs=context.how.n_jobs,
+            )
+    return [(each, None) for each in found]
+
+
 def train_clusters(
     given: LabelWeights,
-    rows: Rows,
-    label_ptr: Ints,
-    labels: Ints,
-    weights: Floats | None,
+    examples: Any,
     clusters: list[tuple[Ints, Ints]],
     *,
     n_labels: int,
@@ -162,11 +270,7 @@ def train_clusters(
     ----------
     given : LabelWeights
         No "auto" is left.
-    rows : Rows
-    label_ptr, labels : arrays
-        Row i has labels[label_ptr[i]:label_ptr[i + 1]].
-    weights : array or None
-        Of the rows.
+    examples : ltls.model.examples.Examples
     clusters : list of (cluster_ptr, labels)
         A clustering: cluster i has the labels labels[cluster_ptr[i]:cluster_ptr[i + 1]].
     n_labels : int
@@ -187,12 +291,14 @@ def train_clusters(
         Weights of shape (number of labels in the clustering, n_columns), in the order of these
         labels; and those that have not seen the held-out rows, None if there are none.
     """
+    rows = examples.rows
     divisor = np.full(rows.n_columns, row_length, np.float32)
     if rows.intercept:
         divisor[-1] = 1
     if row_length != 1:
         rows = rows.like(rows.X / rows.X.dtype.type(row_length))
-    task = _engine.SiblingTask(rows.engine, label_ptr, labels, weights, n_labels=n_labels)
+    labels = examples.indptr, examples.labels, examples.weights
+    task = _engine.SiblingTask(rows.engine, *labels, n_labels=n_labels)
     mask = None
     if held_out is not None and len(held_out):
         mask = np.zeros(len(rows), bool)

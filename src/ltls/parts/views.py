@@ -157,12 +157,12 @@ class ViewPart:
         """Train label weights for the clusters of trellises that are trained already."""
         trellises = context.trellis_parts()
         clusters = [clusters_of(each) for each in trellises]
-        weights = context.train_label_weights(context.plan.label_weights, clusters)
+        weights = LabelWeightPart.fit_clusters(context.plan.label_weights, context, clusters)
         return cls(tuple(map(View, trellises, weights)))
 
     def finish(self, context: Any) -> ViewPart:
         """Return the views after training on the held-out rows, too."""
-        weights = [context.final(view.label_weights) for view in self.views]
+        weights = [view.label_weights.finish(context) for view in self.views]
         return replace(self, views=tuple(map(View, context.trellis_parts(), weights)))
 
     def grow(self, n_labels: int, n_new_columns: int) -> ViewPart:
@@ -177,7 +177,7 @@ class ViewPart:
         """Return the views after a further batch, which the trellises have learned already."""
         views = []
         for view, trellises in zip(self.views, context.trellis_parts(), strict=True):
-            weights = context.update_label_weights(view.label_weights, clusters_of(trellises))
+            weights = view.label_weights.learn_clusters(context, *clusters_of(trellises))
             views.append(View(trellises, weights))
         return replace(self, views=tuple(views))
 

@@ -151,10 +151,7 @@ def train_shard(
     examples = Examples.concatenate(parts)
     found = train_clusters(
         given,
-        examples.rows,
-        examples.indptr,
-        examples.labels,
-        examples.weights,
+        examples,
         clusters,
         n_labels=n_labels,
         held_out=np.flatnonzero(np.concatenate(held_out)),

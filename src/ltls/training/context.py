@@ -9,22 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import Floats, Ints
-from ..core.settings import AUTO
+from ..core.arrays import Ints
 from ..features.rows import Columns
 from ..model.examples import Examples
 from ..parts.label_matrix import LabelTrainer
-from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import StoredRows
 from ..parts.trellises import TrellisPart
-from .data import Batch, Problem, Source
+from .data import Problem, Source
 from .progress import check_signals
 from .recipes import Given, Plan
 from .trainer import Workers
 from .trellis_training import TrellisTraining
-
-_COST_ROWS = 1000  # that the precision of the trellises is measured on
-_BLOCK_VALUES = 1 << 24  # of rows of a stream that label weights are trained on at a time
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,8 @@ class How:
 
 class TrainedTrellises:
     """Trellises that are trained already, and sizes: what every part is trained with."""
+
+    check_signals = staticmethod(check_signals)
 
     def __init__(
         self, how: How, training: TrellisTraining, columns: Columns, counts: Ints, n_rows: int
@@ -80,116 +77,33 @@ class Context(TrainedTrellises):
         self, how: How, plan: Plan, problem: Problem, source: Source, training: TrellisTraining
     ) -> None:
         super().__init__(how, training, problem.columns, problem.counts, problem.size.n_rows)
-        self.plan, self.source, self._problem = plan, source, problem
-        self.dense = not problem.size.sparse
-        self.kept: dict[str, Any] = {}  # what parts need to finish, by name
-        self._final: dict[LabelWeightPart, LabelWeightPart] = {}
+        self.plan, self.source = plan, source
+        self.dense, self.several = not problem.size.sparse, problem.size.several
+        self.row_length = problem.row_length
+        self.kept: dict[Any, Any] = {}  # what parts need to finish, by part or name
 
     def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
         """Return who trains the vectors of labels, from where a trainer of this process stands."""
         workers = self.how.workers
         return trainer if workers is None else workers.label_trainer(trainer)
 
-    # Label weights
-
-    def train_label_weights(
-        self, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
-    ) -> list[LabelWeightPart]:
-        """Train label weights for several clusterings; see `train_clusters`.
-
-        They have not seen the held-out rows: `final` returns those that have.
-        """
-        precision = 1.0
-        several = self._problem.size.several
-        if given.cost == AUTO and not several:
-            rows = self.source.evaluation_rows()
-            some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
-            precision = self.training.precision(some, self.how.n_jobs)
-        given = given.filled(cost=usual_cost(several, precision))
-        if self.how.workers is not None:
-            found = self.how.workers.train_clusters(
-                given,
-                self.source,
-                clusters,
-                self.counts,
-                self._problem.row_length,
-                self.plan.early_stopping,
-            )
-        elif self.source.whole is not None:
-            found = self._train_in_memory(self.source.whole, given, clusters)
-        else:
-            found = self._train_in_blocks(given, clusters)
-        parts = []
-        for (_, members), (W, without) in zip(clusters, found, strict=True):
-            place = np.argsort(members)
-            final = LabelWeightPart.of_matrix(W[place], self.intercept)
-            part = final
-            if without is not None:
-                part = LabelWeightPart.of_matrix(without[place], self.intercept)
-            self._final[part] = final
-            parts.append(part)
-        return parts
-
-    def final(self, part: LabelWeightPart) -> LabelWeightPart:
-        """Return label weights that were trained on the held-out rows, too."""
-        return self._final.get(part, part)
-
-    def _train_in_memory(
-        self, examples: Examples, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
-    ) -> list[tuple[csr_array, csr_array | None]]:
-        held_out = self.source.held_out
-        weights: Floats | None = examples.weights
-        if self.plan.early_stopping:  # these rows stay unseen
-            weights = examples.row_weights().copy()
-            weights[held_out] = 0
-        return train_clusters(
-            given,
-            examples.rows,
-            examples.indptr,
-            examples.labels,
-            weights,
-            clusters,
-            n_labels=self.n_labels,
-            held_out=None if self.plan.early_stopping else held_out,
-            row_length=self._problem.row_length,
-            check=check_signals,
-            n_jobs=self.how.n_jobs,
-        )
-
-    def _train_in_blocks(
-        self, given: LabelWeights, clusters: list[tuple[Ints, Ints]]
-    ) -> list[tuple[csr_array, csr_array | None]]:
-        """Train on blocks of rows that do not fit into memory together.
-
-        Every block is trained from the weights of the blocks before: block coordinate descent in
-        the dual problem (Yu, Hsieh, Chang and Lin 2010), once over all blocks.
-        """
-        found: list[Any] = [None] * len(clusters)
-        seen = 0
-        for block in joined(self.source.in_order(), _BLOCK_VALUES):
-            seen += len(block)
-            for number, (ptr, members) in enumerate(clusters):
-                before = None
-                if found[number] is not None:
-                    before = found[number][np.argsort(members)]
-                [(found[number], _)] = train_clusters(
-                    given,
-                    block.rows,
-                    block.indptr,
-                    block.labels,
-                    block.weights,
-                    [(ptr, members)],
-                    n_labels=self.n_labels,
-                    initial=before,
-                    # Weights grow from block to block: those that will be large are still small.
-                    scale=min(seen / max(self.source.n_rows, 1), 1.0),
-                    row_length=self._problem.row_length,
-                    check=check_signals,
-                    n_jobs=self.how.n_jobs,
-                )
-        return [(each, None) for each in found]
-
     # Rows
+
+    def blocks(self, n_values: int) -> Iterator[Examples]:
+        """Yield all rows to train on in blocks of at most about `n_values` values."""
+        parts: list[Examples] = []
+        held = 0
+        for examples, rows in self.source.in_order():
+            part = examples.take(rows)
+            if parts and held + part.rows.n_values > n_values:
+                block, parts, held = Examples.concatenate(parts), [], 0
+                yield block
+                del block
+            parts.append(part)
+            held += part.rows.n_values
+            del examples, part
+        if any(map(len, parts)):
+            yield Examples.concatenate(parts)
 
     def label_sums(self, held_out: bool = False) -> tuple[csr_array, Ints]:
         """Return the sum of every label's rows of unit length, and how many rows it has."""
@@ -229,20 +143,3 @@ class Context(TrainedTrellises):
             return
         for examples, rows in self.source.in_order():
             yield examples.take(rows)
-
-
-def joined(batches: Iterator[Batch], n_values: int) -> Iterator[Examples]:
-    """Join the rows of batches to blocks of at most about `n_values` values."""
-    parts: list[Examples] = []
-    held = 0
-    for examples, rows in batches:
-        part = examples.take(rows)
-        if parts and held + part.rows.n_values > n_values:
-            block, parts, held = Examples.concatenate(parts), [], 0
-            yield block
-            del block
-        parts.append(part)
-        held += part.rows.n_values
-        del examples, part
-    if any(map(len, parts)):
-        yield Examples.concatenate(parts)

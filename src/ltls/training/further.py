@@ -23,14 +23,13 @@ from ..model.fitted import MOST_ROWS, Fitted, Provenance
 from ..model.labels import Labels, Targets
 from ..model.model import Model
 from ..parts.base import can, has
-from ..parts.label_weights import LabelWeightPart, LabelWeights, train_clusters, usual_cost
 from ..parts.memory import Memory, StoredRows, row_keys
 from ..parts.trainable import SquaresSketch
 from ..parts.trellises import FIXED, Trellises
 from .choose import new_model, threshold_on
 from .context import How, TrainedTrellises
 from .data import Problem
-from .progress import InterruptGuard, check_signals
+from .progress import InterruptGuard
 from .recipes import (
     REPLAYED,
     SEVERAL,
@@ -368,41 +367,12 @@ class FurtherContext(TrainedTrellises):
         late = (np.arange(self.n_labels) >= first_late) & (own > 0)
         return np.flatnonzero(late | (own >= _MANY_ROWS * np.maximum(before, 1)) & (own > 0))
 
+    @property
+    def several(self) -> bool:
+        """Whether the rows at hand have several labels, and not just a few of them."""
+        examples = self.rows_at_hand()
+        return len(examples.labels) > SEVERAL * len(examples)
+
     def rows_at_hand(self) -> Examples:
         """Return the rows of the memory, which has those of the batch; without one, the batch."""
         return self.batch if self.stored is None else _as_examples(self.stored, self.batch)
-
-    def update_label_weights(
-        self, part: LabelWeightPart, clusters: tuple[Ints, Ints]
-    ) -> LabelWeightPart:
-        """Train the weights of labels that are new, or have many rows in the batch.
-
-        They are trained from scratch on the rows of their clusters that are at hand: the batch and
-        the memory.
-        """
-        wanted = self.labels_to_train()
-        if not len(wanted):
-            return part
-        examples = self.rows_at_hand()
-        ptr, members = clusters
-        cluster = np.searchsorted(ptr, np.argsort(members), side="right") - 1  # of every label
-        touched = np.unique(cluster[wanted])
-        some = [members[ptr[each] : ptr[each + 1]] for each in touched]
-        lists = np.concatenate([[0], np.cumsum([len(each) for each in some])]), np.concatenate(some)
-        given = self.how.given.label_weights
-        several = len(examples.labels) > SEVERAL * len(examples)
-        settings = given if isinstance(given, LabelWeights) else LabelWeights()
-        [(W, _)] = train_clusters(
-            settings.filled(cost=usual_cost(several, 1.0)),
-            examples.rows,
-            examples.indptr,
-            examples.labels,
-            examples.weights,
-            [lists],
-            n_labels=self.n_labels,
-            row_length=examples.rows.usual_length(),
-            check=check_signals,
-            n_jobs=self.how.n_jobs,
-        )
-        place = {label: number for number, label in enumerate(lists[1].tolist())}
-        return part.replaced(wanted, W[[place[label] for label in wanted.tolist()]])
