@@ -1,10 +1,17 @@
 import importlib.util
+import os
 import signal
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+
+# Several processes test on as many cores: threads that spin while they wait take the time of others
+# (a minute for a second of k-means). Before NumPy and scikit-learn are imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from hypothesis import settings
 from reference import Graph
 from sklearn.datasets import load_digits

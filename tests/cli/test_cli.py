@@ -1,9 +1,7 @@
-import bz2
 import errno
 import gzip
 import io
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -139,18 +137,6 @@ def test_train_shows_progress_and_a_summary(run):
         "parts": "trellises",
         "epochs": "3",
     }
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
-@pytest.mark.parametrize(
-    ("name", "labels"), [("single.txt", [1, 2, 3]), ("several.txt", [0, 1, 2])]
-)
-def test_train_reads_both_formats_compressed(run, tmp_path, folder, name, labels, compress):
-    (tmp_path / "data").write_bytes(compress((folder / name).read_bytes()))
-    assert astuple(run("train", "OUT/data", "-o", "OUT/model.ltls", "-q")) == (0, "", "")
-    model = ltls.load(tmp_path / "model.ltls")
-    assert model.classes_.tolist() == labels
-    assert model.multilabel_ == (name == "several.txt")
 
 
 @pytest.mark.parametrize("name", ["single", "several"])
@@ -294,25 +280,6 @@ def test_train_and_evaluate_on_standard_input(run, monkeypatch, way):
     assert report["metrics"][0]["precision"] == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("bad_value.txt", "bad_value.txt, line 2: value 'x' of feature 2"),
-        ("one_class.txt", "at least 2 classes, got 1"),
-        ("no_labels.txt", "at least 2 classes, got none"),
-        ("empty.txt", "empty.txt: the file has no rows"),
-        ("nowhere.txt", "nowhere.txt: No such file or directory"),
-        ("folder", "folder: Is a directory"),
-        ("cut.gz", "cut.gz: the compressed file is truncated or corrupt"),
-    ],
-)
-def test_a_stream_fails_in_words(run, tmp_path, name, message):
-    result = run("train", name, "-o", "OUT/m", "-q", "--stream")
-    assert (result.code, result.out) == (2, "")
-    assert message in result.err
-    assert os.listdir(tmp_path) == []
-
-
 # Failures
 
 TRAIN = ("train", "single.txt", "-o", "OUT/model.ltls")
@@ -327,6 +294,18 @@ FAILURES = [
     (["train", "single.ltls", "-o", "OUT/m"], "single.ltls is a model file, not a data file"),
     (["train", "single.txt", "-o", "OUT/m", "--format", "xmc"], "an xmc file starts with three"),
     (["train", "several.txt", "-o", "OUT/m", "--format", "svmlight"], "several.txt, line 1: '4'"),
+    *(
+        (["train", name, "-o", "OUT/m", "--stream"], message)
+        for name, message in {
+            "bad_value.txt": "bad_value.txt, line 2: value 'x' of feature 2",
+            "one_class.txt": "at least 2 classes, got 1",
+            "no_labels.txt": "at least 2 classes, got none",
+            "empty.txt": "empty.txt: the file has no rows",
+            "nowhere.txt": "nowhere.txt: No such file or directory",
+            "folder": "folder: Is a directory",
+            "cut.gz": "cut.gz: the compressed file is truncated or corrupt",
+        }.items()
+    ),
     (["train", "single.txt"], "Missing option '--output' / '-o'; see ltls train --help"),
     (["train"], "Missing argument 'TRAIN...'; see ltls train --help"),
     (["train", "single.txt", "-o", "folder"], "folder: not a regular file"),
@@ -372,13 +351,6 @@ def test_failures_are_one_line_and_exit_code_2(run, tmp_path, arguments, message
     assert message in result.err
     assert result.err.index("\n") == len(result.err) - 1 < 600
     assert os.listdir(tmp_path) == []
-
-
-def test_a_failure_of_the_real_entry_point():
-    failed = process("info", "nowhere.ltls")
-    out, err = failed.communicate()
-    assert (failed.returncode, out) == (2, "")
-    assert err == "ltls: nowhere.ltls: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

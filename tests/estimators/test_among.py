@@ -129,20 +129,6 @@ def test_masks_of_every_kind():
         model.predict_topk(X[:2], 2, among=[[True], [True, False]])
 
 
-MASKED = {
-    "labels": np.ma.array([1, 2, 3], mask=[0, 0, 1]),
-    "a mask": np.ma.array([0, 0, 1, 1, 0, 1], bool, mask=[0, 0, 0, 0, 0, 1]),
-    "a mask per row": np.ma.array([[0, 0, 1, 1, 0, 1]] * 6, bool, mask=[[0, 0, 0, 0, 0, 1]] * 6),
-}
-
-
-@pytest.mark.parametrize("name", MASKED)
-def test_masked_entries_are_refused(name):
-    X, model = small(np.arange(6))
-    with pytest.raises(ValueError, match="among must not have masked entries"):
-        model.predict_topk(X, 3, among=MASKED[name])
-
-
 def test_any_iterable_and_pandas():
     pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
     X, model = small(np.arange(6))

@@ -143,15 +143,6 @@ def test_similarity_puts_similar_labels_on_similar_paths():
     assert shared[same_group & others].mean() > 1.3 * shared[~same_group].mean()
 
 
-def test_frequency_gives_frequent_labels_the_small_paths(digits):
-    X, _ = digits
-    y = np.random.default_rng(0).geometric(0.3, len(X)).clip(max=12)
-    model = classifier(assignment="frequency", epochs=1).fit(X, y)
-    counts = np.bincount(y)[model.classes_]
-    order = np.argsort(model.codebooks_[0].path_of(np.arange(len(counts))))
-    assert (np.diff(counts[order]) <= 0).all()
-
-
 # Weights of rows and classes
 
 
@@ -203,20 +194,6 @@ def test_the_same_random_state_gives_the_same_model(digits, n_jobs):
     assert not np.array_equal(first.coef_, other.coef_)
 
 
-def test_early_stopping_keeps_the_best_epoch(digits):
-    X, y = digits
-    given = Trellises(width=10, epochs=60, n_iter_no_change=4, average=False, dtype="float32")
-    model = LTLSClassifier(trellises=given, validation_fraction=0.3, random_state=0).fit(X, y)
-    assert 4 < model.n_iter_ < 60
-    assert len(model.loss_curve_) == model.n_iter_
-    best = clone(model).set_params(trellises__epochs=model.n_iter_ - 4).fit(X, y)
-    np.testing.assert_array_equal(model.coef_, best.coef_)
-    one_less = clone(model).set_params(trellises__epochs=model.n_iter_ - 5).fit(X, y)
-    assert not np.array_equal(model.coef_, one_less.coef_)
-    model.partial_fit(X[:1], y[:1], sample_weight=[0])  # which continues from the best epoch
-    np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-6)
-
-
 def test_warm_start_continues_training(digits):
     X, y = digits
     given = {"n_trellises": 3, "width": 4, "shuffle": False, "average": False}
@@ -252,12 +229,11 @@ def test_joblib_round_trip(digits, tmp_path):
 # Multi-label
 
 
-@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("parts", [{}, {"label_weights": True}, {"views": True}], ids=str)
-def test_multilabel_formats_of_y_agree(tags, loss, parts):
+def test_multilabel_formats_of_y_agree(tags, parts):
     X, Y = tags
     lists = [np.flatnonzero(row).tolist() for row in Y]
-    model = LTLSClassifier(trellises=Trellises(width=4, loss=loss), random_state=0, **parts)
+    model = LTLSClassifier(trellises=Trellises(width=4), random_state=0, **parts)
     dense = clone(model).fit(X, Y).predict(X)
     sparse = clone(model).fit(X, csr_array(Y)).predict(X)
     listed = clone(model).fit(X, lists)
@@ -357,27 +333,6 @@ def test_what_a_model_was_trained_on_is_recorded(digits, tmp_path):
         np.testing.assert_array_equal(known.counts, np.bincount(y))
         assert (each.plan_, each.loss_curve_) == (known.recipe, known.loss_curve)
         assert each.n_iter_ == len(each.loss_curve_)
-
-
-def test_pandas_frames_and_series(digits):
-    pandas = pytest.importorskip("pandas", reason="pandas is missing; make test-all installs it")
-    X, y = digits
-    frame = pandas.DataFrame(X, columns=[f"pixel {i}" for i in range(64)])
-    model = classifier(width=4).fit(frame, pandas.Series(y).map("{}".format))
-    assert model.feature_names_in_[3] == "pixel 3"
-    assert model.score(frame, [f"{i}" for i in y]) > 0.9
-    tags = pandas.Series([[f"tag {i}", "digit"] for i in y])
-    assert "digit" in classifier(epochs=1).fit(frame, tags).classes_
-    with pytest.raises(ValueError, match="missing labels"):
-        LTLSClassifier().fit(frame, pandas.Series([pandas.NA, *"abc"] * 449 + ["a"]))
-
-
-def test_verbose_shows_progress(digits, capsys):
-    classifier(epochs=2).set_params(verbose=1).fit(*digits)
-    shown = capsys.readouterr().err
-    assert "epoch 2/2" in shown
-    classifier(epochs=2).fit(*digits)
-    assert capsys.readouterr().err == ""
 
 
 def test_attributes_need_a_fitted_model():

@@ -47,6 +47,8 @@ CALLS = {  # the name of the argument, its value without a mask, and a call with
     "score, weights": ("sample_weight", y + 1.0, lambda value: MODEL.score(X, y, value)),
     "log_proba": ("y", y, lambda value: MODEL.log_proba(X, value)),
     "among": ("among", y[:4], lambda value: MODEL.predict_topk(X, 2, among=value)),
+    "among, a mask": ("among", Y[0] == Y[0], lambda value: MODEL.predict_topk(X, 2, among=value)),
+    "among, masks": ("among", Y == Y, lambda value: MODEL.predict_topk(X, 2, among=value)),
     "predictor": ("X", X, lambda value: MODEL.predictor()(value)),
     "predictor, values": ("values", X[0], lambda value: MODEL.predictor()(np.arange(5), value)),
     "predictor, indices": ("indices", np.arange(5), lambda value: MODEL.predictor()(value, X[0])),

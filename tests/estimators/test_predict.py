@@ -39,14 +39,6 @@ def test_decision_function_has_the_score_of_every_class(trained):
     np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
 
 
-def test_k_above_the_number_of_classes_returns_all_classes(trained):
-    model, _, X = trained
-    labels, scores = model.predict_topk(X, 50)
-    assert labels.shape == scores.shape == (N_ROWS, 22)
-    np.testing.assert_array_equal(np.sort(labels), np.tile(np.arange(22), (N_ROWS, 1)))
-    assert (np.diff(scores) <= 0).all()
-
-
 def test_probabilities_depend_on_the_loss(trained):
     model, reference, X = trained
     if model.trellises.loss == "separation":
@@ -133,20 +125,6 @@ def test_decision_function_of_two_classes_is_one_difference(loss):
     assert decision.shape == (N_ROWS,)
     np.testing.assert_allclose(decision, of_class[:, 1] - of_class[:, 0], atol=1e-4)
     np.testing.assert_array_equal(model.predict(X)[decision != 0], (decision > 0)[decision != 0])
-
-
-@with_each_loss
-def test_multilabel_predictions_reach_the_threshold(loss):
-    X, labels = draw(31, 22, multilabel=True)
-    model = classifier(X, labels, multilabel=True, loss=loss, epochs=20)
-    assert model.multilabel_
-    scores = model.decision_function(X)
-    answer = model.predict(X)
-    answer = answer.toarray() if hasattr(answer, "toarray") else answer
-    assert answer.shape == scores.shape == (N_ROWS, 22)
-    clear = np.abs(scores - model.threshold_) > 1e-4
-    np.testing.assert_array_equal(answer[clear], (scores >= model.threshold_)[clear])
-    assert 0 < answer.sum() < answer.size
 
 
 def test_multilabel_probabilities_are_exponentials_of_scores():

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.datasets import make_multilabel_classification
 
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook
 from ltls.settings import Trellises
@@ -27,27 +25,10 @@ def test_trellises_are_trained_independently(digits, loss):
     np.testing.assert_array_equal(together.coef_, np.vstack([model.coef_ for model in alone]))
 
 
-@with_each_loss
-@pytest.mark.parametrize("assignment", ["ranking", "similarity"])
-def test_the_number_of_threads_changes_nothing(digits, loss, assignment):
-    X, y = digits
-    model = classifier(width=4, n_trellises=5, loss=loss, assignment=assignment, average=True)
-    one, two = clone(model).fit(X, y), clone(model).set_params(n_jobs=2).fit(X, y)
-    np.testing.assert_array_equal(one.coef_, two.coef_)
-    np.testing.assert_array_equal(one.predict_topk(X, 3)[1], two.predict_topk(X, 3)[1])
-
-
 def test_several_trellises_are_better_than_one(digits):
     X, y = digits
     one, five = (classifier(width=2, n_trellises=n).fit(X[::2], y[::2]) for n in (1, 5))
     assert five.score(X[1::2], y[1::2]) > one.score(X[1::2], y[1::2]) + 0.02
-
-
-def test_codebooks_of_the_trellises_differ(digits):
-    for assignment in ("random", "similarity", "frequency"):
-        model = classifier(n_trellises=2, assignment=assignment, epochs=1).fit(*digits)
-        first, second = (book.path_of(np.arange(10)) for book in model.codebooks_)
-        assert (first != second).any()
 
 
 def test_new_labels_get_paths_in_all_trellises(digits):
@@ -79,14 +60,6 @@ def test_new_labels_change_no_path_and_no_score_of_an_old_one(digits, n_new, ass
     for book, old in zip(model.codebooks_, paths, strict=True):
         np.testing.assert_array_equal(book.path_of(np.arange(10)), old)
         assert len(set(book.path_of(np.arange(10 + n_new)).tolist())) == 10 + n_new
-
-
-def test_multilabel_predictions_use_all_trellises():
-    X, Y = make_multilabel_classification(300, n_classes=12, random_state=0)
-    model = classifier(n_trellises=4, width=4, loss="logistic").fit(X, Y)
-    predicted = model.predict(X)
-    assert 2 * (predicted & Y).sum() / (predicted.sum() + Y.sum()) > 0.55
-    np.testing.assert_array_equal(predicted, model.decision_function(X) >= model.threshold_)
 
 
 def test_given_codebooks_must_match_the_trellises(digits):

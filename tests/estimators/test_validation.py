@@ -1,5 +1,7 @@
 """Validation of features, labels and parameters."""
 
+import copy
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -34,15 +36,26 @@ def with_index(X, index):
     return X
 
 
+@pytest.fixture(scope="module")
+def fitted(digits):
+    """A model that no test may change."""
+    return LTLSClassifier(random_state=0).fit(*digits)
+
+
+@pytest.fixture(scope="module")
+def fitted_views(digits):
+    return LTLSClassifier(views=True, random_state=0).fit(*digits)
+
+
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize("parts", [{}, {"views": True}], ids=str)
-def test_a_failed_fit_leaves_the_estimator_unchanged(digits, name, method, parts):
+@pytest.mark.parametrize("kind", ["fitted", "fitted_views"])
+def test_a_failed_fit_leaves_the_estimator_unchanged(digits, name, method, kind, request):
     if method == "partial_fit" and name == "one class":
         pytest.skip("partial_fit may begin with one class")
     X, y = digits
     spoil, message = BAD[name]
-    model = LTLSClassifier(random_state=0, **parts).fit(X, y)
+    model = copy.deepcopy(request.getfixturevalue(kind))
     scores, classes = model.decision_function(X), model.classes_.copy()
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(*spoil(X, y))
@@ -92,9 +105,11 @@ def test_values_too_large_for_float32_weights_are_rejected(digits):
     assert model.score(X, y) > 0.5
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), np.nan])
+@pytest.mark.parametrize("missing", [None, float("nan"), "pandas.NA"])
 def test_missing_labels_are_rejected(digits, missing):
     X, y = digits
+    if missing == "pandas.NA":
+        missing = pytest.importorskip("pandas", reason="needs pandas: run make test-all").NA
     labels = [missing if i == 3 else f"{i}" for i in y]
     with pytest.raises(ValueError, match="missing labels"):
         LTLSClassifier().fit(X, labels)
@@ -147,10 +162,8 @@ METHODS = {
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_that_do_not_fit_the_model_are_an_error(digits, method, dtype):
-    X, y = digits
-    X = X.astype(dtype)
-    model, ask = LTLSClassifier(random_state=0).fit(X, y), METHODS[method]
+def test_rows_that_do_not_fit_the_model_are_an_error(digits, fitted, method, dtype):
+    X, model, ask = digits[0].astype(dtype), fitted, METHODS[method]
     for rows, message in (
         (X[:, :60], "64 features"),
         (X[:0], "0 sample"),
@@ -175,9 +188,8 @@ def test_results_that_are_too_large_are_rejected():
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, "3", None])
-def test_k_is_a_positive_integer(digits, k):
-    model = LTLSClassifier(random_state=0).fit(*digits)
-    for ask in (model.predict_topk, model.explain):
+def test_k_is_a_positive_integer(digits, fitted, k):
+    for ask in (fitted.predict_topk, fitted.explain):
         with pytest.raises((ValueError, TypeError), match="k must be"):
             ask(digits[0][:2], k=k)
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 from formulas import value_of
-from small_parts import EVERY_PART, N_LABELS, SIZES, every, make_rows, restored
+from small_parts import EVERY_PART, N_LABELS, SIZES, every, make_rows, restored, with_more_columns
 
 from ltls.core import _engine
 from ltls.core.declarations import Described
@@ -66,6 +66,22 @@ def test_candidates_are_distinct_labels(part, rows):
             assert len(own) <= n * n_sources
             assert len(set(known)) >= len(known) / n_sources
             assert all(label < N_LABELS for label in known)
+
+
+# What a label without rows has, in the parts whose growth adds labels to vectors.
+OF_NEW_LABELS = {"label weights": -1, "prototypes": np.log(0.05)}
+
+
+@pytest.mark.parametrize("name", OF_NEW_LABELS)
+@pytest.mark.parametrize(("n_more", "n_new"), [(0, 0), (3, 0), (0, 2), (70_000, 4)])
+def test_growing_changes_no_old_score(name, rows, n_more, n_new):
+    part = EVERY_PART[name](np.random.default_rng(0))
+    grown, wider = part.grow(N_LABELS + n_more, n_new), with_more_columns(rows, n_new)
+    scores = part.score(rows, every(7), None)
+    np.testing.assert_array_equal(grown.score(wider, every(7), None), scores)
+    if n_more:
+        new = np.full((7, 1), N_LABELS + n_more - 1)
+        np.testing.assert_allclose(grown.score(wider, new, None), OF_NEW_LABELS[name], rtol=1e-6)
 
 
 # Explanations

@@ -13,13 +13,6 @@ from ltls.parts.label_matrix import LabelMatrixPart, LabelTrainer, Targets
 from ltls.settings import LabelMatrix
 
 
-@pytest.fixture(params=_engine.instruction_sets())
-def instruction_set(request):
-    before = _engine.use_instruction_set(request.param)
-    yield
-    _engine.use_instruction_set(before)
-
-
 def random_part(rng, n_labels, n_features):
     vectors = rng.normal(size=(n_labels, n_features)).astype(np.float32)
     offsets = rng.normal(size=n_labels).astype(np.float32)

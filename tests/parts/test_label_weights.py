@@ -14,7 +14,6 @@ from small_parts import (
     every,
     label_weight_part,
     make_rows,
-    with_more_columns,
 )
 
 from ltls import LTLSClassifier
@@ -68,18 +67,6 @@ def test_the_usual_cost():
     assert usual_cost(True, 0.9) == 0.5
     assert usual_cost(False, 1.0) == 2
     assert usual_cost(False, 0.0) == 0.25
-
-
-@pytest.mark.parametrize(("n_more", "n_new"), [(0, 0), (3, 0), (0, 2), (70_000, 4)])
-def test_growing_changes_no_old_score(n_more, n_new):
-    part, rows = label_weight_part(np.random.default_rng(0)), make_rows(np.random.default_rng(1))
-    grown, wider = part.grow(N_LABELS + n_more, n_new), with_more_columns(rows, n_new)
-    np.testing.assert_array_equal(
-        grown.score(wider, every(5), None), part.score(rows, every(5), None)
-    )
-    new = np.full((5, 1), N_LABELS + n_more - 1)
-    if n_more:
-        np.testing.assert_allclose(grown.score(wider, new, None), -1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("times", [1 / 16, 1.0])

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import reference_parts as reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from small_parts import (
     every,
     make_rows,
     prototype_part,
-    with_more_columns,
 )
 
 from ltls.parts.prototypes import PrototypePart
@@ -84,15 +82,3 @@ def test_prototypes_learn_the_rows_of_a_batch():
     fitted = PrototypePart.fit(SimpleNamespace(n_features=3), context)
     assert (fitted.counts.tolist(), fitted.n_kept) == (n_more.tolist(), 3)
     np.testing.assert_array_equal(part.finish(context).vectors.matrix().toarray(), alone)
-
-
-@pytest.mark.parametrize(("n_more", "n_new"), [(0, 0), (3, 0), (0, 2), (70_000, 4)])
-def test_growing_changes_no_old_score(n_more, n_new):
-    part, rows = prototype_part(np.random.default_rng(0)), make_rows(np.random.default_rng(1))
-    grown, wider = part.grow(N_LABELS + n_more, n_new), with_more_columns(rows, n_new)
-    np.testing.assert_array_equal(
-        grown.score(wider, every(5), None), part.score(rows, every(5), None)
-    )
-    new = np.full((5, 1), N_LABELS + n_more - 1)
-    if n_more:
-        np.testing.assert_allclose(grown.score(wider, new, None), np.log(0.05), rtol=1e-6)

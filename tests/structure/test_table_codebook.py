@@ -10,21 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ltls import TableCodebook
 
 
-def test_table_codebook_maps_labels_and_paths_both_ways():
-    codebook = TableCodebook(6, [4, -1, 0])
-    assert (codebook.n_labels, codebook.n_paths, codebook.n_free) == (3, 6, 4)
-    assert codebook.path_of([0, 1, 2]).tolist() == [4, -1, 0]
-    assert codebook.label_of(range(6)).tolist() == [2, -1, -1, -1, 0, -1]
-    assert codebook.is_free(range(6)).tolist() == [False, True, True, True, False, True]
-    assert codebook.paths.tolist() == [4, -1, 0]
-
-
-def test_table_codebook_starts_without_labels():
-    codebook = TableCodebook(6)
-    assert (codebook.n_labels, codebook.n_paths, codebook.n_free) == (0, 6, 6)
-    assert codebook.is_free(np.arange(6)).all()
-
-
 def test_is_free_keeps_the_shape_of_its_argument():
     codebook = TableCodebook(6, [4, -1, 0])
     assert np.ndim(codebook.is_free(4)) == 0
@@ -47,21 +32,6 @@ def test_table_codebook_needs_at_least_one_path():
         TableCodebook(0)
 
 
-def test_assigning_takes_a_free_path():
-    codebook = TableCodebook(6, [4, -1, 0])
-    codebook.assign(1, 5)
-    assert codebook.paths.tolist() == [4, 5, 0]
-    assert codebook.label_of(5) == 1
-    assert codebook.n_free == 3
-
-
-def test_assigning_a_new_label_leaves_gaps_without_a_path():
-    codebook = TableCodebook(6, [4])
-    codebook.assign(3, 2)
-    assert codebook.paths.tolist() == [4, -1, -1, 2]
-    assert codebook.n_labels == 4
-
-
 @pytest.mark.parametrize(("label", "path"), [(1, 4), (0, 5), (0, 4), (1, 6), (1, -1), (-1, 5)])
 def test_a_rejected_assignment_changes_nothing(label, path):
     codebook = TableCodebook(6, [4, -1, 0])
@@ -70,32 +40,10 @@ def test_a_rejected_assignment_changes_nothing(label, path):
     assert codebook == TableCodebook(6, [4, -1, 0])
 
 
-def test_a_rejected_new_label_does_not_extend_the_codebook():
-    codebook = TableCodebook(6, [4, -1, 0])
-    with pytest.raises(ValueError, match="path"):
-        codebook.assign(10, 4)
-    assert codebook.n_labels == 3
-
-
-def test_a_released_path_is_free_again():
-    codebook = TableCodebook(2, [0, 1])
-    codebook.release(0)
-    assert codebook.paths.tolist() == [-1, 1]
-    assert codebook.n_free == 1
-    assert codebook.free_path() == 0
-    codebook.assign(0, 0)
-    assert codebook.n_free == 0
-
-
 @pytest.mark.parametrize("label", [1, 3, -1])
 def test_a_label_without_a_path_cannot_be_released(label):
     with pytest.raises(ValueError, match="label"):
         TableCodebook(6, [4, -1, 0]).release(label)
-
-
-def test_a_full_codebook_has_no_free_path():
-    with pytest.raises(ValueError, match="free"):
-        TableCodebook(3, [2, 0, 1]).free_path()
 
 
 def test_a_grown_table_codebook_moves_no_label():

@@ -57,18 +57,12 @@ def test_the_graph_of_figure_1():
 
 def test_edges_are_numbered_as_in_the_design(small):
     for trellis, graph in small:
+        assert (trellis.n_classes, trellis.width) == (graph.n_classes, graph.width)
+        assert (trellis.n_slices, trellis.n_edges) == (graph.n_slices, len(graph.edges)), trellis
+        assert trellis.longest_path == max(map(len, graph.paths)), trellis
         expected = np.array(graph.edges, dtype=np.int64).reshape(-1, 2)
         assert trellis.edges.dtype == np.int64
         np.testing.assert_array_equal(trellis.edges, expected, err_msg=repr(trellis))
-
-
-def test_sizes_of_the_graph(small):
-    for trellis, graph in small:
-        assert trellis.n_classes == graph.n_classes
-        assert trellis.width == graph.width, trellis
-        assert trellis.n_slices == graph.n_slices, trellis
-        assert trellis.n_edges == len(graph.edges), trellis
-        assert trellis.longest_path == max(map(len, graph.paths)), trellis
 
 
 @given(n_classes=st.integers(2, 2**62), width=st.integers(2, 1000))
@@ -79,18 +73,13 @@ def test_the_number_of_edges_follows_from_the_digits(n_classes, width):
     n = len(exits)
     assert trellis.n_slices == n
     assert trellis.n_edges == b + (n - 1) * b**2 + b * auxiliary + auxiliary + sum(exits)
+    one_vs_all = Trellis(width, width)
+    assert (one_vs_all.n_slices, one_vs_all.n_edges) == (1, 2 * width + 1)
 
 
 @given(n_classes=st.integers(2, 2**62))
 def test_width_2_satisfies_the_bound_of_the_paper(n_classes):
     assert Trellis(n_classes).n_edges <= 5 * (n_classes - 1).bit_length() + 1
-
-
-@pytest.mark.parametrize("n_classes", [2, 3, 10, 300, 10**6])
-def test_width_of_all_classes_is_one_vs_all(n_classes):
-    trellis = Trellis(n_classes, width=n_classes)
-    assert trellis.n_slices == 1
-    assert trellis.n_edges == 2 * n_classes + 1
 
 
 @pytest.mark.parametrize("width", [22, 23, 2**40, 2**62, 10**30])
@@ -106,6 +95,8 @@ def test_one_class_has_one_empty_path():
     assert trellis.path_of([]) == 0
     assert trellis.path_edges_batch([0, 0]).shape == (2, 0)
     assert trellis.matrix().shape == (1, 0)
+    with pytest.raises(ValueError, match="path"):
+        trellis.path_of([0])
 
 
 # Path ids
@@ -120,25 +111,16 @@ def test_worked_paths_of_figure_1():
     assert trellis.path_edges(21).tolist() == [1, 5, 9, 13, 15, 16]
 
 
-def test_path_edges_lists_the_edges_from_source_to_sink(small):
+def test_ids_and_edges_of_paths_from_source_to_sink(small):
     for trellis, graph in small:
-        found = [trellis.path_edges(path) for path in range(graph.n_classes)]
+        ids = list(range(graph.n_classes))
+        found = [trellis.path_edges(path) for path in ids]
         assert [edges.tolist() for edges in found] == graph.paths, trellis
-        assert all(edges.dtype == np.int64 for edges in found)
-
-
-def test_path_of_inverts_path_edges(small):
-    for trellis, graph in small:
-        found = [trellis.path_of(path) for path in graph.paths]
-        assert found == list(range(graph.n_classes)), trellis
-
-
-def test_path_edges_batch_pads_with_minus_one(small):
-    for trellis, graph in small:
-        found = trellis.path_edges_batch(np.arange(graph.n_classes))
-        assert found.dtype == np.int64
+        assert [trellis.path_of(path) for path in graph.paths] == ids, trellis
+        batch = trellis.path_edges_batch(ids)
+        assert {each.dtype for each in (batch, *found)} == {np.dtype(np.int64)}
         expected = padded(graph.paths, trellis.longest_path)
-        np.testing.assert_array_equal(found, expected, err_msg=repr(trellis))
+        np.testing.assert_array_equal(batch, expected, err_msg=repr(trellis))
 
 
 def test_path_edges_batch_of_no_paths_is_empty():
@@ -164,11 +146,6 @@ def test_path_of_accepts_paths_and_nothing_else():
                 trellis.path_of(sequence)
 
 
-def test_path_of_one_class_accepts_only_the_empty_path():
-    with pytest.raises(ValueError, match="path"):
-        Trellis(1).path_of([0])
-
-
 @pytest.mark.parametrize("path", [-1, 22, 2**62, -(2**63), 2**64, 10**30])
 def test_paths_outside_the_range_are_rejected(path):
     with pytest.raises(ValueError, match="path"):
@@ -181,33 +158,19 @@ def test_batches_with_a_path_outside_the_range_are_rejected(path):
         Trellis(22).path_edges_batch([0, path, 1])
 
 
-def test_ids_of_a_huge_trellis_are_those_of_the_formula(huge):
+def test_edges_and_ids_of_a_huge_trellis_are_those_of_the_design(huge):
     trellis, graph = huge
+    np.testing.assert_array_equal(trellis.edges, graph.edges)
     rng = random.Random(0)
-    for _ in range(200):
-        edges = graph.random_path(rng)
-        path = graph.path_id(edges)
-        assert trellis.path_of(edges) == path
-        assert trellis.path_edges(path).tolist() == edges
-
-
-def test_ids_of_a_huge_trellis_round_trip(huge):
-    trellis, graph = huge
-    rng = random.Random(1)
-    paths = first_and_last_ids(graph) + [rng.randrange(graph.n_classes) for _ in range(200)]
-    for path in paths:
-        edges = trellis.path_edges(path).tolist()
+    paths = [graph.path_id(graph.random_path(rng)) for _ in range(200)]
+    paths += [*first_and_last_ids(graph), *(rng.randrange(graph.n_classes) for _ in range(200))]
+    alone = [trellis.path_edges(path).tolist() for path in paths]
+    for path, edges in zip(paths, alone, strict=True):
         assert graph.is_path(edges)
         assert graph.path_id(edges) == path
         assert trellis.path_of(edges) == path
     batch = trellis.path_edges_batch(paths)
-    alone = [trellis.path_edges(path).tolist() for path in paths]
     np.testing.assert_array_equal(batch, padded(alone, trellis.longest_path))
-
-
-def test_edges_of_a_huge_trellis_are_those_of_the_design(huge):
-    trellis, graph = huge
-    np.testing.assert_array_equal(trellis.edges, graph.edges)
 
 
 # The path matrix
@@ -246,18 +209,12 @@ def test_matrix_of_more_than_a_million_paths_is_rejected(n_classes):
 
 def test_a_trellis_grows_to_the_next_size_of_the_design(small):
     for trellis, graph in small[1:]:
-        larger, _ = trellis.grow()
-        expected, _ = graph.grow()
+        larger, edge_map = trellis.grow()
+        expected, expected_map = graph.grow()
         assert larger == Trellis(expected.n_classes, expected.width), trellis
         assert larger.width == trellis.width
-
-
-def test_the_edge_map_keeps_every_edge_in_its_place(small):
-    for trellis, graph in small[1:]:
-        _, edge_map = trellis.grow()
-        _, expected = graph.grow()
         assert edge_map.dtype == np.int64
-        assert edge_map.tolist() == expected, trellis
+        assert edge_map.tolist() == expected_map, trellis
 
 
 def test_old_paths_keep_their_ids_when_the_trellis_grows(small):
@@ -312,15 +269,10 @@ def test_a_trellis_may_grow_to_the_limit_itself():
     assert trellis.n_classes == 2**62
 
 
-@pytest.mark.parametrize("n_classes", [2**61, 2**62 - 1, 2**62])
-def test_growing_past_the_limit_is_rejected(n_classes):
+@pytest.mark.parametrize("n_classes", [1, 2**61, 2**62 - 1, 2**62])
+def test_one_class_and_those_of_the_limit_cannot_grow(n_classes):
     with pytest.raises(ValueError, match="grow"):
         Trellis(n_classes).grow()
-
-
-def test_one_class_cannot_grow():
-    with pytest.raises(ValueError, match="grow"):
-        Trellis(1).grow()
 
 
 # Arguments
@@ -377,14 +329,8 @@ def test_trellises_of_the_same_shape_are_equal():
     assert hash(Trellis(22, 3)) == hash(Trellis(22, 3))
     assert Trellis(22, 100) == Trellis(22, 22)
     assert hash(Trellis(22, 100)) == hash(Trellis(22, 22))
-
-
-@pytest.mark.parametrize("other", [Trellis(23), Trellis(22, 3), 22, "Trellis", None])
-def test_a_trellis_differs_from_everything_else(other):
-    assert Trellis(22) != other
-
-
-def test_repr_is_the_call_that_makes_the_trellis():
+    for other in (Trellis(23), Trellis(22, 3), 22, "Trellis", None):
+        assert Trellis(22) != other
     assert repr(Trellis(22)) == "Trellis(n_classes=22, width=2)"
     assert repr(Trellis(2**62, width=64)) == f"Trellis(n_classes={2**62}, width=64)"
 

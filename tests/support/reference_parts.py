@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 from reference import log_sum_exp
-from scipy.optimize import minimize
 
 LARGEST_INTEGER, LARGEST_TOTAL = np.float32(16384), np.float32(1e7)
 
@@ -111,11 +110,21 @@ def separating_weights(x, signs, weights, cost, start):
 
     def objective(w):
         gap = np.maximum(0, 1 - signs * (x @ w))
-        gradient = w - start - 2 * cost * x.T @ (weights * gap * signs)
-        return 0.5 * ((w - start) ** 2).sum() + cost * (weights * gap**2).sum(), gradient
+        return 0.5 * ((w - start) ** 2).sum() + cost * (weights * gap**2).sum()
 
-    options = {"maxiter": 10_000, "maxfun": 10**6, "ftol": 1e-15, "gtol": 1e-9}
-    return minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    w = start
+    for _ in range(100):  # Newton's steps: the objective is quadratic between margins of 1
+        gap = np.maximum(0, 1 - signs * (x @ w))
+        gradient = w - start - 2 * cost * x.T @ (weights * gap * signs)
+        if np.abs(gradient).max() < 1e-9 * (1 + np.abs(w).max()):
+            return w
+        used = x * np.sqrt(2 * cost * weights * (gap > 0))[:, None]
+        step = np.linalg.solve(np.eye(len(w)) + used.T @ used, -gradient)
+        length = 1.0
+        while objective(w + length * step) > objective(w) and length > 1e-9:
+            length /= 2
+        w = w + length * step
+    raise AssertionError("no minimum was found")
 
 
 # Memory

@@ -250,21 +250,21 @@ def test_successive_batches_give_the_weights_of_the_reference(loss, optimizer, a
     np.testing.assert_allclose(model.intercept_, slow.intercept, atol=1e-5)
 
 
-# Many classes, one by one.
+# Many classes, one by one and then a few at a time.
 
 
 @pytest.mark.parametrize(
     ("width", "loss", "assignment"),
     [(2, "softmax", "random"), (3, "separation", "ranking"), (8, "logistic", "similarity")],
 )
-def test_thousands_of_classes_one_by_one(width, loss, assignment):
+def test_thousands_of_classes(width, loss, assignment):
     n_classes = 1500
     X = csr_matrix(np.random.default_rng(6).normal(size=(500, 8)).astype(np.float32))
-    rows = [X[i] for i in range(500)]
     model = one_trellis(width=width, loss=loss, assignment=assignment)
     model.partial_fit(X[:2], ["class 0", "class 1"])
-    for label in range(2, n_classes):
-        model.partial_fit(rows[label % 500], [f"class {label}"])
+    for first in [*range(2, 400), *range(400, n_classes, 10)]:
+        names = [f"class {label}" for label in range(first, first + (1 if first < 400 else 10))]
+        model.partial_fit(X[first % 490 : first % 490 + len(names)], names)
     assert list(model.classes_) == [f"class {label}" for label in range(n_classes)]
     assert_every_label_has_a_path_of_its_own(model)
     assert model.trellis_.width == width

@@ -138,7 +138,9 @@ def test_verbose_shows_the_plan_before_training(digits, capsys, stream):
     model = LTLSClassifier(verbose=1, random_state=0).set_params(trellises__epochs=1)
     model.fit_stream([(X, y)]) if stream else model.fit(X, y)
     lines = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert lines.index(model.plan_) < lines.index("trellises")
+    assert lines.index(model.plan_) < lines.index("epoch 1/1") < lines.index("trellises")
+    model.set_params(verbose=0).fit(X, y)
+    assert capsys.readouterr().err == ""
 
 
 # Small dense problems: one-vs-all with averaged weights

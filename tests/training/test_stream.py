@@ -111,7 +111,12 @@ def test_shuffling_within_batches_is_as_accurate(rows, settings):
     X, y, _ = rows
     found, expected = [], []
     parts = {key: settings[key] for key in settings if key == "views"}
-    given = {"epochs": 10, "shuffle": True, **{k: v for k, v in settings.items() if k != "views"}}
+    given = {
+        "epochs": 10,
+        "shuffle": True,
+        "n_trellises": 3,
+        **{k: v for k, v in settings.items() if k != "views"},
+    }
     for seed in range(4):
         model = classifier({"random_state": seed, **parts}, **given)
         expected.append(model.fit(X, y).score(X, y))

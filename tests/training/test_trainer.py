@@ -107,6 +107,10 @@ def test_early_stopping_restores_the_weights_of_the_best_epoch(digits, average, 
     assert 3 < model.n_iter_ < 60
     best = classifier(0.3, epochs=model.n_iter_ - 3, **settings).fit(X, y)
     np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-6)
+    one_less = classifier(0.3, epochs=model.n_iter_ - 4, **settings).fit(X, y)
+    assert not np.allclose(model.coef_, one_less.coef_, atol=1e-6)
+    model.partial_fit(X[:1], y[:1], sample_weight=[0])  # which continues from the best epoch
+    np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-3 if average else 1e-6)
 
 
 def test_weights_that_overflow_are_an_error(digits):
