@@ -45,7 +45,7 @@ def test_new_labels_get_paths_in_all_trellises(digits):
 
 
 @pytest.mark.parametrize("n_new", [1, 3, 40])
-@pytest.mark.parametrize("assignment", ["random", "frequency"])
+@pytest.mark.parametrize("assignment", ["random", "frequency", "learned"])
 def test_new_labels_change_no_path_and_no_score_of_an_old_one(digits, n_new, assignment):
     X, y = digits
     model = classifier(n_trellises=2, width=4, loss="separation", assignment=assignment)

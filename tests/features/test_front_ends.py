@@ -178,6 +178,10 @@ def test_what_is_no_list_of_texts_is_rejected(texts, message):
     [
         (Text(ngram_range=None, char_ngram_range=None), "must not both be None"),
         (Text(ngram_range=(2, 1)), "'ngram_range' parameter of Text must be a pair"),
+        (Text(ngram_range=(1, 2**62)), "'ngram_range' parameter of Text must be a pair"),
+        (Text(char_ngram_range=(1,)), "'char_ngram_range' parameter of Text must be a pair"),
+        (Text(min_df=0), "'min_df' parameter of Text must be"),
+        (Text(n_features=-1), "'n_features' parameter of Text must be"),
         (Text(stop_words="german"), "'stop_words' parameter of Text must be 'english' or a list"),
         (Table(text="a", number="a"), "column 'a' must be given once"),
         (Table(), "a table needs a column"),

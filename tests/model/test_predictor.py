@@ -2,12 +2,13 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ltls import LTLSClassifier, TableCodebook, load
+from ltls import LTLSClassifier, TableCodebook
 from ltls.settings import Numbers, Trellises, Views
 
 N_FEATURES = 300
@@ -26,6 +27,12 @@ def fitted(n_classes=40, **parameters):
     return LTLSClassifier(random_state=0, **parameters).fit(X, y)
 
 
+@cache
+def plain():
+    """A model that no test changes."""
+    return fitted()
+
+
 MODELS = {
     "softmax": {},
     "separation": {"trellises": Trellises(loss="separation", average=True)},
@@ -39,7 +46,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS.values(), ids=MODELS)
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
 def model(request):
     return fitted(**request.param)
 
@@ -62,18 +69,10 @@ def test_every_row_format_agrees_with_predict_topk(model, k):
         same(predictor(row), [answer[[i]] for answer in expected])
 
 
-def test_predictors_of_loaded_models(tmp_path, model):
-    path = tmp_path / "model.ltls"
-    model.save(path)
-    model = load(path)
-    X = rows(20, seed=6)
-    same(model.predictor(4)(X), model.predict_topk(X, 4))
-
-
 @pytest.mark.parametrize("index", [np.int32, np.int64, np.uint8, np.uint64])
 @pytest.mark.parametrize("value", [np.float32, np.float64, np.float16, np.int64, np.bool_])
 def test_types_of_arrays_do_not_matter(index, value):
-    model = fitted()
+    model = plain()
     predictor = model.predictor(3)
     features, values = np.array([7, 100, 201]), np.array([1, 0, 1])
     expected = predictor(features, values.astype(float))
@@ -86,14 +85,14 @@ def test_types_of_arrays_do_not_matter(index, value):
 
 
 def test_unsorted_and_duplicate_features():
-    predictor = fitted().predictor(3)
+    predictor = plain().predictor(3)
     expected = predictor([7, 100], [1.0, 2.0])
     same(predictor([100, 7], [2.0, 1.0]), expected)
     same(predictor([7, 100, 100], [1.0, 0.5, 1.5]), expected)
 
 
 def test_a_row_without_features():
-    model = fitted()
+    model = plain()
     expected = model.predict_topk(sp.csr_matrix((1, N_FEATURES)), 3)
     same(model.predictor(3)([], []), [answer[0] for answer in expected])
     labels, scores = model.predictor(3)(np.array([0]), np.array([], np.int64), np.array([]))
@@ -164,13 +163,13 @@ def test_concurrent_calls(name, n_rows):
 )
 def test_invalid_rows_are_rejected(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        fitted().predictor(2)(*arguments)
+        plain().predictor(2)(*arguments)
 
 
 @pytest.mark.parametrize("form", ["tocsc", "tocoo", "tolil", "todok", "tobsr", "toarray"])
 @pytest.mark.parametrize("n_rows", [10, N_FEATURES])
 def test_every_other_matrix_is_converted_or_rejected(form, n_rows):
-    model = fitted()
+    model = plain()
     X = rows(n_rows, seed=5)
     try:
         labels, _ = model.predictor(2)(getattr(X, form)())
@@ -180,11 +179,11 @@ def test_every_other_matrix_is_converted_or_rejected(form, n_rows):
 
 
 def test_one_dense_row_is_a_batch_of_one():
-    model, X = fitted(), rows(3, seed=5).toarray()
+    model, X = plain(), rows(3, seed=5).toarray()
     same(model.predictor(2)(X[0]), [answer[:1] for answer in model.predict_topk(X, 2)])
 
 
 def test_k_is_positive_and_at_most_all_labels():
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        fitted().predictor(0)
-    assert repr(fitted().predictor(99)) == "<Predictor of the 40 best of 40 labels>"
+        plain().predictor(0)
+    assert repr(plain().predictor(99)) == "<Predictor of the 40 best of 40 labels>"

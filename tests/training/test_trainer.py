@@ -122,12 +122,6 @@ def test_weights_that_overflow_are_an_error(digits):
         assert not hasattr(model, "classes_")
 
 
-def test_the_loss_curve_has_the_mean_loss_of_every_epoch(digits):
-    model = classifier(epochs=5).fit(*digits)
-    assert len(model.loss_curve_) == model.n_iter_ == 5
-    assert model.loss_curve_[-1] < model.loss_curve_[0] < np.log(10)
-
-
 @pytest.mark.parametrize("kind", ["numbers", "texts", "hashed texts"])
 def test_files_do_not_depend_on_the_number_of_threads(kind, tmp_path):
     rng = np.random.default_rng(0)

@@ -8,7 +8,6 @@ import scipy.sparse as sp
 from comparison import trellises_only
 from sklearn.datasets import make_multilabel_classification
 
-import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook
 from ltls.core.memory import available_memory, memory_limit
 from ltls.model.examples import Examples
@@ -174,18 +173,6 @@ def test_warm_start_continues_from_any_codebook(tags, held_out):
     assert held_out or (paths != before).any()
     # Weights belong to the codebook, whichever epoch was the best one.
     assert precision(model) > reached - 0.02
-
-
-def test_new_labels_get_paths_of_their_own(tags, tmp_path):
-    X, Y = tags
-    y = [np.flatnonzero(row).tolist() for row in Y]
-    learned(n_trellises=2).fit(X, y).save(tmp_path / "model")
-    loaded = ltls.load(tmp_path / "model")
-    before = [book.paths for book in loaded.codebooks_]
-    loaded.partial_fit(X[:20], [[*labels, "new"] for labels in y[:20]])
-    for book, paths in zip(loaded.codebooks_, before, strict=True):
-        np.testing.assert_array_equal(book.paths[:40], paths)
-        assert len(set(book.paths.tolist())) == 41
 
 
 # Pruning
