@@ -252,7 +252,7 @@ def test_train_streams_what_is_large_for_the_memory(
 ):
     (tmp_path / "rows").write_bytes(compress(SINGLE.encode()))
     monkeypatch.setattr(memory, "memory_limit", lambda: limit)
-    monkeypatch.setattr("ltls.training.trellis_training.available_memory", lambda: None)
+    monkeypatch.setattr("ltls.parts.trainable.available_memory", lambda: None)
     used = []
     for way in ("read", "Stream"):
         monkeypatch.setattr(f"ltls.cli.rows.{way}", _noting(used, getattr(readers, way)))

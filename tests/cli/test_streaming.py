@@ -71,7 +71,7 @@ def test_several_files_and_patterns_are_one_data_set(folder, command, way):
 
 def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
     monkeypatch.setattr(memory, "memory_limit", lambda: 1000)
-    monkeypatch.setattr("ltls.training.trellis_training.available_memory", lambda: None)
+    monkeypatch.setattr("ltls.parts.trainable.available_memory", lambda: None)
     result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "--json")
     assert result.code == 0
     expected = (
