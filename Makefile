@@ -136,7 +136,7 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
 BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' \
-  'settings density' 'settings views' 'micro threads' embeddings paper continual 'cluster training'
+  'settings density' 'settings views' 'micro threads' embeddings blocks paper continual 'cluster training'
 bench: $(VENV)/.ltls $(VENV)/.extras $(VENV)/.neighbours
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs

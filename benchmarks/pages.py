@@ -69,6 +69,7 @@ TABLES: dict[str, dict[str, Draw]] = {
             "cluster_training",
             "cluster_scoring",
             "embeddings",
+            "blocks",
             "small_dense",
             "calibration",
             "text",

@@ -340,6 +340,18 @@ def embeddings(result: Result) -> list[str]:
     return captioned(table(heads, rows, 2), result)
 
 
+def blocks(result: Result) -> list[str]:
+    rows = []
+    for name, found in result["sets"].items():
+        words = f"{name}, {found['rows']:,} rows, {found['labels']:,} labels"
+        for method, of in found["methods"].items():
+            cells = [f"{of[key]:.4f}" for key in ("p1", "recall5", "p5")]
+            cells += [f"{of['train_cpu_seconds']:,.1f}", f"{of['predict_us']:,.0f}"]
+            rows.append([words, method, *cells, f"{of['bytes'] / 1e6:.1f}"])
+    heads = ["data set", "features", "P@1", "recall@5", "P@5", "training [s]", "µs/row"]
+    return captioned(table([*heads, "model [MB]"], rows, 2), result)
+
+
 def text(result: Result) -> list[str]:
     own, peer = result["TextClassifier"], result["LinearSVC"]
     p = own["precision"]

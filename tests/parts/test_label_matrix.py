@@ -230,3 +230,19 @@ def test_half_precision_is_taken_as_single_precision(embeddings):
         for each in (X, X.astype(np.float32))
     ]
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3, -1])
+def test_the_number_of_threads_does_not_change_what_is_trained(n_jobs):
+    """1,300 labels are three chunks."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(1300, size=2600)
+    X = (rng.normal(size=(1300, 8))[y] + 0.1 * rng.normal(size=(2600, 8))).astype(np.float32)
+    settings = LabelMatrix(epochs=2, n_negatives=1200)
+    found = [
+        LTLSClassifier(label_matrix=settings, random_state=0, n_jobs=n)
+        .fit(X, y)
+        .decision_function(X)
+        for n in (1, n_jobs)
+    ]
+    np.testing.assert_array_equal(*found)

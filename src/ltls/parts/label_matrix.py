@@ -5,11 +5,16 @@ trained by a softmax over the labels of a mini-batch and a sample of all others,
 corrected for how likely they are to be in the sample. Training starts at the labels' means, in
 coordinates in which features are uncorrelated and have the same variance, unless labels are told
 apart much worse there. All labels are scored, as int8: that takes microseconds.
+
+The labels of a step are cut into chunks of fixed size, which threads share out: results do not
+depend on their number.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,14 +22,15 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, entries_of, int8_scales
+from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, entries_of, int8_scales, threads
 from ..core.declarations import Array, Described
+from ..core.prefetch import prefetch
 from ..core.settings import AUTO, Integer, Number, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 from .dense_vectors import TENSORS, DenseVectors
 
-_BATCH = 256
+_BATCH, _CHUNK = 256, 512  # rows of a step, and labels that a thread takes at a time
 _FEWEST, _MOST = 400, 4000  # sampled labels
 _START = 10.0  # what the means of labels are multiplied by
 _SHRINKAGE = 0.03  # of the features' variances towards their mean
@@ -45,7 +51,7 @@ _SEEN_AS = 16  # rows that a new label is trained on at least, so that it is fou
 
 
 def _one_thread() -> Any:
-    """Limit matrix products to one thread, so that results do not depend on their number."""
+    """Limit each matrix product to one thread, so that results do not depend on their number."""
     return threadpool_limits(1, user_api="blas")
 
 
@@ -139,7 +145,8 @@ class LabelMatrixPart:
         with _one_thread():
             stats = _Statistics.of(context)
             transform = stats.transform(context.source.held_out_rows())
-            trainer = context.label_trainer(LabelTrainer.new(given, stats, transform, rng))
+            trainer = LabelTrainer.new(given, stats, transform, rng, context.how.n_jobs)
+            trainer = context.label_trainer(trainer)
             highest = given.filled(learning_rate=1.0 if transform.changes_axes else 0.3)
             rate = float(highest.learning_rate)
             n_steps = given.epochs * -(-context.source.n_rows // _BATCH)
@@ -184,10 +191,14 @@ class LabelMatrixPart:
         """Return the vectors after a further batch, with rows of the past."""
         wanted = context.labels_to_train()
         return (
-            self._trained(context.rows_at_hand(), wanted, context.counts) if len(wanted) else self
+            self._trained(context.rows_at_hand(), wanted, context.counts, context.how.n_jobs)
+            if len(wanted)
+            else self
         )
 
-    def _trained(self, examples: Any, wanted: Ints, counts: Ints) -> LabelMatrixPart:
+    def _trained(
+        self, examples: Any, wanted: Ints, counts: Ints, n_jobs: int | None
+    ) -> LabelMatrixPart:
         """Return the vectors with those of some labels trained anew on a few rows."""
         transform = Transform(
             self.mean, np.diag(self.vectors.feature_scales.astype(np.float64)), 1.0
@@ -203,7 +214,8 @@ class LabelMatrixPart:
             before, squares = (W.copy(), b.copy()), self.squares.copy()
             squares[wanted] = _NO_SQUARES
             rng = np.random.default_rng(int(counts.sum()))
-            trainer = LabelTrainer(W, b, squares, counts, _n_sampled(AUTO, len(W)), rng)
+            n_sampled = _n_sampled(AUTO, len(W))
+            trainer = LabelTrainer(W, b, squares, counts, n_sampled, rng, n_jobs)
             of_new = Y[:, wanted] @ (_SEEN_AS // np.maximum(own[wanted], 1))
             repeated = np.repeat(np.arange(len(examples)), np.maximum(of_new, 1).astype(np.int64))
             for _ in range(max(min(_ROWS // max(len(examples), 1), _PASSES), 1)):
@@ -428,22 +440,38 @@ class LabelTrainer:
     """
 
     def __init__(
-        self, W: Floats, b: Floats, squares: Floats, counts: Ints, n_sampled: int, rng: Any
+        self,
+        W: Floats,
+        b: Floats,
+        squares: Floats,
+        counts: Ints,
+        n_sampled: int,
+        rng: Any,
+        n_jobs: int | None = None,
     ) -> None:
         self.W, self.b, self.squares, self.n_sampled, self.rng = W, b, squares, n_sampled, rng
         self.offset_squares = squares.copy()
-        self.n_steps = 0
+        self.n_steps, n_threads = 0, threads(n_jobs)
+        self.n_threads = (
+            n_threads if n_threads > 0 else max((os.cpu_count() or 1) + 1 + n_threads, 1)
+        )
         # How likely a label is to be missing among the labels of a mini-batch.
         self._absent = np.exp(-_BATCH * counts / max(int(counts.sum()), 1))
 
     @classmethod
     def new(
-        cls, given: LabelMatrix, stats: _Statistics, transform: Transform, rng: Any
+        cls,
+        given: LabelMatrix,
+        stats: _Statistics,
+        transform: Transform,
+        rng: Any,
+        n_jobs: int | None,
     ) -> LabelTrainer:
         """Return vectors at the means of labels."""
         W, b = stats.start(transform)
         squares = np.full(len(W), _NO_SQUARES, np.float32)
-        return cls(W, b, squares, stats.counts, _n_sampled(given.n_negatives, len(W)), rng)
+        n_sampled = _n_sampled(given.n_negatives, len(W))
+        return cls(W, b, squares, stats.counts, n_sampled, rng, n_jobs)
 
     def run(
         self,
@@ -452,8 +480,14 @@ class LabelTrainer:
         rate: Callable[[int], float],
     ) -> None:
         """Take a step on every mini-batch; `rate` is the learning rate by the number of steps."""
-        for X, targets in batches:
-            self.step(transform(X), targets, rate(self.n_steps))
+        prepared = ((transform(X), targets) for X, targets in batches)
+        if self.n_threads == 1:
+            for X, targets in prepared:
+                self.step(X, targets, rate(self.n_steps))
+            return
+        with ThreadPoolExecutor(self.n_threads) as pool:
+            for X, targets in prefetch(prepared):
+                self.step(X, targets, rate(self.n_steps), pool.map)
 
     def sample(self, targets: Targets) -> Sampled:
         """Return the labels of a mini-batch and a sample of all others."""
@@ -476,21 +510,43 @@ class LabelTrainer:
             np.where(per_row > 0, weights, 0).astype(np.float32) / np.float32(_BATCH),
         )
 
-    def step(self, X: Floats, targets: Targets, rate: float) -> None:
-        """Take a step on some rows: the gradient of the mean cross-entropy of their labels."""
-        ids, log_chance, row_of, column, share, scale = self.sample(targets)
-        W = self.W[ids]
-        scores = X @ W.T
-        scores += self.b[ids] - log_chance
-        scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
-        np.subtract.at(scores, (row_of, column), share)
-        scores *= scale[:, None]
-        gradient, of_offsets = scores.T @ X, scores.sum(axis=0)
-        self.squares[ids] += np.einsum("ij,ij->i", gradient, gradient) / X.shape[1]
-        rates = np.float32(rate) / np.sqrt(self.squares[ids])
-        self.W[ids] = W - rates[:, None] * gradient
-        self.offset_squares[ids] += of_offsets * of_offsets
-        self.b[ids] -= np.float32(rate) * of_offsets / np.sqrt(self.offset_squares[ids])
+    def step(self, X: Floats, targets: Targets, rate: float, mapped: Any = map) -> None:
+        """Take a step on some rows: the gradient of the mean cross-entropy of their labels.
+
+        `mapped` is `map`, or that of threads.
+        """
+        sampled = self.sample(targets)
+        n_ids = len(sampled.ids)
+        parts = [slice(first, first + _CHUNK) for first in range(0, n_ids, _CHUNK)]
+
+        def scored(part: slice) -> tuple[Floats, Floats, Floats]:
+            ids = sampled.ids[part]
+            scores = X @ self.W[ids].T
+            scores += self.b[ids] - sampled.log_chance[part]
+            highest = scores.max(axis=1)
+            scores -= highest[:, None]
+            np.exp(scores, out=scores)
+            return scores, highest, scores.sum(axis=1)
+
+        found = list(mapped(scored, parts))
+        most = np.max([highest for _, highest, _ in found], axis=0)
+        factors = [np.exp(highest - most) for _, highest, _ in found]
+        total = sum(factor * own for factor, (_, _, own) in zip(factors, found, strict=True))
+
+        def moved(number: int) -> None:
+            part, scores = parts[number], found[number][0]
+            ids = sampled.ids[part]
+            scores *= (factors[number] * sampled.scale / total)[:, None]
+            own = (sampled.column >= part.start) & (sampled.column < part.stop)
+            rows, columns = sampled.row_of[own], sampled.column[own] - part.start
+            np.subtract.at(scores, (rows, columns), sampled.share[own] * sampled.scale[rows])
+            gradient, of_offsets = scores.T @ X, scores.sum(axis=0)
+            self.squares[ids] += np.einsum("ij,ij->i", gradient, gradient) / X.shape[1]
+            gradient *= (np.float32(rate) / np.sqrt(self.squares[ids]))[:, None]
+            self.W[ids] -= gradient
+            self.offset_squares[ids] += of_offsets * of_offsets
+            self.b[ids] -= np.float32(rate) * of_offsets / np.sqrt(self.offset_squares[ids])
+
+        for _ in mapped(moved, range(len(parts))):
+            pass
         self.n_steps += 1
