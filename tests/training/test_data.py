@@ -1,5 +1,7 @@
 """Rows to train on: in memory and in batches, those that are held out, and statistics of all."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -147,6 +149,14 @@ def test_selecting_batch_by_batch_is_the_same(labels, size, data):
 # Where rows come from
 
 
+def described(labels, shuffle, n_held_out=0):
+    """What a source has to know of its rows, and of the plan."""
+    size = SimpleNamespace(n_rows=len(labels))
+    problem = SimpleNamespace(size=size, counts=counts_of(labels))
+    trellises = SimpleNamespace(shuffle=shuffle)
+    return problem, SimpleNamespace(n_held_out=n_held_out, trellises=trellises)
+
+
 def flat_rows(batches):
     """The numbers of all rows in the order of training."""
     return [float(examples.rows.X[row, 0]) for examples, rows in batches for row in rows]
@@ -168,10 +178,13 @@ def test_an_epoch_has_every_training_row_once(labels, size, whole, shuffle, data
     wanted = np.array(sorted(data.draw(st.sets(st.integers(0, len(labels) - 1)))), np.int64)
 
     def source():
-        arguments = (wanted, counts_of(labels), shuffle, np.random.RandomState(0))
-        if whole:
-            return Source.in_memory(numbered(labels), *arguments)
-        return Source(lambda: (numbered(*part) for part in parts), len(labels), *arguments)
+        arguments = (*described(labels, shuffle), np.random.RandomState(0))
+        batches = lambda: (numbered(*part) for part in parts)  # noqa: E731
+        found = (
+            Source.in_memory(numbered(labels), *arguments) if whole else Source(batches, *arguments)
+        )
+        found.held_out = wanted  # as that of a checkpoint
+        return found
 
     trained = source()
     first = flat_rows(trained.epoch())
@@ -197,9 +210,22 @@ def test_a_pass_that_is_not_finished_keeps_nothing():
     labels = [[0], [0], [1], [1]]
     parts = [(labels[:2], 0), (labels[2:], 2)]
     batches = lambda: (numbered(*part) for part in parts)  # noqa: E731
-    source = Source(batches, 4, np.array([1, 3]), counts_of(labels), False, None)
+    source = Source(batches, *described(labels, False), None)
+    source.held_out = np.array([1, 3])
     next(source.in_order())
     assert numbers_of(source.held_out_rows()) == [1, 3]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_rows_to_hold_out_are_random(at_once):
+    labels = [[0], [1]] * 20
+    found = [
+        Source(None, *described(labels, True, 9), np.random.RandomState(seed), at_once).held_out
+        for seed in (0, 0, 1)
+    ]
+    assert found[0].tolist() == found[1].tolist() == sorted(set(found[0].tolist()))
+    assert len(found[0]) == 9
+    assert found[0].tolist() != found[2].tolist()
 
 
 # Statistics of a first pass over batches

@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.random import sample_without_replacement
 
 from ..core.arrays import as_integer
 from ..estimators.classifier import LTLSClassifier
@@ -21,7 +19,7 @@ from ..model.labels import Targets
 from ..training.checkpoint import Checkpoint
 from ..training.context import How
 from ..training.data import Problem, Source
-from ..training.fit import MAX_HELD_OUT, ROWS_FOR_VECTORS, Encoder, fit_stream
+from ..training.fit import ROWS_FOR_VECTORS, Encoder, fit_stream
 from ..training.recipes import Plan
 from .chunks import Rows, fit_front_end, tables_of
 from .cluster import check_nodes
@@ -135,14 +133,7 @@ def _fitted(
 
     def new_source(encoder: Encoder, plan: Plan, problem: Problem, rng: Any) -> Source:
         chunks = partial(values_of, rows.encoded(encoder, tasks))
-        n_rows, n = int(rows.sizes.sum()), min(plan.n_held_out, MAX_HELD_OUT)
-        held_out = np.empty(0, np.int64)
-        if n and len(rows.sizes) == 1:
-            held_out = np.sort(rng.permutation(n_rows)[:n])
-        elif n:
-            held_out = np.sort(sample_without_replacement(n_rows, n, random_state=rng))
-        shuffle = bool(plan.trellises.shuffle)
-        source = Source(chunks, n_rows, held_out, problem.counts, shuffle, rng)
+        source = Source(chunks, problem, plan, rng, at_once=len(rows.sizes) == 1)
         source.held_out_rows()  # known before tasks, which iterate over the chunks themselves
         return source
 

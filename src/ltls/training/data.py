@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.utils.random import sample_without_replacement
 
 from ..core.arrays import Doubles, Floats, Ints
 from ..features.blocks import Blocks
@@ -16,12 +17,13 @@ from ..features.numbers import FeatureStats, is_mapped
 from ..features.rows import Columns
 from ..model.examples import Examples, class_weights
 from ..model.labels import Labels, Targets
-from .recipes import DatasetSize
+from .recipes import DatasetSize, Plan
 
 # Some examples, and the order in which to train on their rows.
 Batch: TypeAlias = tuple[Examples, Ints]
 
 EVALUATED_ROWS = 4000  # training rows that a threshold is chosen on, if none are held out
+_MAX_HELD_OUT = 50_000  # rows of several batches: P@1 has a standard error of at most 0.0023
 _SAMPLE_VALUES = 1 << 25  # non-zeros of all rows together that label vectors are computed from
 
 
@@ -188,19 +190,18 @@ class Source:
     ----------
     batches : callable
         Returns an iterator over all batches.
-    n_all : int
-        Rows of all batches together.
-    held_out : array of int
-        Numbers of rows that are not to be trained on, increasing. Those that a label needs are
-        trained on nevertheless: see `RowsToHoldOut`.
-    counts : array of shape (n_labels,)
-        Rows per label.
-    shuffle : bool
-        Shuffle the rows within each batch.
+    problem : Problem
+    plan : Plan
+        How many rows are held out, and whether rows are shuffled within their batch.
     rng : RandomState
+    at_once : bool, default=False
+        Whether there is one batch.
 
     Attributes
     ----------
+    held_out : array of int
+        Numbers of rows that are not to be trained on, increasing. Those that a label needs are
+        trained on nevertheless: see `RowsToHoldOut`.
     whole : Examples or None
         All rows, if they are in memory.
     """
@@ -210,23 +211,27 @@ class Source:
     def __init__(
         self,
         batches: Callable[[], Iterable[Examples]],
-        n_all: int,
-        held_out: Ints,
-        counts: Ints,
-        shuffle: bool,
+        problem: Problem,
+        plan: Plan,
         rng: Any,
+        at_once: bool = False,
     ) -> None:
-        self._batches, self.n_all, self.held_out, self.rng = batches, n_all, held_out, rng
-        self._counts, self._shuffle = counts, shuffle
-        self._is_checked = not len(held_out)  # whether all of the held-out rows can be held out
+        self._batches, self.n_all, self._counts = batches, problem.size.n_rows, problem.counts
+        self.rng, self._shuffle = rng, bool(plan.trellises.shuffle)
+        self._is_checked = False  # whether all of the held-out rows can be held out
         self._kept: Examples | None = None
+        n, numbers = plan.n_held_out, np.empty(0, np.int64)
+        if n and at_once:
+            numbers = rng.permutation(self.n_all)[:n]
+        elif n:
+            n = min(n, _MAX_HELD_OUT)
+            numbers = sample_without_replacement(self.n_all, n, random_state=rng)
+        self.held_out: Ints = np.sort(numbers)
 
     @classmethod
-    def in_memory(
-        cls, examples: Examples, held_out: Ints, counts: Ints, shuffle: bool, rng: Any
-    ) -> Source:
+    def in_memory(cls, examples: Examples, problem: Problem, plan: Plan, rng: Any) -> Source:
         """Return the source of rows that are all in memory."""
-        made = cls(lambda: [examples], len(examples), held_out, counts, shuffle, rng)
+        made = cls(lambda: [examples], problem, plan, rng, at_once=True)
         made.whole = examples
         return made
 
@@ -245,7 +250,8 @@ class Source:
 
         The first pass checks and keeps the held-out rows.
         """
-        keep = None if self._is_checked else RowsToHoldOut(self._counts)
+        is_checked = self._is_checked or not len(self.held_out)
+        keep = None if is_checked else RowsToHoldOut(self._counts)
         kept: list[Examples] = []
         numbers: list[Ints] = []
         for examples, own, first in self._own(self.held_out):
