@@ -19,7 +19,7 @@ import ltls.ray
 from ltls import LTLSClassifier, TableClassifier, TextClassifier
 from ltls.io.errors import ColumnError
 from ltls.ray import BatchPredictor, chunks
-from ltls.ray.tasks import Tasks
+from ltls.ray.cluster import Tasks
 from ltls.ray.workers import ClusterWorkers, shards_of
 from ltls.settings import Table, Trellises
 from ltls.storage.tensor_file import TensorFile

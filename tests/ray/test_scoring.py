@@ -17,8 +17,8 @@ from ltls import LTLSClassifier, TextClassifier  # noqa: E402
 from ltls.io.errors import ColumnError  # noqa: E402
 from ltls.parts.base import PARTS  # noqa: E402
 from ltls.ray import cluster as cluster_module  # noqa: E402
-from ltls.ray.batch_predictor import BatchPredictor  # noqa: E402
 from ltls.ray.cluster import ClusterError, VersionMismatchError  # noqa: E402
+from ltls.ray.scoring import BatchPredictor  # noqa: E402
 from ltls.settings import Table, Trellises  # noqa: E402
 
 

@@ -156,7 +156,7 @@ def test_an_error_of_ours_does_not_end_the_server(small, monkeypatch, caplog):
 
     with monkeypatch.context() as patch:
         patch.setattr(ServedModel, "best", fail)
-        patch.setattr("ltls.serve.logs.logger.propagate", True)
+        patch.setattr("ltls.serve.monitoring.logger.propagate", True)
         answer = small.predict(text="a")
     assert answer.status == 500
     assert b"secret" not in answer.body

@@ -12,8 +12,8 @@ from ltls import LTLSClassifier, ModelFileError
 from ltls.serve import Settings
 
 pytest.importorskip("prometheus_client", reason="needs prometheus_client: run make test-all")
-from ltls.serve.metrics import Metrics
 from ltls.serve.models import ModelStore
+from ltls.serve.monitoring import Metrics
 
 X = np.eye(8, dtype=np.float32)
 

@@ -10,16 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .batch_predictor import BatchPredictor
     from .cluster import ClusterError, connect
     from .fitting import fit
-    from .scoring import score_parquet
+    from .scoring import BatchPredictor, score_parquet
 
 __all__ = ["BatchPredictor", "ClusterError", "connect", "fit", "score_parquet"]
 
 # Imported when first used: `BatchPredictor` alone needs pyarrow, but not Ray.
 _HOME = {
-    "BatchPredictor": "batch_predictor",
+    "BatchPredictor": "scoring",
     "ClusterError": "cluster",
     "connect": "cluster",
     "fit": "fitting",

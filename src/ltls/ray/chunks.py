@@ -19,8 +19,7 @@ from ..core.arrays import Ints
 from ..features.front_ends import FrontEnd, FrontEndSettings
 from ..io.arrow import InputColumns, read_targets
 from ..training.fit import Encoder
-from .cluster import causes_raised, import_ray, set_options
-from .tasks import Tasks, values_of
+from .cluster import Tasks, causes_raised, import_ray, set_options, values_of
 
 CHUNK_ROWS = 1 << 16  # at most
 _CHUNK_BYTES = 1 << 27  # of the columns that are read, about

@@ -22,8 +22,7 @@ from ..training.data import Problem, Source
 from ..training.fit import ROWS_FOR_VECTORS, Encoder, fit_stream
 from ..training.recipes import Plan
 from .chunks import Rows, fit_front_end, tables_of
-from .cluster import check_nodes
-from .tasks import Tasks, values_of
+from .cluster import Tasks, check_nodes, values_of
 from .workers import ClusterWorkers
 
 Estimator = TypeVar("Estimator", bound=LTLSClassifier)

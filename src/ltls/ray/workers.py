@@ -22,7 +22,7 @@ from ..training.data import Source
 from ..training.progress import EpochStats, InterruptGuard, signals_deferred
 from ..training.trainer import Trainer
 from ..training.trellis_training import TrellisTraining
-from .tasks import Tasks, values_of
+from .cluster import Tasks, values_of
 
 _SHARD_ROWS = 1 << 21  # that a task trains label weights on, about
 

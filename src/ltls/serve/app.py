@@ -21,8 +21,8 @@ from ..core.version import __version__
 from .annif import SuggestRequest, project, suggest
 from .gate import Gate
 from .messages import Answer, RequestError, encoded
-from .metrics import CONTENT_TYPE, Metrics
 from .models import ModelStore, ServedModel
+from .monitoring import CONTENT_TYPE, Metrics
 from .plain import PredictRequest, predict
 from .protocol import HEADER_LENGTH, InferRequest, infer, metadata
 from .settings import Settings

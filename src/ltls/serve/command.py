@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..core.settings import ParameterError
-from .settings import Settings, model_names
+from .settings import Settings
 
 TOKEN_VARIABLE = "LTLS_SERVE_TOKEN"
 _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
@@ -52,7 +52,7 @@ def serve(
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }
     given["allowed_hosts"] += (host,)
-    named = model_names(models)
+    named = _by_name(models)
     try:
         settings = Settings(models=named, token=_token(token_file), **given)
     except ParameterError as error:
@@ -82,6 +82,17 @@ def _options() -> list[inspect.Parameter]:
         keyword = inspect.Parameter.KEYWORD_ONLY
         found.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
     return found
+
+
+def _by_name(paths: list[Path]) -> dict[str, Path]:
+    """Return model files by name: that of the file, without ``.ltls``."""
+    named: dict[str, Path] = {}
+    for path in paths:
+        name = path.name.removesuffix(".ltls")
+        if name in named:
+            raise ValueError(f"models must have different file names, got {named[name]} and {path}")
+        named[name] = path
+    return named
 
 
 def _token(path: Path | None) -> str | None:

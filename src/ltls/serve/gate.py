@@ -16,9 +16,8 @@ from contextvars import ContextVar
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .logs import log
 from .messages import RequestError, quoted
-from .metrics import Metrics
+from .monitoring import Metrics, log
 from .settings import Settings
 from .work import busy
 

@@ -15,9 +15,8 @@ from ..core.caching import cached_property
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.explain import Part
 from ..estimators.load import load
-from .logs import log
 from .messages import RequestError, encoded, quoted
-from .metrics import Metrics
+from .monitoring import Metrics, log
 from .work import THREADS
 
 

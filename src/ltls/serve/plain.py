@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
+from ..estimators.classifier import LTLSClassifier
+from ..estimators.explain import Part
 from .messages import Answer, RequestError, decoded, encoded, quoted
 from .models import ModelStore, ServedModel
-from .trellis import MAX_PATHS, paths
 from .work import Job
 
 # Bytes of a request whose labels are explained, times k, and times the parts of the model: every
 # n-gram of a text, or every number, is a contribution to each. A number takes about 8 bytes.
 _MAX_EXPLAINED, _NUMBER = 256 << 10, 8
+_MAX_PATHS, _MAX_EDGES = 5, 2000  # of a trellis that the page draws, as `ltls.plot` does
 
 Cell = int | float | str | bool | None | list[int | float]
 
@@ -58,7 +62,9 @@ def predict(models: ModelStore, content: bytearray, job: Job) -> Answer:
     slow = asked.proba or asked.explain or asked.trellis is not None
     job.begin(model.name, len(rows), asked.k, slow, asked.explain)
     if asked.explain or asked.trellis is not None:
-        _check_explained(model, len(content), asked.k if asked.explain else min(asked.k, MAX_PATHS))
+        _check_explained(
+            model, len(content), asked.k if asked.explain else min(asked.k, _MAX_PATHS)
+        )
     if asked.proba:
         model.check_proba()
     return Answer(encoded(_found(asked, model, rows, job)))
@@ -87,7 +93,7 @@ def _found(asked: PredictRequest, model: ServedModel, rows: list[Any], job: Job)
             found = {"labels": [_json_label(label) for label in own], key: values}
             predictions.append(msgspec.Raw(job.add(encoded(found))))
         if asked.trellis is not None and trellis is None:
-            trellis = paths(model.estimator, model.read(rows[:1]), labels[0], asked.trellis)
+            trellis = _paths(model.estimator, model.read(rows[:1]), labels[0], asked.trellis)
         if asked.explain:
             pairs = zip(rows[piece], labels, strict=True)
             explanations += [_explained(model, row, own, job) for row, own in pairs]
@@ -115,3 +121,55 @@ def _json_label(label: Any) -> Any:
     if isinstance(label, float) and not math.isfinite(label):
         return str(label)
     return label if isinstance(label, str | int | float) else str(label)
+
+
+def _paths(estimator: LTLSClassifier, X: Any, labels: Any, which: int) -> dict[str, Any]:
+    """Return one trellis of a model and the paths of labels through it, as JSON values.
+
+    Parameters
+    ----------
+    estimator : LTLSClassifier
+    X : one row, as the estimator takes it
+    labels : array
+        The best labels of the row, best first.
+    which : int
+        The trellis: each gives a label another path. Those of one view come after the other.
+    """
+    parts = [part for part in estimator.model_.trellises() for _ in part.codebooks]
+    if which >= len(parts):
+        raise RequestError(422, f"trellis must be at most {len(parts) - 1}, got {which}")
+    trellis = parts[which].trellis
+    if trellis.n_edges > _MAX_EDGES:
+        raise RequestError(
+            422, f"a trellis of {trellis.n_edges} edges is too large to draw: leave out trellis"
+        )
+    (explained,) = estimator.explain(X, labels[:_MAX_PATHS])
+    found = {each.label: list(_trellises(each.parts))[which] for each in explained}
+    edges = np.asarray(trellis.edges).reshape(-1, 2)
+    n_inner = trellis.n_slices * trellis.width
+    return {
+        "trellis": which,
+        "trellises": len(parts),
+        "clusters": parts[which].shares_paths,
+        "width": trellis.width,
+        "slices": trellis.n_slices,
+        "auxiliary": max(int(edges.max(initial=0)) - 1 - n_inner, 0),
+        "edges": edges.tolist(),
+        "paths": [_drawn(found[label]) for label in labels[:_MAX_PATHS]],
+    }
+
+
+def _trellises(parts: list[Part]) -> Iterator[Part]:
+    """Yield what the trellises say, however deep they are in views."""
+    for part in parts:
+        if part.path is not None:
+            yield part
+        yield from _trellises(part.parts)
+
+
+def _drawn(part: Part) -> dict[str, Any]:
+    return {
+        "path": part.path,
+        "vertices": [0, *(edge.head for edge in part.edges)],
+        "scores": [round(edge.score, 4) for edge in part.edges],
+    }

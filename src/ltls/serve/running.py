@@ -23,9 +23,8 @@ from typing import Any
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
-from . import logs
 from .app import create_app
-from .metrics import FOLDER
+from .monitoring import FOLDER, log, log_settings
 from .settings import Settings
 from .work import THREADS
 
@@ -47,7 +46,7 @@ def configuration(settings: Settings, log_level: str = "info") -> uvicorn.Config
         loop="asyncio",  # uvloop is no faster with it
         ws="none",
         lifespan="on",
-        log_config=logs.configuration(log_level),
+        log_config=log_settings(log_level),
         access_log=False,  # ours has more to say
         proxy_headers=False,
         server_header=False,
@@ -79,10 +78,10 @@ def run(settings: Settings, host: str, port: int, workers: int, log_level: str) 
 
     Workers are processes that share a socket, and the memory of the mapped model files.
     """
-    logging.config.dictConfig(logs.configuration(log_level))
+    logging.config.dictConfig(log_settings(log_level))
     with listen(settings, host, port) as listening, _signals() as received:
         address = f"[{host}]" if ":" in host else host
-        logs.log(logging.INFO, f"running on http://{address}:{listening.getsockname()[1]}")
+        log(logging.INFO, f"running on http://{address}:{listening.getsockname()[1]}")
         if workers == 1:
             _serve(settings, listening, log_level, received)
         else:
@@ -126,7 +125,7 @@ def _serve(
         if each.name.startswith(THREADS):
             each.join(max(0.0, end - time.monotonic()))
             if each.is_alive():  # no thread can be ended, but the process can
-                logs.log(logging.ERROR, "threads are still busy at the end")
+                log(logging.ERROR, "threads are still busy at the end")
                 logging.shutdown()
                 os._exit(0)
     if not server.started:
@@ -169,7 +168,7 @@ def _supervise(
                 for place, worker in enumerate(workers):
                     if worker.exitcode is None or received:
                         continue
-                    logs.log(logging.ERROR, "worker ended", worker=worker.pid, code=worker.exitcode)
+                    log(logging.ERROR, "worker ended", worker=worker.pid, code=worker.exitcode)
                     mark_process_dead(worker.pid)  # what it was doing is not in progress
                     n_failed = n_failed + 1 if worker.exitcode == _NOT_STARTED else 0
                     if n_failed > n:

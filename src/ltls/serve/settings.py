@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from ..core import settings as declared
 from ..core.settings import FLAG, NOTHING, Allowed, Integer, Number, setting, settings
@@ -82,14 +81,3 @@ class Settings(declared.Settings):
 
     def __post_init__(self) -> None:
         self.check()
-
-
-def model_names(paths: Iterable[Path]) -> dict[str, Path]:
-    """Return model files by name: that of the file, without ``.ltls``."""
-    named: dict[str, Path] = {}
-    for path in paths:
-        name = path.name.removesuffix(".ltls")
-        if name in named:
-            raise ValueError(f"models must have different file names, got {named[name]} and {path}")
-        named[name] = path
-    return named

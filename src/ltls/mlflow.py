@@ -1,9 +1,14 @@
-"""Saving, logging and loading of models in MLflow's format."""
+"""Models in MLflow: a pyfunc flavour, which serves, batch scoring and Spark read.
+
+`save_model` and `log_model` write a model as MLflow stores it, `load` returns the estimator, and
+`mlflow.pyfunc.load_model` and `mlflow.pyfunc.spark_udf` work as for every flavour. It needs
+``pip install 'ltls[mlflow]'``.
+"""
 
 from __future__ import annotations
 
-import importlib
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from copy import copy
@@ -11,16 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import pandas as pd
 from mlflow.models import Model, infer_signature
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.version import __version__
-from ..estimators.classifier import LTLSClassifier
-from ..estimators.load import load as load_file
-from ..estimators.table_predictor import fitted_columns
-from .pyfunc import DEFAULTS, PyfuncModel
+from .core.version import __version__
+from .estimators.classifier import LTLSClassifier
+from .estimators.load import load as load_file
+from .estimators.table_predictor import TablePredictor, fitted_columns
+from .io.arrow import InputColumns, as_table
 
-_FLAVOUR, _MODULE, _FILE = "ltls", "ltls.mlflow", "model.ltls"
+__all__ = ["load", "log_model", "save_model"]
+
+_FLAVOUR, _FILE = "ltls", "model.ltls"
+_DEFAULTS: dict[str, Any] = {"k": 5, "proba": False}
+_COLUMN = "input"
 
 
 def save_model(
@@ -63,7 +73,7 @@ def save_model(
         estimator.record_source(columns={**before, **named})
     if signature is None and input_example is not None:
         output = PyfuncModel(estimator).predict(input_example)
-        signature = infer_signature(input_example, output, params=DEFAULTS)
+        signature = infer_signature(input_example, output, params=_DEFAULTS)
     description = Model() if mlflow_model is None else mlflow_model
     description.add_flavor(_FLAVOUR, data=f"data/{_FILE}", ltls_version=__version__)
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +81,7 @@ def save_model(
         estimator.save(file)
         mlflow.pyfunc.save_model(
             os.fspath(path),
-            loader_module=_MODULE,
+            loader_module=__name__,
             data_path=str(file),
             mlflow_model=description,
             signature=signature,
@@ -108,7 +118,7 @@ def log_model(
     return Model.log(
         artifact_path=None,
         name=name,
-        flavor=importlib.import_module(_MODULE),
+        flavor=sys.modules[__name__],
         estimator=estimator,
         features=features,
         text=text,
@@ -135,3 +145,56 @@ def load(model_uri: str) -> LTLSClassifier:
     if not file.is_relative_to(place):
         raise ValueError(f"{model_uri} must have its model file inside, got {file}")
     return load_file(file)
+
+
+# What MLflow calls to predict
+
+
+class PyfuncModel:
+    """A model for `mlflow.pyfunc`: data frames in, data frames out."""
+
+    def __init__(self, estimator: LTLSClassifier) -> None:
+        self.estimator = estimator
+
+    def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Return a frame with the columns labels and scores, and probabilities if asked for.
+
+        Parameters
+        ----------
+        model_input : DataFrame, dict of arrays, array, sparse matrix or list of texts
+            A frame has the columns that the model was saved with; without such, texts are the
+            only column, and features are all columns.
+        params : dict, optional
+            ``k``, the number of labels per row, and ``proba``, whether to return probabilities.
+        """
+        columns, table = self._table(model_input)
+        chosen = {**_DEFAULTS, **(params or {})}
+        unknown = next((name for name in chosen if name not in _DEFAULTS), None)
+        if unknown is not None:
+            raise ValueError(f"params must be {' and '.join(_DEFAULTS)}, got {unknown!r}")
+        predict = TablePredictor(self.estimator, columns, int(chosen["k"]), bool(chosen["proba"]))
+        found = {name: column.to_pylist() for name, column in predict(table).items()}
+        index = model_input.index if _is_frame(model_input) else None
+        return pd.DataFrame(found, index=index)
+
+    def _table(self, given: Any) -> tuple[InputColumns, Any]:
+        """Return the input as a table, and which of its columns to read."""
+        if hasattr(given, "tocsr"):
+            given = given.toarray()
+        if isinstance(given, (list, str)) or (hasattr(given, "ndim") and not _is_frame(given)):
+            given = pd.DataFrame({_COLUMN: [given] if isinstance(given, str) else list(given)})
+        names = list(given) if isinstance(given, dict) else list(map(str, given.columns))
+        table = as_table(given)
+        if self.estimator.fitted_.provenance.columns:
+            return fitted_columns(self.estimator, None, None), table
+        front_end = self.estimator.model_.front_end.settings
+        return InputColumns(**front_end.columns_among(names)), table
+
+
+def _is_frame(given: Any) -> bool:
+    return hasattr(given, "columns")
+
+
+def _load_pyfunc(path: str) -> PyfuncModel:
+    """Return the model in a file; MLflow looks for this name."""
+    return PyfuncModel(load_file(path))
