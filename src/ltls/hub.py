@@ -78,16 +78,10 @@ def push_to_hub(
 
     Parameters
     ----------
-    estimator : LTLSClassifier
-        Fitted; of texts or tables too.
+    estimator, data, metrics, card
+        As in `save_pretrained`.
     repo_id : str
         The repository, as in ``"name/tickets"``. It is made if there is none.
-    data : str, optional
-        What the model was trained on, for the card.
-    metrics : dict, optional
-        What was measured, and the values, for the card.
-    card : dict, optional
-        Metadata of the card, such as ``{"license": "mit", "language": "en"}``.
     **options
         Those of `huggingface_hub.ModelHubMixin.push_to_hub`, such as ``private`` and ``token``.
     """

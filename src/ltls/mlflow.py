@@ -24,7 +24,8 @@ from .core.version import __version__
 from .estimators.classifier import LTLSClassifier
 from .estimators.load import load as load_file
 from .estimators.table_predictor import TablePredictor, fitted_columns
-from .io.arrow import InputColumns, as_table
+from .io.arrow import as_table
+from .io.tables import Columns
 
 __all__ = ["load", "log_model", "save_model"]
 
@@ -177,7 +178,7 @@ class PyfuncModel:
         index = model_input.index if _is_frame(model_input) else None
         return pd.DataFrame(found, index=index)
 
-    def _table(self, given: Any) -> tuple[InputColumns, Any]:
+    def _table(self, given: Any) -> tuple[Columns, Any]:
         """Return the input as a table, and which of its columns to read."""
         if hasattr(given, "tocsr"):
             given = given.toarray()
@@ -188,7 +189,7 @@ class PyfuncModel:
         if self.estimator.fitted_.provenance.columns:
             return fitted_columns(self.estimator, None, None), table
         front_end = self.estimator.model_.front_end.settings
-        return InputColumns(**front_end.columns_among(names)), table
+        return Columns(**front_end.columns_among(names)), table
 
 
 def _is_frame(given: Any) -> bool:

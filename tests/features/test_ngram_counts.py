@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ltls.features import ngram_counts
+from ltls.features import counting
 from ltls.features.text import Text, Vectorizer
 
 RNG = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def test_batches_give_the_vectorizer_of_all_texts(size, given):
 
 
 def test_rare_ngrams_are_forgotten_while_frequent_ones_are_counted(monkeypatch):
-    monkeypatch.setattr(ngram_counts, "_MIN_COUNTED", 1)
+    monkeypatch.setattr(counting, "_MIN_COUNTED", 1)
     given = {"max_features": 20, "char_ngram_range": None, "ngram_range": (1, 1)}
     whole, streamed = Vectorizer(settings(**given)), Vectorizer(settings(**given))
     whole.fit_transform(TEXTS)

@@ -6,13 +6,14 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
 
 from ltls.io.arrow import (  # noqa: E402
-    InputColumns,
     as_table,
     list_column,
+    read_inputs,
     read_targets,
     with_text_labels,
 )
 from ltls.io.errors import ColumnError  # noqa: E402
+from ltls.io.tables import Columns  # noqa: E402
 
 INDICES = [[0, 3], [], [2], [1, 3]]
 VALUES = [[1.0, 2.0], [], [0.5], [4.0, -1.0]]
@@ -28,13 +29,13 @@ def test_sparse_rows_of_any_type_and_slice(kind, index):
             "v": pa.array(VALUES, kind(pa.float64())),
         }
     )
-    columns = InputColumns(("i", "v"))
+    columns = Columns(features=("i", "v"))
     for part in (slice(0, 4), slice(1, 3), slice(2, 2), slice(3, 4)):
-        X = columns.read(table.slice(part.start, part.stop - part.start), 4)
+        X = read_inputs(columns, table.slice(part.start, part.stop - part.start), 4)
         np.testing.assert_array_equal(X.toarray(), MATRIX[part])
     chunked = pa.concat_tables([table.slice(0, 2), table.slice(2)])
-    np.testing.assert_array_equal(columns.read(chunked, 4).toarray(), MATRIX)
-    assert columns.read(table).shape == (4, 4)  # one more than the largest index
+    np.testing.assert_array_equal(read_inputs(columns, chunked, 4).toarray(), MATRIX)
+    assert read_inputs(columns, table).shape == (4, 4)  # one more than the largest index
 
 
 def test_labels():
@@ -67,11 +68,11 @@ def test_labels():
 
 def test_batches_of_other_types():
     np.testing.assert_array_equal(
-        InputColumns(("x",)).read(as_table({"x": MATRIX, "id": np.arange(4)})), MATRIX
+        read_inputs(Columns(features=("x",)), as_table({"x": MATRIX, "id": np.arange(4)})), MATRIX
     )
     pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
     frame = pandas.DataFrame({"a": MATRIX[:, 0], "b": MATRIX[:, 3]})
-    found = InputColumns(("a", "b")).read(as_table(frame))
+    found = read_inputs(Columns(features=("a", "b")), as_table(frame))
     np.testing.assert_array_equal(found, MATRIX[:, [0, 3]])
 
 

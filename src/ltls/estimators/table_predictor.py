@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import as_integer
-from ..io.arrow import InputColumns, list_column
+from ..io.arrow import list_column, read_inputs
+from ..io.tables import Columns
 from ..model.among import allowed_labels
 from .classifier import LTLSClassifier
 
@@ -20,7 +21,7 @@ class TablePredictor:
     ----------
     estimator : LTLSClassifier
         A fitted one.
-    columns : InputColumns
+    columns : Columns
     k : int, default=5
         Labels per row.
     proba : bool, default=False
@@ -34,7 +35,7 @@ class TablePredictor:
     def __init__(
         self,
         estimator: LTLSClassifier,
-        columns: InputColumns,
+        columns: Columns,
         k: int = 5,
         proba: bool = False,
         threshold: bool = False,
@@ -59,7 +60,7 @@ class TablePredictor:
         ids, scores = np.empty((0, k), np.int64), np.empty((0, k), np.float32)
         shares = scores
         if len(table):
-            inputs = self.columns.read(table, model.columns.n_features)
+            inputs = read_inputs(self.columns, table, model.columns.n_features)
             rows, model = estimator._rows(inputs)
             ids, scores = model.topk_among(rows, k, allowed, estimator.n_jobs)
             if self._proba:
@@ -79,9 +80,9 @@ class TablePredictor:
 
 def fitted_columns(
     estimator: LTLSClassifier, features: str | Sequence[str] | None, text: str | None
-) -> InputColumns:
+) -> Columns:
     """Return the columns that a fitted estimator reads: as given, else as recorded in training."""
     recorded = estimator.fitted_.provenance.columns
     if recorded and not (features or text):
         features, text = recorded.get("features") or None, recorded.get("text")
-    return InputColumns(**estimator.model_.front_end.settings.named_columns(features, text))
+    return Columns(**estimator.model_.front_end.settings.named_columns(features, text))

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, time
 from decimal import Decimal
-from itertools import chain
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -76,10 +75,11 @@ class Table(Text):
         self, features: str | Sequence[str] | None, text: str | None
     ) -> dict[str, Any]:
         """Return which columns of a table are read: its own, and no others may be named."""
-        names = tuple(self.columns().names)
+        columns = self.columns()
         if features or text:
-            raise ValueError(f"the model takes the columns {', '.join(names)}: name no others")
-        return {"mixed": names}
+            names = ", ".join(columns.names)
+            raise ValueError(f"the model takes the columns {names}: name no others")
+        return {"mixed": columns}
 
     def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
         """Return which columns of a table are read, if nothing says so: its own."""
@@ -90,28 +90,14 @@ class Table(Text):
         given = (getattr(self, kind) for kind in KINDS)
         return TableColumns(*((each,) if isinstance(each, str) else tuple(each) for each in given))
 
-    def fit(self, X: Any, n_jobs: int | None = None) -> tuple[TableVectorizer, Any]:  # type: ignore[override]
-        """Return the fitted front end, and the features of the rows of a table."""
-        rows = as_records(X, self.columns())
-        vectorizer = self._vectorizer(rows)
-        return vectorizer, vectorizer.fit_transform(rows, n_jobs)
+    def _inputs(self, X: Any) -> list[Record]:
+        return as_records(X, self.columns())
 
-    def fit_batches(self, batches: Iterable[Any], n_jobs: int | None = None) -> TableVectorizer:  # type: ignore[override]
-        """Return the front end fitted on batches of rows, in one pass."""
-        all_rows = (as_records(batch, self.columns()) for batch in batches)
-        first = next(all_rows, None)
-        if first is None:
-            raise ValueError("there are no batches of rows")
-        vectorizer = self._vectorizer(first)
-        vectorizer.fit(chain([first], all_rows), n_jobs)
-        return vectorizer
-
-    def _vectorizer(self, rows: Sequence[Record]) -> TableVectorizer:
-        """Return the vectorizer of a table, with texts like those of some rows."""
+    def _vectorizer(self, inputs: Sequence[Record]) -> TableVectorizer:
         columns = self.columns()
         given = self.filled(normalize=False)
         if columns.text:
-            texts = [columns.joined_text(row) for row in rows]
+            texts = [columns.joined_text(row) for row in inputs]
             own = Text(**{name: getattr(given, name) for name, *_ in Text.declared()})
             return TableVectorizer(given, columns, Vectorizer(own.resolved(texts)))
         return TableVectorizer(given, columns, None)

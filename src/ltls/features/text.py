@@ -28,8 +28,7 @@ from ..core.arrays import AnyArray, Floats, Tensors, check_unmasked, unframed
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
 from ..core.settings import AUTO, FLAG, NOTHING, TEXT, Allowed, Integer, setting, settings
-from .counting import NgramVectorizer
-from .ngram_counts import HashedCounts, NgramCounts
+from .counting import HashedCounts, NgramCounts, NgramVectorizer
 from .ngrams import WORD, ngram_places
 from .numbers import FeatureSettings
 
@@ -158,21 +157,29 @@ class Text(FeatureSettings):
             given.stop_words = tuple(sorted(found))
         return given
 
-    def fit(self, X: Any, n_jobs: int | None = None) -> tuple[Vectorizer, csr_matrix]:
-        """Return the fitted front end, and the features of texts."""
-        texts = as_texts(X)
-        vectorizer = Vectorizer(self.resolved(texts))
-        return vectorizer, vectorizer.fit_transform(texts, n_jobs)
+    def fit(self, X: Any, n_jobs: int | None = None) -> tuple[Any, csr_matrix]:
+        """Return the fitted front end, and the features of the inputs."""
+        inputs = self._inputs(X)
+        vectorizer = self._vectorizer(inputs)
+        return vectorizer, vectorizer.fit_transform(inputs, n_jobs)
 
-    def fit_batches(self, batches: Iterable[Any], n_jobs: int | None = None) -> Vectorizer:
-        """Return the front end fitted on batches of texts, in one pass."""
-        texts = map(as_texts, batches)
-        first = next(texts, None)
+    def fit_batches(self, batches: Iterable[Any], n_jobs: int | None = None) -> Any:
+        """Return the front end fitted on batches of inputs, in one pass."""
+        inputs = map(self._inputs, batches)
+        first = next(inputs, None)
         if first is None:
-            raise ValueError("there are no batches of texts")
-        vectorizer = Vectorizer(self.resolved(first))
-        vectorizer.fit(chain([first], texts), n_jobs)
+            raise ValueError("there are no batches of texts or rows to fit on")
+        vectorizer = self._vectorizer(first)
+        vectorizer.fit(chain([first], inputs), n_jobs)
         return vectorizer
+
+    def _inputs(self, X: Any) -> Sequence[Any]:
+        """Return inputs, checked."""
+        return as_texts(X)
+
+    def _vectorizer(self, inputs: Sequence[Any]) -> Any:
+        """Return what is to be fitted on inputs like these."""
+        return Vectorizer(self.resolved(inputs))
 
 
 def check_pattern(tokenizer: str) -> None:

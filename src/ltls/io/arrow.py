@@ -7,7 +7,6 @@ Arrow, whose lists are the arrays of a CSR matrix already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,54 +16,34 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import AnyArray, Floats, Ints, as_frame, pointers
 from ..model.labels import Targets, as_targets
-from .tables import check_columns, label_text
+from .tables import Columns, check_columns, label_text
 
 INDICES, VALUES = "indices", "values"
 
 
-@dataclass(frozen=True)
-class InputColumns:
-    """The columns that an estimator reads.
+def read_inputs(columns: Columns, table: Any, n_features: int | None = None) -> Any:
+    """Return texts, a dense matrix, a CSR matrix or, of mixed columns, a list of dicts.
 
-    Parameters
-    ----------
-    features : tuple of str
-        A column of vectors, or of structs with the fields ``indices`` and ``values``; or two
-        columns of lists, the indices and the values of sparse rows; or numeric columns, one per
-        feature.
-    text : str, optional
-        A column of texts.
-    mixed : sequence of str
-        Instead, the columns of a `TableClassifier`.
+    Features are a column of vectors, or of structs with the fields ``indices`` and ``values``; or
+    two columns of lists, the indices and the values of sparse rows; or numeric columns, one each.
     """
-
-    features: tuple[str, ...] = ()
-    text: str | None = None
-    mixed: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of them."""
-        return self.mixed or ((self.text,) if self.text else self.features)
-
-    def read(self, table: Any, n_features: int | None = None) -> Any:
-        """Return texts, a dense matrix, a CSR matrix or, of mixed columns, a list of dicts."""
-        check_columns(self.names, table.column_names)
-        if self.mixed:
-            return table.select(list(self.mixed)).to_pylist()
-        if self.text:
-            return _texts(table, self.text)
-        parts = [_array(table, name) for name in self.features]
-        if len(parts) == 1 and pa.types.is_struct(parts[0].type):
-            check_columns((INDICES, VALUES), [field.name for field in parts[0].type])
-            parts = [parts[0].field(INDICES), parts[0].field(VALUES)]
-        lists = [_is_list(part.type) for part in parts]
-        if lists == [True, True]:
-            return _sparse(parts[0], parts[1], self.names, n_features)
-        if lists == [True]:
-            return _vectors(parts[0], self.names[0])
-        columns = [_numbers(part, name) for name, part in zip(self.names, parts, strict=True)]
-        return np.stack(columns, axis=1, dtype=np.float32, casting="unsafe")
+    names = columns.inputs
+    check_columns(names, table.column_names)
+    if columns.mixed is not None:
+        return table.select(names).to_pylist()
+    if columns.text:
+        return _texts(table, columns.text)
+    parts = [_array(table, name) for name in names]
+    if len(parts) == 1 and pa.types.is_struct(parts[0].type):
+        check_columns((INDICES, VALUES), [field.name for field in parts[0].type])
+        parts = [parts[0].field(INDICES), parts[0].field(VALUES)]
+    lists = [_is_list(part.type) for part in parts]
+    if lists == [True, True]:
+        return _sparse(parts[0], parts[1], names, n_features)
+    if lists == [True]:
+        return _vectors(parts[0], names[0])
+    numbers = [_numbers(part, name) for name, part in zip(names, parts, strict=True)]
+    return np.stack(numbers, axis=1, dtype=np.float32, casting="unsafe")
 
 
 def as_table(batch: Any) -> Any:

@@ -68,10 +68,15 @@ class Columns:
             raise ValueError(f"the label column {self.label!r} must not be an input column too")
 
     @property
+    def inputs(self) -> list[str]:
+        """The columns that are the input of a classifier."""
+        mixed = () if self.mixed is None else self.mixed.names
+        return [*filter(None, (self.text,)), *self.features, *mixed]
+
+    @property
     def names(self) -> list[str]:
         """All columns that are named."""
-        mixed = () if self.mixed is None else self.mixed.names
-        return [*filter(None, (self.text, self.label)), *self.features, *mixed]
+        return [*self.inputs, *filter(None, (self.label,))]
 
     @property
     def kind(self) -> str:

@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Ints
 from ..features.front_ends import FrontEnd, FrontEndSettings
-from ..io.arrow import InputColumns, read_targets
+from ..io.arrow import read_inputs, read_targets
+from ..io.tables import Columns
 from ..training.fit import Encoder
 from .cluster import Tasks, causes_raised, import_ray, set_options, values_of
 
@@ -53,11 +54,12 @@ def _bytes_per_row(blocks: list[Any]) -> int:
 
 
 def fit_front_end(
-    given: FrontEndSettings, tables: list[Any], columns: InputColumns, n_jobs: int | None
+    given: FrontEndSettings, tables: list[Any], columns: Columns, n_jobs: int | None
 ) -> FrontEnd:
     """Return a front end that has learned from the first chunks."""
     first = islice(tables, _FITTED_CHUNKS)
-    return given.fit_batches((columns.read(each) for each in values_of(list(first))), n_jobs)
+    inputs = (read_inputs(columns, each) for each in values_of(list(first)))
+    return given.fit_batches(inputs, n_jobs)
 
 
 @dataclass
@@ -80,15 +82,14 @@ class Rows:
     def of(
         cls,
         tables: list[Any],
-        columns: InputColumns,
-        label: str,
+        columns: Columns,
         front_end: FrontEnd,
         n_features: int | None,
         tasks: Tasks,
     ) -> Rows:
         """Read tables."""
         shared = import_ray().put(front_end)
-        others = columns, label, shared, n_features, tasks.n_cpus
+        others = columns, shared, n_features, tasks.n_cpus
         found = tasks.map(read, ((table, *others) for table in tables))
         shapes = np.array([shape for shape, _ in found], np.int64)
         return cls([pair for _, pair in found], shapes[:, 0], int(shapes[:, 1].max()))
@@ -108,18 +109,17 @@ class Rows:
 
 def read(
     table: Any,
-    columns: InputColumns,
-    label: str,
+    columns: Columns,
     front_end: FrontEnd,
     n_features: int | None,
     n_jobs: int,
 ) -> tuple[Any, Any]:
     """Return the shape of a table's features, and these with the targets."""
-    X = front_end.matrix(columns.read(table, n_features), n_jobs)
+    X = front_end.matrix(read_inputs(columns, table, n_features), n_jobs)
     if hasattr(X, "indptr") and not X.has_canonical_format:
         X = X.copy()  # Arrow's memory is read-only
         X.sum_duplicates()
-    return X.shape, (X, read_targets(table, label))
+    return X.shape, (X, read_targets(table, str(columns.label)))
 
 
 def encode(pair: Any, encoder: Encoder, n_features: int) -> tuple[Any, Any]:

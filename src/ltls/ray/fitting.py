@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import as_integer
 from ..estimators.classifier import LTLSClassifier
-from ..io.arrow import InputColumns
-from ..io.tables import check_columns
+from ..io.tables import Columns, check_columns
 from ..model.fitted import Fitted
 from ..model.labels import Targets
 from ..training.checkpoint import Checkpoint
@@ -90,19 +89,20 @@ def fit(
         )
     with estimator._restored_on_error():
         how = estimator._how()
-        columns = InputColumns(**estimator.front_end_settings().named_columns(features, text))
+        given = estimator.front_end_settings().named_columns(features, text)
+        columns = Columns(label=label, **given)
         schema = dataset.schema()
         if schema is None:
             raise ValueError("the dataset has no rows")
-        check_columns([*columns.names, label], schema.names)
+        check_columns(columns.names, schema.names)
         saved = estimator._checkpoint(checkpoint)
         check_nodes()
         tasks = Tasks(n_workers, n_jobs)
         # Workers wait while this process clusters labels and evaluates held-out rows.
         n_threads = max(n_jobs, min(n_workers * n_jobs, os.cpu_count() or 1))
         how = replace(how, n_jobs=n_threads, workers=ClusterWorkers(tasks))
-        tables = tables_of(dataset, [*columns.names, label])
-        found = _fitted(estimator, how, tables, columns, label, n_features, tasks, saved)
+        tables = tables_of(dataset, columns.names)
+        found = _fitted(estimator, how, tables, columns, n_features, tasks, saved)
         estimator.fitted_ = estimator._within_budget(found)
     return estimator
 
@@ -111,15 +111,14 @@ def _fitted(
     estimator: LTLSClassifier,
     how: How,
     tables: list[Any],
-    columns: InputColumns,
-    label: str,
+    columns: Columns,
     n_features: int | None,
     tasks: Tasks,
     checkpoint: Checkpoint | None,
 ) -> Fitted:
     """Train on tables, which are emptied."""
     front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
-    rows = Rows.of(tables, columns, label, front_end, n_features, tasks)
+    rows = Rows.of(tables, columns, front_end, n_features, tasks)
     tables.clear()  # the object store may forget them
     rng = check_random_state(estimator.random_state)
     # One chunk is like rows in memory, whose labels have vectors of all their rows.

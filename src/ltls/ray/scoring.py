@@ -110,7 +110,7 @@ class BatchPredictor:
         table = as_table(batch)
         keep = self._keep
         if keep is None:
-            keep = [name for name in table.column_names if name not in self.columns.names]
+            keep = [name for name in table.column_names if name not in self.columns.inputs]
         check_columns(keep, table.column_names)
         clash = next((name for name in keep if name in _RESULTS), None)
         if clash is not None:
@@ -164,7 +164,7 @@ def score_parquet(
     with causes_raised():
         dataset = ray.data.read_parquet([os.fspath(file) for file in _listed(files)])
         set_options(dataset)
-        check_columns([*predictor.columns.names, *(options.get("keep") or ())], _names(dataset))
+        check_columns([*predictor.columns.inputs, *(options.get("keep") or ())], _names(dataset))
         # Actors must leave a CPU to those who read and write, or all wait for each other.
         n_cpus = int(ray.cluster_resources().get("CPU", 1))
         fewest, most = concurrency if isinstance(concurrency, tuple) else (concurrency or 1,) * 2
