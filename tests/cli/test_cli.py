@@ -380,7 +380,7 @@ def test_faults_of_our_own_are_not_hidden(run, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ltls.cli.info.describe", fail)
+    monkeypatch.setattr("ltls.storage.model_file.describe", fail)
     with pytest.raises(ZeroDivisionError):
         run("info", "single.ltls")
 

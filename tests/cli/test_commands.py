@@ -505,6 +505,10 @@ MISTAKES = {
     "evaluate rows.csv rows.jsonl --format jsonl --label king": "no column 'king'",
     "convert rows.csv rows.tsv --text txt": "no column 'txt'",
     "convert rows.csv rows.tsv --text text": None,
+    "predict rows.csv rows.csv --prob": "No such option",
+    "evaluate rows.csv rows.csv -k 0": "-k must be comma-separated numbers",
+    "explain rows.csv text -k x": "'x' is not a valid int",
+    "info rows.csv rows.csv": "unexpected extra argument",
 }
 
 

@@ -7,13 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..estimators.classifier import LTLSClassifier
-from ..estimators.load import load
 from .labels import labels_in
 from .output import note
 from .source import Source
 
 if TYPE_CHECKING:
+    from ..estimators.classifier import LTLSClassifier
     from ..training.checkpoint import Checkpoint
 
 
@@ -76,6 +75,7 @@ def score_on_cluster(
     options: dict[str, Any],
 ) -> None:
     """Score Parquet files."""
+    from ..estimators.load import load
     from ..ray.cluster import connect
     from ..ray.scoring import score_parquet
 

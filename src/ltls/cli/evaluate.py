@@ -7,19 +7,19 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..core.streams import display_name
-from ..estimators.load import load
-from ..evaluation.evaluation import Evaluation, tables
-from ..evaluation.report import check_matplotlib, write_report
 from ..io.errors import EmptyFileError
 from . import options
 from .labels import WrittenLabels
 from .output import bar, check_output, errors_named, progress, set_verbosity, show, warn
 from .source import Source
+
+if TYPE_CHECKING:
+    from ..evaluation.evaluation import Evaluation
 
 _MAX_TEXT = 300  # characters of a row in a report
 
@@ -57,6 +57,10 @@ def evaluate(
     set_verbosity(verbose, quiet)
     if not re.fullmatch(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", k):
         raise ValueError(f"-k must be comma-separated numbers from 1 to 9999, got {k!r}")
+    from ..estimators.load import load  # wrong options need not wait for these
+    from ..evaluation.evaluation import tables
+    from ..evaluation.report import check_matplotlib, write_report
+
     cutoffs = sorted({int(each) for each in k.split(",")})
     if report is not None:
         if report.suffix not in (".html", ".pdf"):
@@ -94,6 +98,8 @@ def _evaluation(source: Source, k: int, for_report: bool) -> tuple[Evaluation, f
 
     A report also shows probabilities, and the texts of rows.
     """
+    from ..evaluation.evaluation import Evaluation
+
     estimator = source.model
     assert estimator is not None
     true_labels: list[list[Any]] = []

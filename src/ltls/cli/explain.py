@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,13 +14,14 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 from rich.tree import Tree
 
-from ..estimators.classifier import LTLSClassifier
-from ..estimators.explain import Explanation, Part
-from ..estimators.load import load
 from . import options
 from .labels import WrittenLabels
 from .output import bar, check_output, printable, text_output
 from .source import Source
+
+if TYPE_CHECKING:
+    from ..estimators.classifier import LTLSClassifier
+    from ..estimators.explain import Explanation, Part
 
 _FOR, _AGAINST = "green", "red"
 # The colours of the page of `ltls serve`: ink on paper; against is red, for is green.
@@ -70,6 +71,8 @@ def explain(
     """
     if html is not None:
         check_output(html, model)
+    from ..estimators.load import load  # wrong options need not wait for it
+
     estimator = load(model, verify=verify)
     if number is not None:
         X, given = _row_of_file(estimator, Path(row), number), f"{row}, row {number}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..core.settings import Settings
-from ..storage.model_file import describe
 from .options import Json, ModelFile, Verify
 from .output import show_facts
 
 
 def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None:
     """Show what a model file contains."""
+    from ..storage.model_file import describe  # wrong options need not wait for it
+
     facts = describe(model, verify=verify)
     facts["parameters"] = {name: _plain(value) for name, value in facts["parameters"].items()}
     if as_json:
@@ -25,4 +25,4 @@ def _plain(value: Any) -> Any:
     """Return a parameter as JSON holds it, groups of settings as objects."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
-    return value.get_params(deep=False) if isinstance(value, Settings) else value
+    return value.get_params(deep=False) if hasattr(value, "get_params") else value

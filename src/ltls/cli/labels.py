@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.streams import open_input
-from ..model.labels import Labels
 from .output import escaped
+
+if TYPE_CHECKING:
+    from ..model.labels import Labels
 
 
 class WrittenLabels:

@@ -7,19 +7,20 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..core.streams import is_pipe
-from ..estimators.classifier import LTLSClassifier
-from ..estimators.load import load
 from ..io.errors import RowError
 from . import options
 from .cluster import check_not_given, score_on_cluster
 from .labels import labels_in
 from .output import check_output, escaped, progress, set_verbosity, text_output
 from .source import BATCH_SIZE, Source
+
+if TYPE_CHECKING:
+    from ..estimators.classifier import LTLSClassifier
 
 _PIPE_BATCH_SIZE = 256  # rows that wait for each other
 
@@ -91,6 +92,8 @@ def predict(
     if among is not None and str(among) == str(file) == "-":
         raise ValueError("--among and the data cannot both be read from standard input")
     check_output(output, model, file, among, special=True)
+    from ..estimators.load import load  # wrong options need not wait for it
+
     estimator = load(model, verify=verify)
     if proba and not estimator.model_.probabilistic:
         raise ValueError(f"{model}: its loss has no probabilities (--proba)")

@@ -7,21 +7,22 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.prefetch import arriving
 from ..core.streams import display_name, is_pipe, open_input, peek_start
-from ..estimators.classifier import LTLSClassifier
-from ..features.table import TableColumns
 from ..io import formats
 from ..io.delimited import Delimited
 from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError
 from ..io.files import expand, is_model_file
 from ..io.formats import Base, Format, Sample
 from ..io.npy import Npy, read_labels
-from ..io.readers import Stream
 from ..io.tables import Columns, Rows, Table, TableFormat
 from .output import note, warn
+
+if TYPE_CHECKING:
+    from ..estimators.classifier import LTLSClassifier
+    from ..features.table import TableColumns
 
 BATCH_SIZE = 1 << 14  # rows
 _CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
@@ -85,6 +86,8 @@ class Source:
             self.model.fitted_.provenance.zero_based if self.zero_based is None else self.zero_based
         )
         if "columns" in self._taken:  # of a table
+            from ..features.table import TableColumns
+
             self.table = TableColumns(**self._taken["columns"])
             if self.text is not None or self.features:
                 option = "--features" if self.features else "--text"
@@ -302,6 +305,8 @@ class Source:
             raise ValueError(f"name the label column of {self.name} with --label")
 
     def _sparse_batches(self, n_features: int, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
+        from ..io.readers import Stream
+
         options: dict[str, Any] = {"chunk_size": _CHUNK_SIZE, "on_bad_row": self.on_bad_row}
         try:
             for chunk in Stream(self.path, self.format.name, n_features, self.base, **options):
