@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, takewhile
@@ -21,9 +21,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..core.version import __version__
-from .output import print_line, warnings_as_lines
+from .output import print_line, set_verbosity, warnings_as_lines
 
-_COLUMN_OPTIONS = ("--text", "--number", "--category", "--label")
 INTERRUPTED = 130  # exit code after Ctrl-C
 _TERMINATED = 143  # after SIGTERM
 
@@ -42,6 +41,20 @@ class LazyCommand:
     examples: tuple[str, ...]
     n_files: int = 0
     reads_data: bool = False
+
+    def check(self, words: list[str]) -> None:
+        """Raise an error for wrong files and columns, before a second is spent on imports."""
+        given = [*takewhile(lambda word: not word.startswith("-"), words)]
+        for word in given[: self.n_files]:
+            if not glob.has_magic(word) and not os.path.exists(word):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), word)
+        trains = self.name == "train"
+        data = given[self.n_files - 1 : None if trains else self.n_files]
+        regular = all(os.path.isfile(word) or glob.has_magic(word) for word in data)
+        if self.reads_data and data and regular:
+            from .source import check_words
+
+            check_words(data, words, trains)
 
     @cache  # noqa: B019
     def load(self) -> Any:
@@ -153,43 +166,8 @@ class _Commands(TyperGroup):
             return name, None, rest
         lazy = self.by_name[str(command.name)]
         if not ctx.resilient_parsing and "--help" not in rest:
-            _check_files(rest[: lazy.n_files])
-            if lazy.reads_data:
-                _check_columns(rest[lazy.n_files - 1 : lazy.n_files], rest)
+            lazy.check(rest)
         return name, lazy.load(), rest
-
-
-def _check_files(words: list[str]) -> None:
-    """Raise an error if a file does not exist, before a second is spent on imports."""
-    for word in takewhile(lambda word: not word.startswith("-"), words):
-        if not glob.has_magic(word) and not os.path.exists(word):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), word)
-
-
-def _check_columns(files: list[str], words: list[str]) -> None:
-    """Raise an error if a table lacks a column that an option names, also before the imports.
-
-    Whatever else is wrong is found later, by what reads the rows.
-    """
-    options: dict[str, list[str]] = {}
-    for word, after in pairwise([*words, ""]):
-        name, equals, value = word.partition("=")
-        options.setdefault(name, []).append(value if equals else after)
-    given = [value for option in _COLUMN_OPTIONS for value in options.get(option, ())]
-    for option in ("--features", "--vectors"):
-        given += [name for value in options.get(option, ()) for name in value.split(",")]
-    for path in filter(os.path.isfile, files if any(given) else ()):
-        from ..io.files import is_model_file
-        from ..io.tables import check_columns, column_names
-
-        (file_format,), (encoding,) = (
-            options.get(o, [None])[:1] for o in ("--format", "--encoding")
-        )
-        names = None
-        with suppress(ValueError, OSError, LookupError):
-            names = None if is_model_file(path) else column_names(path, file_format, encoding)
-        if names is not None:
-            check_columns([name for name in given if name], names, path)
 
 
 def _epilog(lines: tuple[str, ...]) -> str:
@@ -277,6 +255,7 @@ def prepare_standard_streams() -> None:
 
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run a command line and return its exit code; an error is one line on standard error."""
+    set_verbosity(verbose=False)
     try:
         with warnings_as_lines(), _clean_termination():
             code = app(arguments, prog_name="ltls", standalone_mode=False)

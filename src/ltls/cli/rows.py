@@ -7,11 +7,10 @@ from typing import Any
 from rich.filesize import decimal
 
 from ..core import memory
-from ..core.streams import is_pipe
-from ..io.errors import EmptyFileError, listed
+from ..io.errors import EmptyFileError
 from ..io.readers import Dataset, Stream, read
 from ..io.table_stream import TableStream, targets_of
-from ..io.tables import Rows, column_names
+from ..io.tables import Rows
 from .output import inform, note, warn
 from .source import Source
 
@@ -30,7 +29,7 @@ def training_rows(
         X, labels = source.vectors(labelled=True)
         return X, targets_of(Rows(labels=labels)), {}
     if not source.sparse:
-        check_training_columns(source)
+        source.check_training_columns()
     streamed = _is_streamed(source) if stream is None else stream
     if not source.sparse:
         facts = {"columns": recorded_columns(source)}
@@ -117,20 +116,3 @@ def recorded_columns(source: Source) -> dict[str, Any] | None:
     columns = source.columns()
     names = {"text": columns.text, "label": columns.label, "separator": columns.separator}
     return {**names, "features": list(columns.features)}
-
-
-def check_training_columns(source: Source) -> None:
-    """Raise an error for a table whose columns were not named, and list them."""
-    columns = source.columns()
-    if not source.has_labels:
-        raise ValueError(f"{source.name}: {source.format.name} files have no labels to train on")
-    inputs = "--text, --features, --number or --category"
-    needed = {inputs: columns.text or columns.features or columns.mixed, "--label": columns.label}
-    missing = [option for option, given in needed.items() if not given]
-    if missing:
-        names = None if is_pipe(source.path) else column_names(source.path, source.format.name)
-        there = "" if names is None else f"; it has {listed(names)}"
-        raise ValueError(
-            f"{source.name} is a {source.format.name} table: name its columns with "
-            f"{' and '.join(missing)}{there}"
-        )

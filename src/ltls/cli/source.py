@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,11 @@ from ..core.prefetch import arriving
 from ..core.streams import display_name, is_pipe, open_input, peek_start
 from ..io import formats
 from ..io.delimited import Delimited
-from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError
+from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError, listed
 from ..io.files import expand, is_model_file
 from ..io.formats import Base, Format, Sample
 from ..io.npy import Npy, read_labels
-from ..io.tables import Columns, Rows, Table, TableFormat
+from ..io.tables import Columns, Rows, Table, TableFormat, check_columns, column_names
 from .output import note, warn
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from ..features.table import TableColumns
 
 BATCH_SIZE = 1 << 14  # rows
+_COLUMN_OPTIONS, _VECTOR_OPTIONS = (
+    ("--text", "--number", "--category", "--label"),
+    ("--features", "--vectors"),
+)
 _CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
 
 
@@ -206,6 +212,26 @@ class Source:
             )
         return columns
 
+    def check_training_columns(self) -> None:
+        """Raise an error for a table whose columns were not named, and list them."""
+        columns = self.columns()
+        if not self.has_labels:
+            raise ValueError(f"{self.name}: {self.format.name} files have no labels to train on")
+        inputs = "--text, --features, --number or --category"
+        missing = [] if columns.inputs else [inputs]
+        missing += [] if columns.label else ["--label"]
+        if missing:
+            names = None if is_pipe(self.path) else self.column_names()
+            there = "" if names is None else f"; it has {listed(names)}"
+            raise ValueError(
+                f"{self.name} is a {self.format.name} table: name its columns with "
+                f"{' and '.join(missing)}{there}"
+            )
+
+    def column_names(self) -> list[str] | None:
+        """Return the names of the columns of the first file, None if its format has none."""
+        return column_names(self.path, self.format.name, self.encoding)
+
     @property
     def on_bad_row(self) -> OnBadRow | None:
         """The callback of readers: None to stop at a bad row."""
@@ -321,3 +347,40 @@ class Source:
             if error.kind != "feature":
                 raise
             raise ValueError(f"the model has {n_features} features; {error}") from None
+
+
+def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> None:
+    """Raise an error for data files that are not as the words of a command line say.
+
+    It needs nothing that takes long to import, so that wrong names of columns are told at once. The
+    command itself checks the same again.
+    """
+    options: dict[str, list[str]] = {}
+    for word, after in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        options.setdefault(name, []).append(value if equals else after)
+    columns = [value for option in _COLUMN_OPTIONS for value in options.get(option, ())]
+    features = [value for option in _VECTOR_OPTIONS for value in options.get(option, ())]
+    converts_model = not trains and os.path.isfile(files[0]) and is_model_file(files[0])
+    if converts_model or (trains and "" in columns):
+        return
+
+    def first(*names: str) -> str | None:
+        return next((options[name][0] for name in names if name in options), None)
+
+    source = Source(
+        paths=[Path(file) for file in files],
+        file_format=first("--format"),
+        encoding=first("--encoding"),
+        text=first(*_COLUMN_OPTIONS[:3]),
+        label=first("--label"),
+        features=first(*_VECTOR_OPTIONS),
+    )
+    if source.sparse:
+        return
+    named = [name for name in [*columns, *",".join(features).split(",")] if name]
+    names = source.column_names() if named else None
+    if names is not None:
+        check_columns(named, names, source.path)
+    if trains:
+        source.check_training_columns()

@@ -30,7 +30,7 @@ from .output import (
     show_facts,
     warn,
 )
-from .rows import check_training_columns, recorded_columns, training_rows
+from .rows import recorded_columns, training_rows
 from .source import Source
 
 PRESETS = {"paper": presets.paper}
@@ -156,7 +156,7 @@ def train(
     estimator = _estimator(preset, front_end, values)
     if ray is not None:
         check_for_cluster(source, stream)
-        check_training_columns(source)
+        source.check_training_columns()
         X, y, facts = None, None, {"columns": recorded_columns(source)}
     else:
         with phase(not quiet, "reading"):
