@@ -41,8 +41,7 @@ class Source:
     All files have the same format; a name with ``*`` stands for those that match. `table` are the
     columns of texts, numbers and categories to train on. `model` is what will predict the rows: it
     knows its columns, and what it takes helps to detect the format. `labels` is the file with the
-    labels of vectors. `bad_rows`, if given, keeps
-    those that are skipped.
+    labels of vectors. `bad_rows`, if given, keeps those that are skipped.
     """
 
     paths: Sequence[Path]
@@ -368,15 +367,16 @@ def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> Non
     def first(*names: str) -> str | None:
         return next((options[name][0] for name in names if name in options), None)
 
+    text = first(*_COLUMN_OPTIONS[:3])
     source = Source(
         paths=[Path(file) for file in files],
         file_format=first("--format"),
         encoding=first("--encoding"),
-        text=first(*_COLUMN_OPTIONS[:3]),
+        text=text,
         label=first("--label"),
-        features=first(*_VECTOR_OPTIONS),
+        features=None if text else first(*_VECTOR_OPTIONS),  # beside texts they are columns, too
     )
-    if source.sparse:
+    if source.sparse or source.dense:
         return
     named = [name for name in [*columns, *",".join(features).split(",")] if name]
     names = source.column_names() if named else None
