@@ -374,6 +374,8 @@ def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> Non
         encoding=first("--encoding"),
         text=text,
         label=first("--label"),
+        labels=None if "--labels" not in options else Path(options["--labels"][0]),
+        separator=first("--separator"),
         features=None if text else first(*_VECTOR_OPTIONS),  # beside texts they are columns, too
     )
     if source.sparse or source.dense:
