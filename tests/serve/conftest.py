@@ -70,6 +70,16 @@ def models(folder):
 
 
 @pytest.fixture(scope="session")
+def serving(models):
+    """Start a server of one of the models, with these settings."""
+
+    def start(name="tickets", **settings):
+        return in_thread(Settings(models={name: models[name]}, **{"reload": 0, **settings}))
+
+    return start
+
+
+@pytest.fixture(scope="session")
 def server(models):
     """A server of all models."""
     with in_thread(Settings(models=models, max_rows=64, reload=0)) as server:

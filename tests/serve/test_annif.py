@@ -66,9 +66,8 @@ def test_what_cannot_be_answered(server, name, body, status, message):
     assert message in answer.json["error"]
 
 
-def test_token_limits_and_metrics_hold(models):
-    only = {"tickets": models["tickets"]}
-    with in_thread(Settings(models=only, token="s3cret", max_body=100, reload=0)) as server:
+def test_token_limits_and_metrics_hold(serving):
+    with serving(token="s3cret", max_body=100) as server:
         assert suggest(server, text="a").status == 401
         assert server.ask("GET", "/v1/projects/tickets").status == 401
         path, token = "/v1/projects/tickets/suggest", "Bearer s3cret"

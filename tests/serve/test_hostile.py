@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving import in_process, in_thread
+from serving import in_process
 
 from ltls import LTLSClassifier
-from ltls.serve import Settings
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SIZE = 8 << 20
@@ -85,7 +84,7 @@ def test_bodies_of_the_largest_size_take_little_time_and_memory(models):
         assert megabytes(server, "VmHWM") - usual < most
 
 
-def test_large_bodies_are_decoded_in_a_thread_within_the_time_limit(models, monkeypatch):
+def test_large_bodies_are_decoded_in_a_thread_within_the_time_limit(serving, monkeypatch):
     from ltls.serve import plain
 
     free, threads = threading.Event(), []
@@ -97,7 +96,7 @@ def test_large_bodies_are_decoded_in_a_thread_within_the_time_limit(models, monk
 
     real = plain.decoded
     monkeypatch.setattr(plain, "decoded", decoded)
-    with in_thread(Settings(models={"a": models["tickets"]}, timeout=0.5, reload=0)) as server:
+    with serving(timeout=0.5) as server:
         answers = []
         body = {"text": ["a" * 10_000]}
         asking = threading.Thread(target=lambda: answers.append(server.predict(**body)))
@@ -112,7 +111,7 @@ def test_large_bodies_are_decoded_in_a_thread_within_the_time_limit(models, monk
 
 
 @pytest.fixture
-def one_thread(models, monkeypatch):
+def one_thread(serving, monkeypatch):
     """Start a server with one thread and without a limit; return it and the pieces it begins."""
     from ltls.serve import plain, work
     from ltls.serve.models import ServedModel
@@ -130,8 +129,7 @@ def one_thread(models, monkeypatch):
 
     @contextmanager
     def start(timeout):
-        given = {"max_labels": 1 << 40, "timeout": timeout, "reload": 0}
-        with in_thread(Settings(models={"tickets": models["tickets"]}, **given)) as server:
+        with serving(max_labels=1 << 40, timeout=timeout) as server:
             pieces.clear()
             yield server, pieces
 
@@ -143,8 +141,8 @@ N_PIECES = 256  # of four rows each
 
 
 @pytest.mark.parametrize("explain", [True, False])
-def test_too_much_work_is_refused_before_it_begins(models, explain):
-    with in_thread(Settings(models={"tickets": models["tickets"]}, reload=0)) as server:
+def test_too_much_work_is_refused_before_it_begins(serving, explain):
+    with serving() as server:
         answer = server.predict(**HUGE, explain=explain)
     assert answer.status == 413
     assert f"at most {2048 if explain else 131072} " in answer.json["error"]
@@ -170,11 +168,11 @@ def test_work_ends_when_its_client_has_left(one_thread):
         assert len(pieces) < N_PIECES
 
 
-def test_an_answer_may_not_be_too_large(models, monkeypatch):
+def test_an_answer_may_not_be_too_large(serving, monkeypatch):
     from ltls.serve import work
 
     monkeypatch.setattr(work, "_MAX_ANSWER", 100_000)
-    with in_thread(Settings(models={"words": models["words"]}, reload=0)) as server:
+    with serving("words") as server:
         assert server.predict(text=["w1 v1"] * 500, k=100).status == 413
         answer = server.predict(text=["w1 v1"] * 20, k=100, explain=True)
         assert answer.status == 413

@@ -5,23 +5,15 @@ import socket
 import threading
 
 import pytest
-from serving import ask, in_thread
+from serving import ask
 
 from ltls.serve import Settings
 
 
 @pytest.fixture(scope="module")
-def small(models):
+def small(serving):
     """A server with narrow limits."""
-    settings = Settings(
-        models={"tickets": models["tickets"]},
-        max_body=2000,
-        max_rows=4,
-        max_concurrency=2,
-        timeout=0.5,
-        reload=0,
-    )
-    with in_thread(settings) as server:
+    with serving(max_body=2000, max_rows=4, max_concurrency=2, timeout=0.5) as server:
         yield server
 
 
@@ -100,10 +92,9 @@ def test_an_answer_that_takes_too_long(small, slow):
     assert small.predict(text="a", proba=True).status == 200
 
 
-def test_too_many_requests_at_once(models, slow):
+def test_too_many_requests_at_once(serving, slow):
     ready, begun = slow
-    settings = Settings(models={"tickets": models["tickets"]}, max_concurrency=2, reload=0)
-    with in_thread(settings) as server:
+    with serving(max_concurrency=2) as server:
         answers = []
         given = {"text": "a", "proba": True}
         threads = [
@@ -165,9 +156,8 @@ def test_an_error_of_ours_does_not_end_the_server(small, monkeypatch, caplog):
     assert small.predict(text="a").status == 200
 
 
-def test_a_token_is_needed_where_one_is_set(models):
-    settings = Settings(models={"tickets": models["tickets"]}, token="s3cret", reload=0)
-    with in_thread(settings) as server:
+def test_a_token_is_needed_where_one_is_set(serving):
+    with serving(token="s3cret") as server:
         for path in ("/", "/page.js", "/page.css", "/v2/health/live", "/v2/health/ready"):
             assert server.ask("GET", path).status == 200
         for path in ("/models", "/metrics", "/v2", "/v2/models/tickets", "/openapi.json", "/x"):
@@ -181,15 +171,12 @@ def test_a_token_is_needed_where_one_is_set(models):
             assert server.ask("POST", "/predict", body, Authorization=wrong).status == 401
 
 
-def test_other_origins_may_not_read_answers_unless_told(small, models):
+def test_other_origins_may_not_read_answers_unless_told(small, serving):
     asked = {"Origin": "https://example.org"}
     assert not [name for name in small.ask("GET", "/models", **asked).headers if "allow" in name]
     preflight = {**asked, "Access_Control_Request_Method": "POST"}
     assert small.ask("OPTIONS", "/predict", **preflight).status == 405
-    settings = Settings(
-        models={"tickets": models["tickets"]}, cors_origins=("https://example.org",), reload=0
-    )
-    with in_thread(settings) as server:
+    with serving(cors_origins=("https://example.org",)) as server:
         answer = server.ask("OPTIONS", "/predict", **preflight)
         assert answer.headers["access-control-allow-origin"] == "https://example.org"
         other = server.ask("GET", "/models", Origin="https://example.com")
@@ -200,9 +187,8 @@ KNOWN = ["localhost:8000", "LOCALHOST", "192.0.2.7:80", "[2001:db8::1]:80", "mod
 UNKNOWN = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "localhost:80@evil"]
 
 
-def test_hosts_that_are_not_known_are_refused(models):
-    given = {"models": {"tickets": models["tickets"]}, "reload": 0}
-    with in_thread(Settings(**given, allowed_hosts=("models.example.org",))) as server:
+def test_hosts_that_are_not_known_are_refused(serving):
+    with serving(allowed_hosts=("models.example.org",)) as server:
         for path in ("/", "/models", "/v2/health/live"):
             for host in [*KNOWN, socket.gethostname()]:
                 assert server.ask("GET", path, Host=host).status == 200
@@ -213,14 +199,13 @@ def test_hosts_that_are_not_known_are_refused(models):
         for head in (b"GET / HTTP/1.1\r\nhost:\r\n", b"GET / HTTP/1.1\r\nhost: \r\n"):
             assert b" 400 " in raw(server, head + b"connection: close\r\n\r\n")
     for others in ({"token": "abc"}, {"allowed_hosts": ("*",)}):
-        with in_thread(Settings(**given, **others)) as server:
+        with serving(**others) as server:
             answer = server.ask("GET", "/models", Host="evil.example", Authorization="Bearer abc")
             assert answer.status == 200
 
 
-def test_nothing_redirects(models):
-    settings = Settings(models={"tickets": models["tickets"]}, token="abc", reload=0)
-    with in_thread(settings) as server:
+def test_nothing_redirects(serving):
+    with serving(token="abc") as server:
         for path in ("/models/", "//models", "/v2/", "/predict/", "//evil.example/.."):
             given = {"Host": "evil.example", "Authorization": "Bearer abc"}
             answer = server.ask("GET", path, **given)
@@ -245,9 +230,8 @@ def test_connections_are_kept_alive(small):
     connection.close()
 
 
-def test_metrics(models):
-    settings = Settings(models={"tickets": models["tickets"]}, reload=0)
-    with in_thread(settings) as server:
+def test_metrics(serving):
+    with serving() as server:
         for text in ("a", ["b", "c"], 1):
             server.predict(text=text)
         server.ask("GET", "/secret/path")

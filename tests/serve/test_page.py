@@ -248,9 +248,8 @@ def test_the_script_makes_no_markup_of_text(site):
     assert not re.findall(rb"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval", script)
 
 
-def test_a_token_is_asked_for(browser, models):
-    settings = Settings(models={"tickets": models["tickets"]}, token="s3cret", reload=0)
-    with in_thread(settings) as server:
+def test_a_token_is_asked_for(browser, serving):
+    with serving(token="s3cret") as server:
         page = browser.new_page()
         page.goto(server.url)
         page.wait_for_selector("#sign-in", state="visible")

@@ -102,12 +102,8 @@ def test_rows_by_feature_names(server, models):
     assert best == labels[:, 0].tolist()
 
 
-def test_the_only_model_needs_no_name(models):
-    from serving import in_thread
-
-    from ltls.serve import Settings
-
-    with in_thread(Settings(models={"tickets": models["tickets"]}, reload=0)) as one:
+def test_the_only_model_needs_no_name(serving):
+    with serving() as one:
         assert one.predict(text="my visa card").json["model"] == "tickets"
 
 
