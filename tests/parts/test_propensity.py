@@ -81,8 +81,3 @@ def test_auto_does_not_lose_precision(rows, label_weights):
         for each in (False, True)
     ]
     assert precision[1] >= precision[0] - 0.03
-
-
-def test_a_negative_strength_is_an_error(rows):
-    with pytest.raises(ValueError, match="'strength' parameter of propensity"):
-        fitted(rows, False, Propensity(strength=-1.0))

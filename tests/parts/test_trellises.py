@@ -32,15 +32,6 @@ def test_states_have_weights_of_any_type(dtype):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("kind", ["random", "table", "buckets"])
-def test_states_have_the_paths_of_all_labels(kind):
-    part = trellis_part(np.random.default_rng(0), kind)
-    labels = np.arange(N_LABELS)
-    for ours, theirs in zip(restored(part).codebooks, part.codebooks, strict=True):
-        assert type(ours) is type(theirs)
-        np.testing.assert_array_equal(ours.path_of(labels), theirs.path_of(labels))
-
-
 def test_codebooks_that_grew_are_restored():
     part = trellis_part(np.random.default_rng(0), "random", n_labels=20, n_paths=20)
     grown = [book.grow(25).grow(40) for book in part.codebooks]

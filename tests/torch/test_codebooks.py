@@ -61,16 +61,6 @@ MIXTURES = {
 
 
 @pytest.mark.parametrize("options", MIXTURES.values(), ids=MIXTURES)
-def test_the_trellises_of_a_mixture_have_different_codebooks(options):
-    books = make_codebooks(
-        **{"assignment": "frequency", **options}, n_classes=C, width=4, n_trellises=3
-    )
-    first, second, third = (book.path_of(torch.arange(C)) for book in books)
-    assert (first != second).float().mean() > 0.5
-    assert (second != third).float().mean() > 0.5
-
-
-@pytest.mark.parametrize("options", MIXTURES.values(), ids=MIXTURES)
 def test_codebooks_are_reproducible(options):
     """All processes of a distributed run must make the same ones."""
     options = {"assignment": "frequency", **options, "n_classes": C, "width": 4, "n_trellises": 2}
