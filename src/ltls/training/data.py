@@ -161,7 +161,7 @@ class DatasetStats:
             front_end,
             columns,
             size,
-            self._counts[self._order],
+            np.append(self._counts, 0)[self._order],  # those that are given need not occur
             self.target_format,
             self.typical_labels,
             stats.row_length(columns),

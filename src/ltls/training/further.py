@@ -16,7 +16,7 @@ from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
-from ..features.numbers import FeatureSettings, FeatureStats
+from ..features.numbers import FeatureSettings
 from ..features.rows import Columns, used_features
 from ..model.examples import Examples, class_weights
 from ..model.fitted import MOST_ROWS, Fitted, Provenance
@@ -28,12 +28,11 @@ from ..parts.trainable import SquaresSketch
 from ..parts.trellises import FIXED, Trellises
 from .choose import new_model, threshold_on
 from .context import How, TrainedTrellises
-from .data import Problem
+from .data import DatasetStats
 from .progress import InterruptGuard
 from .recipes import (
     REPLAYED,
     SEVERAL,
-    DatasetSize,
     Plan,
     plan_for_first_batch,
     usual_learning_rate,
@@ -147,16 +146,11 @@ def _first_model(
     labels = Labels(classes)
     labels.add(targets)
     plan = plan_for_first_batch(how.given)
-    given: FeatureSettings = front_end.settings
-    stats = FeatureStats()
-    enough = X.shape[0] >= _MIN_SCALED_ROWS
-    stats.add(X, given.may_standardize(X) and (given.standardize is True or enough))
-    columns = replace(stats.columns(given), used=None)  # others may follow
-    size = DatasetSize(
-        0, columns.n_columns, stats.n_values, len(labels), 0, stats.sparse, targets.multilabel
-    )
-    counts = np.bincount(labels.ids(targets), minlength=len(labels))
-    problem = Problem(labels, front_end, columns, size, counts, targets.format, 1, 1.0)
+    given, stats = front_end.settings, DatasetStats()
+    enough = given.standardize is True or X.shape[0] >= _MIN_SCALED_ROWS
+    stats.add(X, targets, given.may_standardize(X) and enough)
+    columns = replace(stats.features.columns(given), used=None)  # others may follow
+    problem = stats.problem(front_end, labels, columns)
     rows = Examples.of(labels, columns.rows(X), targets)
     training = TrellisTraining.of_plan(
         plan,
