@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Floats, check_unmasked
 from ..core.prefetch import prefetch
-from ..core.settings import Settings, settings
+from ..core.settings import settings
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..features.rows import check_features
@@ -342,8 +342,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         from ..training.checkpoint import Checkpoint
 
         checkpoint = given if isinstance(given, Checkpoint) else Checkpoint(given)
-        nested = self.get_params(deep=True)
-        checkpoint.begin({k: v for k, v in nested.items() if not isinstance(v, Settings)})
+        checkpoint.begin(self.get_params(deep=True), type(self)().get_params(deep=True))
         return checkpoint
 
     @contextmanager

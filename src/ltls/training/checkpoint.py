@@ -21,6 +21,7 @@ import numpy as np
 from ..core.arrays import AnyArray, Ints, Tensors
 from ..core.atomic import remove_abandoned
 from ..core.declarations import Array, Described
+from ..core.settings import Settings
 from ..features.blocks import Blocks
 from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, encode_parameters, write
@@ -88,12 +89,14 @@ class Checkpoint:
         """Whether training ran to its end without being interrupted."""
         return self._state.completed
 
-    def begin(self, parameters: dict[str, Any]) -> None:
-        """Record the parameters, which must be the same when training is resumed."""
+    def begin(self, parameters: dict[str, Any], defaults: dict[str, Any]) -> None:
+        """Record the parameters, which must be the same when training is resumed.
+
+        The `defaults` are what a checkpoint has of parameters that did not exist when it was saved.
+        """
         self.check()
         remove_abandoned(self.path)
-        fixed = {name: value for name, value in parameters.items() if name not in _FREE}
-        self._parameters = json.loads(json.dumps(encode_parameters(fixed)))
+        self._parameters, self._defaults = _as_json(parameters), _as_json(defaults)
         self._digest = hashlib.blake2b(digest_size=16)
 
     def add_rows(self, X: Any, *arrays: AnyArray | None) -> None:
@@ -178,16 +181,28 @@ class Checkpoint:
 
     def _check_same_problem(self, parameters: dict[str, Any], rows: str) -> None:
         for name, value in self._parameters.items():
-            if parameters.get(name) != value:
+            before = parameters.get(name, self._defaults.get(name))
+            if before != value:
                 raise CheckpointMismatchError(
-                    f"{self.path} is a checkpoint of {name}={parameters.get(name)!r}, got "
-                    f"{value!r}: resume with the same parameters, or start from scratch"
+                    f"{self.path} is a checkpoint of {name}={before!r}, got {value!r}: resume with "
+                    "the same parameters, or start from scratch"
                 )
         if rows != self._digest.hexdigest():
             raise CheckpointMismatchError(
                 f"{self.path} is a checkpoint of other rows or labels: resume with the same data, "
                 "or start from scratch"
             )
+
+
+def _as_json(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters that must be the same, as a file has them."""
+    fixed = {
+        name: value
+        for name, value in parameters.items()
+        if name not in _FREE and not isinstance(value, Settings)
+    }
+    encoded: dict[str, Any] = json.loads(json.dumps(encode_parameters(fixed)))
+    return encoded
 
 
 def _codebooks(section: Described, training: TrellisTraining) -> list[Codebook]:
