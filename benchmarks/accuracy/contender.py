@@ -276,6 +276,9 @@ class LTLS:
     """Ours; settings are parameters of the estimator, such as trellises__width, and "preset"."""
 
     def __init__(self, data, folder, settings):
+        # scikit-learn imports pandas, 90 MB with pyarrow, wherever it is installed; it is not in
+        # the environments of the peers.
+        sys.modules["pandas"] = None
         import ltls
 
         self.data, self.X, self.X_test = data, data.X, data.X_test
@@ -287,6 +290,7 @@ class LTLS:
             self.model = ltls.presets.paper()
         else:
             self.model = ltls.LTLSClassifier()
+        del sys.modules["pandas"]
         self.model.set_params(n_jobs=-1, **settings)
 
     def train(self):

@@ -1,10 +1,12 @@
-// Threads: those of OpenMP, in all builds but that of ThreadSanitizer.
+// Threads of their own for every call. Those of OpenMP would wait for the next call with a busy
+// loop, which takes as much processor time as the work; its limits on their number are obeyed.
 #pragma once
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -12,9 +14,6 @@
 
 #if defined(_OPENMP)
 #include <omp.h>
-#if (defined(__unix__) || defined(__APPLE__)) && (_OPENMP >= 201811 || __GNUC__ >= 9)
-#define LTLS_HAS_OMP_PAUSE
-#endif
 #endif
 #if defined(__unix__) || defined(__APPLE__)
 #define LTLS_HAS_FORK
@@ -43,40 +42,32 @@ inline std::mutex& shared_state() {
     return mutex;
 }
 
-// A forked child inherits locks and thread pools but not the threads that would release or serve
-// them, and deadlocks waiting for these. So a fork waits for the lock, and parent and child each
-// release it; and OpenMP's pool is released before, so that each starts a new one.
+// A forked child inherits locks but not the threads that would release them, and deadlocks waiting
+// for these. So a fork waits for the lock, and parent and child each release it.
 inline void make_fork_safe() {
 #if defined(LTLS_HAS_FORK)
-    static const int registered = pthread_atfork(
-        [] {
-#if defined(LTLS_HAS_OMP_PAUSE)
-            omp_pause_resource_all(omp_pause_hard);
-#endif
-            shared_state().lock();
-        },
-        [] { shared_state().unlock(); }, [] { shared_state().unlock(); });
+    static const int registered =
+        pthread_atfork([] { shared_state().lock(); }, [] { shared_state().unlock(); },
+                       [] { shared_state().unlock(); });
     (void)registered;
 #endif
 }
 
-// Calls work(part, parts) for every part, in up to `threads` threads. ThreadSanitizer does not see
-// the barriers of OpenMP and takes them for races, so its build starts threads of its own. Without
-// OpenMP, one thread does all parts.
+// Calls work(part, parts) for every part, in up to `threads` threads. Where the system has no more
+// threads, one does several parts.
 template <class Work>
 void in_team(int threads, Work&& work) {
-#if defined(__SANITIZE_THREAD__)
     std::vector<std::thread> others;
-    for (int part = 1; part < threads; ++part)
-        others.emplace_back([&work, part, threads] { work(part, threads); });
+    others.reserve(static_cast<std::size_t>(threads));
+    int part = 1;
+    try {
+        for (; part < threads; ++part)
+            others.emplace_back([&work, part, threads] { work(part, threads); });
+    } catch (const std::system_error&) {
+    }
     work(0, threads);
+    for (; part < threads; ++part) work(part, threads);
     for (std::thread& other : others) other.join();
-#elif defined(_OPENMP)
-#pragma omp parallel num_threads(threads)
-    work(omp_get_thread_num(), omp_get_num_threads());  // which may be fewer than requested
-#else
-    for (int part = 0; part < threads; ++part) work(part, threads);
-#endif
 }
 
 // Splits 0 … rows−1 into one range per thread and calls body(first, last) for each. Rethrows an

@@ -83,6 +83,7 @@ class CoordinateDescent final : public SiblingTrainer {
         descend(c, options_.passes, random);
         if (without) append(c, task, *without);
         if (c.n_rows > c.n_trained) {
+            shares_ = true;
             find_active(c, c.n_trained, c.n_rows);
             for (Index pass = 0; pass < more_passes; ++pass) descend_along_active(c, random);
         }
@@ -94,7 +95,7 @@ class CoordinateDescent final : public SiblingTrainer {
     static constexpr Index background_passes = 5;  // over all rows of a cluster
     // The best s of some dual variables ignores that none may be negative, so it is an aid of the
     // first passes; later ones leave it as it is, and reach the optimum.
-    static constexpr Index sharing_passes = 5;
+    static constexpr Index sharing_passes = 20;
     static constexpr double small = 0.3;  // times the tolerance: an error of no account
 
     void list_rows(GatheredRows& c, const Index* labels, Index count, bool held_out) {

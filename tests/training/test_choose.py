@@ -13,7 +13,7 @@ from ltls.model.model import Model
 from ltls.parts.calibration import Calibrator, best_threshold
 from ltls.parts.propensity import PropensityPart
 from ltls.settings import Neighbours, Propensity, Prototypes, Trellises
-from ltls.training.choose import choose
+from ltls.training.choose import Table, choose
 from ltls.training.recipes import Plan
 
 N_ROWS, N_LABELS = 400, 50
@@ -120,3 +120,29 @@ def test_calibration_and_threshold_are_of_the_chosen_sum():
     assert abs(proba.sum(axis=1).mean() - 1) < 0.1
     assert proba[HITS > 0].mean() > 5 * proba[HITS == 0].mean()
     assert chosen(BASE, HELPS)[1].threshold is None
+
+
+def test_of_many_labels_only_the_likely_ones_are_compared_but_all_are_calibrated():
+    n_labels, rng = 300, np.random.default_rng(0)
+    true = rng.integers(0, n_labels, N_ROWS)
+    hits = np.eye(n_labels)[true]
+    base = Toy("trellises", rng.normal(size=hits.shape) + 3 * hits, ())
+    helps = Toy("prototypes", rng.normal(size=hits.shape) + 4 * hits)
+    rows = Rows(np.arange(N_ROWS, dtype=float)[:, None], False, False)
+    examples = Examples(rows, np.arange(N_ROWS + 1), true, None, False)
+    model = Model(
+        Labels(range(n_labels)), None, None, (base, helps), (1.0, 0.0), False, "lists", True,
+        Calibrator(False),
+    )  # fmt: skip
+    table = Table(model, examples, None)
+    assert table.ids.shape[1] <= 2 * 32
+    for part in (base, helps):
+        best = np.argsort(-part.table, axis=1)[:, :32]
+        assert all(set(own) <= set(ids) for own, ids in zip(best, table.ids, strict=True))
+    plan = Plan("views", "", Trellises(), parts={"prototypes": Prototypes()}, calibrate=True)
+    found = choose(model, plan, examples, np.bincount(true, minlength=n_labels), N_ROWS, None)
+    assert [part.name for part in found.parts] == ["trellises", "prototypes"]
+    every = np.tile(np.arange(n_labels), (N_ROWS, 1))
+    expected = Calibrator.fit(found.score(rows, every, None), hits > 0, False)
+    assert found.calibration.scale == expected.scale
+    assert found.missed == 0

@@ -140,10 +140,10 @@ class Model:
             return np.tile(np.arange(self.n_labels), (len(rows), 1))
         n = min(CANDIDATES, self.n_labels)
         first, last = self._proposers
-        known = _united([part.candidates(rows, n, n_jobs) for part in first])
+        known = united([part.candidates(rows, n, n_jobs) for part in first])
         if not last:
             return known
-        return _united([known, *(part.candidates(rows, n, n_jobs, known) for part in last)])
+        return united([known, *(part.candidates(rows, n, n_jobs, known) for part in last)])
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None, ranking: bool = True) -> Floats:
         """Return the scores of labels, an array like `ids`, −inf for −1.
@@ -366,7 +366,7 @@ class Model:
         return found
 
 
-def _united(proposed: list[Ints]) -> Ints:
+def united(proposed: list[Ints]) -> Ints:
     """Return the distinct labels of every row, padded with −1; a part may repeat labels."""
     ids = np.empty((len(proposed[0]), sum(each.shape[1] for each in proposed)), np.int64)
     most = _engine.unite(proposed, ids)

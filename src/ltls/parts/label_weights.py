@@ -42,7 +42,7 @@ class LabelWeights(Settings):
         "twice the precision of the trellises, at least 0.25: where labels can hardly be told from "
         "features, most violations are noise.",
     )
-    passes: int = setting(Integer(1), default=5, help="Passes over the rows of a label, at most.")
+    passes: int = setting(Integer(1), default=10, help="Passes over the rows of a label, at most.")
     threshold: float = setting(
         Number(0),
         default=0.1,

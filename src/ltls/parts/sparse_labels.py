@@ -145,7 +145,7 @@ class SparseLabels:
         """Return what a file holds."""
         return {
             "counts": smallest(np.diff(self.ptr)),
-            "labels": self.labels,
+            "labels": smallest(self.labels),
             "values": self.values,
             "scales": self.scales,
         }

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..core import _engine
 from ..core.arrays import Bools, Doubles, Floats, Ints
+from ..features.rows import Rows
 from ..model.examples import Examples
-from ..model.model import FEW_LABELS, Model
+from ..model.model import FEW_LABELS, Model, united
 from ..parts.base import can, has
 from ..parts.calibration import Calibrator, best_threshold
 from ..parts.propensity import propensities_of
@@ -28,6 +29,8 @@ _FEWEST = 20  # rows that other weights than the usual ones are chosen on
 _NEW = 2.0  # standard errors that a part must be better by, to be added
 _NEW_ROWS = 2.5  # and a part that keeps training rows
 _MAX_CELLS = 1 << 24  # rows × candidates of the table
+_BEST = 32  # labels of a part that are in the table, if all are candidates
+_MAX_CALIBRATED = 1 << 20  # rows × labels that probabilities are calibrated on, if all are
 
 
 def new_model(plan: Plan, problem: Problem, training: TrellisTraining, parts: list[Any]) -> Model:
@@ -80,7 +83,8 @@ class Table:
     Parameters
     ----------
     model : Model
-        Not trained on the rows. All of its parts propose candidates.
+        Not trained on the rows. All of its parts propose candidates; where all labels are
+        candidates, those that a part scores highest.
     examples : Examples
     """
 
@@ -95,7 +99,7 @@ class Table:
         smaller = _without_rows(model)
         if smaller is not model and n_labels > FEW_LABELS:
             known = _padded([smaller.candidates(rows, n_jobs) for _, rows in self.blocks])
-        self.ids = _padded([model.candidates(rows, n_jobs) for _, rows in self.blocks])
+        self.ids = _padded([self._candidates(rows) for _, rows in self.blocks])
         if smaller is not model and n_labels > FEW_LABELS:
             found = np.empty(self.ids.shape, np.float32)
             _engine.look_up(self.ids, known, np.ones(known.shape, np.float32), 0.0, found)
@@ -104,6 +108,29 @@ class Table:
         self.n_true = np.diff(examples.indptr)
         self.weights = examples.row_weights().astype(np.float64)
         self.weights /= max(float(self.weights.mean()), 1e-300)
+
+    def _candidates(self, rows: Rows) -> Ints:
+        ids, found = self.model.candidates(rows, self.n_jobs), []
+        if ids.shape[1] <= 2 * _BEST or len(self.model.labels) > FEW_LABELS:
+            return ids
+        for part in self.model.parts:
+            if can(part, "score"):
+                best = np.empty((len(ids), _BEST), np.int64)
+                scores = part.score(rows, ids, self.n_jobs)
+                _engine.select(ids, scores, best, np.empty(best.shape, np.float32))
+                found.append(best)
+        return united(found)
+
+    def calibrated(self, chosen: Model) -> Calibrator | None:
+        """Return the calibration of a model, from as many candidates as it has."""
+        n_labels = len(chosen.labels)
+        examples, step = self.examples, max(1, -(-len(self.ids) * n_labels // _MAX_CALIBRATED))
+        examples = examples.take(np.arange(len(examples))[::step])
+        ids = np.tile(np.arange(n_labels), (len(examples), 1))
+        scores = np.empty(ids.shape, np.float32)
+        for some, rows in chosen.blocks(examples.rows, n_labels):
+            scores[some] = chosen.score(rows, ids[some], self.n_jobs, ranking=False)
+        return Calibrator.fit(scores, examples.contains(ids), chosen.multilabel)
 
     def scores(self, part: Any) -> Floats:
         """Return what a part says of all candidates."""
@@ -193,17 +220,22 @@ def choose(
     if not any(_keeps_rows(part) for part, _ in kept):
         table.drop_rows()
     changes: dict[str, Any] = {}
-    if plan.calibrate:
-        scores = total(chosen, ranking=False)
-        calibration = Calibrator.fit(scores, table.hits, model.multilabel)
-        if calibration is not None:
-            missed = table.missed if len(model.labels) > FEW_LABELS else 0.0
-            changes |= {"calibration": calibration, "missed": missed}
     if model.multilabel:
         n_true = int(table.n_true.sum())
         changes["threshold"] = best_threshold(total(chosen), table.hits, n_true)
     parts, weights = zip(*kept, strict=True)
-    return replace(model, parts=parts, weights=weights, **changes)
+    model = replace(model, parts=parts, weights=weights, **changes)
+    if not plan.calibrate:
+        return model
+    if len(model.labels) <= FEW_LABELS:
+        del columns
+        calibration, missed = table.calibrated(model), 0.0
+    else:
+        scores = total(chosen, ranking=False)
+        calibration, missed = Calibrator.fit(scores, table.hits, model.multilabel), table.missed
+    if calibration is None:
+        return model
+    return replace(model, calibration=calibration, missed=missed)
 
 
 def threshold_on(model: Model, examples: Examples | None, n_jobs: int | None) -> float:

@@ -49,7 +49,8 @@ _MANY_PATHS, _WIDTH, _WIDE = 10_000, 8, 16
 _FEW_CLUSTERS, _WIDEST = 256, 32
 _LEARNING_RATE, _DENSE_LEARNING_RATE = 0.7, 0.07
 _MIN_PRUNED = 1 << 18  # weights of trellises that are worth pruning
-_DENSITY = {False: 0.1, True: 0.05}  # True if there are views, which share the work
+_MANY_WEIGHTS = 1 << 22  # of trellises
+_DENSITY = {False: 0.1, True: 0.05}  # True if other parts share the work of many weights
 _MAX_HELD_OUT = 3000
 _MAX_NEIGHBOURS = 400_000  # rows: beyond, they take too much time and space
 _MAX_COMPARED = 1 << 25  # values of dense rows, which are all compared
@@ -264,12 +265,15 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
         )
         n_paths = max(-(-size.n_labels // int(plan.views.cluster_size)), 1)
         width, n_trellises = _WIDEST if n_paths <= _FEW_CLUSTERS else _WIDE, 1
-        epochs = 3
     else:
         width = _WIDTH if n_paths <= _MANY_PATHS else _WIDE
         n_trellises = _MIN_TRELLISES
     if plan.label_matrix is not None:
         n_trellises, epochs = 1, 1
+    n_weights = n_trellises * size.n_columns * padded(Trellis(n_paths, width).n_edges)
+    shared = plan.label_weights is not None and n_weights >= _MANY_WEIGHTS
+    shared |= plan.views is not None
+    epochs = min(epochs, 3) if shared else epochs
     plan.small_dense = plan.recipe == "one-vs-all" and plan.views is None and not own_codebooks
     if plan.small_dense:
         width, n_trellises = max(size.n_labels, 2), 1
@@ -288,7 +292,7 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
     stride = int(given.n_trellises) * padded(Trellis(n_paths, int(given.width)).n_edges)
     large = size.n_columns * stride >= _MIN_PRUNED and stride <= MAX_PRUNED_STRIDE
     prunes = large and size.n_rows >= _MIN_ROWS and size.sparse
-    plan.trellises = given.filled(density=_DENSITY[plan.views is not None] if prunes else 1.0)
+    plan.trellises = given.filled(density=_DENSITY[shared] if prunes else 1.0)
 
 
 def usual_learning_rate(with_matrix: bool) -> float:
