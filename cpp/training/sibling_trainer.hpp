@@ -84,7 +84,8 @@ class CoordinateDescent final : public SiblingTrainer {
         if (without) append(c, task, *without);
         if (c.n_rows > c.n_trained) {
             shares_ = true;
-            find_active(c, c.n_trained, c.n_rows);
+            n_active_ = 0;
+            find_active(c, 0, c.n_rows);
             for (Index pass = 0; pass < more_passes; ++pass) descend_along_active(c, random);
         }
         append(c, task, all);
@@ -208,11 +209,12 @@ class CoordinateDescent final : public SiblingTrainer {
     void start(const GatheredRows& c, Index label) {
         w_.reserve(c.n_columns);
         dual_.reserve(c.n_rows);
+        left_out_.reserve(c.n_rows);
         active_.reserve(c.n_rows);
         positive_.reserve(c.n_rows);
         for (Index i = 0; i < c.n_columns; ++i) w_[i] = 0;
         for (Index i = 0; i < c.n_rows; ++i) {
-            dual_[i] = 0;
+            dual_[i] = left_out_[i] = 0;
             positive_[i] = false;
         }
         n_active_ = 0;
@@ -271,11 +273,20 @@ class CoordinateDescent final : public SiblingTrainer {
     void descend_along(const GatheredRows& c, Index i, const Place& at) {
         const double moved = at.dual - at.gradient / at.curvature;
         const double change = (moved > 0 ? moved : 0) - at.dual;
+        leave_out(c, i, at.sign, moved > 0 ? 0 : -moved * at.curvature);
         if (change == 0) return;
         dual_[i] += change;
         add(c, i, static_cast<float>(change * at.sign), w_);
         pull_ += at.sign * change * (at.extra * c.duals[i] - c.scores[i]);
         if (shares_) set_share(c);
+    }
+
+    // The best s is that of dual variables above 0: what the gradient of another one adds to the
+    // derivative is left out.
+    LTLS_INLINE void leave_out(const GatheredRows& c, Index i, double sign, double gradient) {
+        const double now = -sign * c.duals[i] * gradient;
+        pull_ += now - left_out_[i];
+        left_out_[i] = now;
     }
 
     // Makes passes over active rows, which are at first those of the label. Others join these after
@@ -362,6 +373,7 @@ class CoordinateDescent final : public SiblingTrainer {
     Buffer<float> w_;
     Buffer<double> dual_;          // a of every row
     double share_ = 0, pull_ = 0;  // s, and the derivative of the dual objective where s is 0
+    Buffer<double> left_out_;      // of `pull_`, by row
     bool shares_ = true;           // whether s moves
     Buffer<std::int32_t> active_;  // rows to visit
     Index n_active_ = 0;

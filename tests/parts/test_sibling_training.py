@@ -138,18 +138,6 @@ def test_weights_without_held_out_rows_never_depend_on_them(seed, weighted):
     assert np.linalg.norm(with_them - wanted) < 0.8 * np.linalg.norm(without - wanted)
 
 
-def test_a_few_passes_come_near_the_optimum_of_labels_with_few_of_many_rows():
-    """Most rows say the same of all labels, which is found for all labels at once."""
-    problem = Problem(0, several=False, n_rows=600)
-    problem.own = [[0] if row % 100 == 0 else [1 + row % 5] for row in range(600)]
-    X = 0.3 * problem.rows.X + np.eye(N_FEATURES)[np.ravel(problem.own)]
-    problem.rows = problem.rows.like(csr_array(X.astype(np.float32)))
-    wanted = problem.expected(clusters=ONE_CLUSTER)
-    found, _ = problem.train(ONE_CLUSTER, passes=10, tolerance=0.1)
-    scores = [problem.rows.X @ W[:, :-1].T + W[:, -1] for W in (found, wanted)]
-    assert np.abs(scores[0] - scores[1]).mean() < 0.05
-
-
 def test_held_out_rows_that_change_nothing_change_nothing():
     problem = Problem(0)
     none = np.zeros(len(problem.own), bool)
