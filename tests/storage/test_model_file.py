@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import problems
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import identity
 from small_models import MODELS, memory_limited, model_of, rows_for, targets_for
 
 import ltls
@@ -211,7 +211,7 @@ def test_rows_that_weigh_too_much_are_refused_or_saved(path, weight, loss, optim
 
 
 def test_a_file_that_is_mapped_is_not_read(path):
-    X = csr_array(np.eye(20_000, dtype=np.float32))
+    X = identity(20_000, np.float32, "csr")
     given = Trellises(epochs=1, dtype="float32", n_trellises=12, density=1.0)
     model = LTLSClassifier(trellises=given, label_weights=False, memory=False)
     model.fit(X, np.arange(20_000) % 9).save(path)
