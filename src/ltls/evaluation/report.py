@@ -238,14 +238,14 @@ def _mistakes(evaluation: Evaluation) -> str:
     return _section("Wrong predictions", caption, heads, rows, "sorted texts")
 
 
-def _section(heading: str, caption: str, heads: list[str], rows: list[list[str]], kind: str) -> str:
-    def cells(row: list[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(each)}</{tag}>" for each in row) + "</tr>"
+def _rows(rows: list[list[str]], tag: str = "td") -> str:
+    lines = ("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) for row in rows)
+    return "".join(f"<tr>{line}</tr>" for line in lines)
 
-    body = "".join(cells(row, "td") for row in rows)
-    table = (
-        f"<table class='{kind}'><thead>{cells(heads, 'th')}</thead><tbody>{body}</tbody></table>"
-    )
+
+def _section(heading: str, caption: str, heads: list[str], rows: list[list[str]], kind: str) -> str:
+    head, body = _rows([heads], "th"), _rows(rows)
+    table = f"<table class='{kind}'><thead>{head}</thead><tbody>{body}</tbody></table>"
     return f"<h2>{heading}</h2><p>{html.escape(caption)}</p><div class='scroll'>{table}</div>"
 
 
@@ -254,11 +254,7 @@ def _html(
 ) -> str:
     body = [f"<h1>{html.escape(title)}</h1>", f"<p>ltls {__version__}</p>"]
     for table in tables:
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in table
-        )
-        body.append(f"<table>{rows}</table>")
+        body.append(f"<table>{_rows(table)}</table>")
         if table is tables[0]:
             body.append(f"<p>{html.escape(_METRICS)}</p>")
     for heading, caption, figure in parts:
