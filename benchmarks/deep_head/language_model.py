@@ -272,7 +272,10 @@ def cases(of: Experiment) -> Iterator[dict[str, Any]]:
     yield {"head": "full softmax", "make": lambda: Full(d, n)}
     yield {"head": "adaptive softmax", "make": lambda: Adaptive(d, n, feasible(CUTOFFS))}
     yield {"head": "trellis, width 32", "make": lambda: Trellis(d, n, 32)}
-    yield {"head": "adaptive trellis, width 32", "make": lambda: ours(CUTOFFS, 32)}
+    yield {
+        "head": "adaptive trellis, width 32",
+        "make": lambda: ours(CUTOFFS, 32, trellis_features=d // 16),
+    }
     yield {
         "head": "adaptive trellis, width 64, three clusters",
         "make": lambda: ours(MORE_CUTOFFS, 64, trellis_features=d // 8),

@@ -146,7 +146,8 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
     adaptive = there(Adaptive, *sizes, cutoffs or [100])
     yield {"head": "AdaptiveLogSoftmaxWithLoss", "cutoffs": cutoffs, "make": adaptive}
     dense = [cutoff for cutoff in TRELLIS_CUTOFFS if cutoff <= n_classes // 2]
-    mixed = there(AdaptiveTrellis, *sizes, dense or [100], width=32, device=device)
+    small = {"width": 32, "trellis_features": max(1, in_features // 16)}
+    mixed = there(AdaptiveTrellis, *sizes, dense or [100], **small, device=device)
     yield {"head": ADAPTIVE, "make": mixed}
     for name, (module, kind) in PEERS.items() if device.startswith("cuda") else ():
         if importlib.util.find_spec(module):

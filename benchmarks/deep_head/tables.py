@@ -124,7 +124,8 @@ def encoder(result: Result) -> list[str]:
         if "error" not in row:
             names = ("P@1", "P@5", "hybrid P@1", "hybrid P@5")
             found = [f"{row[name]:.4f}" if name in row else "–" for name in names]
-            rows.append([row["head"], f"{row['parameters']:,}", *found, f"{row['train s']:.0f}"])
+            seconds = f"{row['train s']:.0f}" if "train s" in row else "–"
+            rows.append([row["head"], f"{row['parameters']:,}", *found, seconds])
     heads = ["model", "head parameters", "P@1", "P@5", "hybrid P@1", "hybrid P@5", "training [s]"]
     return captioned(table(heads, rows), result)
 

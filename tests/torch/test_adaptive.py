@@ -144,10 +144,27 @@ def test_classes_are_added_to_the_trellis():
         make([10], weight=np.ones(C)).add_classes([1])
 
 
+@pytest.mark.parametrize(
+    ("n_classes", "cutoffs"),
+    [(3, [1]), (4, [1, 2]), (5, [1, 2, 3]), (120, [30, 60, 90]), (10_000, [2000, 5000, 7500]),
+     (40_000, [2000, 10_000, 20_000]), (10**7, [2000, 10_000, 20_000])],
+)  # fmt: skip
+def test_three_clusters_by_default(n_classes, cutoffs):
+    layer = AdaptiveTrellisSoftmax(IN, n_classes, device="meta")
+    assert layer.cutoffs == [*cutoffs, n_classes]
+    width = min(64, n_classes - cutoffs[-1])
+    assert (layer.trellis.in_features, layer.trellis.width) == (IN // 8, width)
+
+
+def test_too_few_classes_for_a_cluster():
+    with pytest.raises(ValueError, match="n_classes must be at least 3, got 2"):
+        AdaptiveTrellisSoftmax(IN, 2)
+
+
 def test_samples_of_free_paths_are_minus_one():
     torch.manual_seed(0)
     book = TableCodebook(256, range(C - 5))
-    layer = AdaptiveTrellisSoftmax(IN, C, [5], width=4, assignment=book)
+    layer = AdaptiveTrellisSoftmax(IN, C, [5], width=4, trellis_features=4, assignment=book)
     x = torch.randn(1, IN)
     drawn = layer.sample(x, 20_000, generator=torch.Generator().manual_seed(0))[0]
     probs = layer.log_prob(x)[0].exp().detach()
@@ -163,7 +180,8 @@ def test_samples_of_free_paths_are_minus_one():
 @torch.no_grad()
 def test_features_of_clusters_are_as_long_as_the_input(options, again):
     torch.manual_seed(0)
-    layer = AdaptiveTrellisSoftmax(256, 2000, [500, 1000], width=8, **options)
+    sizes = {"width": 8, "trellis_features": 16}
+    layer = AdaptiveTrellisSoftmax(256, 2000, [500, 1000], **sizes, **options)
     if again:
         layer.reset_parameters()
     x = torch.randn(500, 256)

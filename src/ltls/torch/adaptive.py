@@ -22,6 +22,8 @@ from .ops.tracing import has_values
 if HAS_TRITON:
     from .ops import cluster_loss
 
+_CUTOFFS = (2_000, 10_000, 20_000)
+
 
 class AdaptiveTrellisSoftmax(SoftmaxHead):
     """An adaptive softmax whose last cluster, the rare classes, is a trellis.
@@ -37,17 +39,19 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         Size of each input vector.
     n_classes : int
         Number of classes, sorted by decreasing frequency.
-    cutoffs : sequence of int
+    cutoffs : sequence of int, optional
         The first class of every cluster, increasing; classes before the first are in the head. The
-        last cluster, the trellis, needs at least 2 classes.
+        last cluster, the trellis, needs at least 2 classes. By default there are three clusters
+        from 2,000, 10,000 and 20,000 on, or from quarters of the classes where these are smaller.
     div_value : float, default=4.0
-        Cluster i, counted from 0, has ``in_features // div_value ** (i + 1)`` features.
+        Cluster i, counted from 0, has ``in_features // div_value ** (i + 1)`` features; the
+        trellis has `trellis_features`.
     head_bias : bool, default=False
         Whether the head has a bias.
-    width : int, default=32
+    width : int, default=64
         States per slice of the trellis.
     trellis_features : int, optional
-        The number of features of the last cluster, in place of the one by `div_value`. They cost
+        The number of features of the last cluster, by default an eighth of `in_features`. They cost
         little: the trellis has few edges.
     reduction : {"mean", "sum", "none"}, default="mean"
         How per-row losses are reduced.
@@ -89,11 +93,13 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     --------
     >>> import torch
     >>> from ltls.torch import AdaptiveTrellisSoftmax
-    >>> softmax = AdaptiveTrellisSoftmax(64, 100_000, cutoffs=[1000, 5000])
+    >>> softmax = AdaptiveTrellisSoftmax(64, 100_000)
+    >>> softmax.cutoffs
+    [2000, 10000, 20000, 100000]
     >>> sum(parameter.numel() for parameter in softmax.parameters())
-    140518
+    346845
     >>> x = torch.randn(3, 64)
-    >>> output, loss = softmax(x, torch.tensor([7, 2000, 99_999]))
+    >>> output, loss = softmax(x, torch.tensor([7, 3000, 99_999]))
     >>> output.shape, loss.shape
     (torch.Size([3]), torch.Size([]))
     >>> labels, log_probs = softmax.topk(x, 5)
@@ -105,10 +111,10 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         self,
         in_features: int,
         n_classes: int,
-        cutoffs: Sequence[int],
+        cutoffs: Sequence[int] | None = None,
         div_value: float = 4.0,
         head_bias: bool = False,
-        width: int = 32,
+        width: int = 64,
         *,
         trellis_features: int | None = None,
         reduction: str = "mean",
@@ -129,6 +135,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             device=device,
         )
         _refuse_unsupported(trellis)
+        if cutoffs is None:
+            cutoffs = _default_cutoffs(self.n_classes)
         if not isinstance(cutoffs, Iterable):
             raise TypeError(f"cutoffs must be a sequence of integers, got {cutoffs!r}")
         ends = [as_integer("cutoffs", cutoff, at_least=1) for cutoff in cutoffs]
@@ -148,8 +156,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         self.tail = nn.ModuleList()
         for i, (first, end) in enumerate(pairwise(self.cutoffs)):
             size = max(1, int(in_features // div_value ** (i + 1)))
-            if i == self.n_clusters - 1 and trellis_features is not None:
-                size = as_integer("trellis_features", trellis_features, at_least=1)
+            if i == self.n_clusters - 1:
+                wanted = max(1, in_features // 8) if trellis_features is None else trellis_features
+                size = as_integer("trellis_features", wanted, at_least=1)
             narrow = nn.Linear(in_features, size, bias=False, **options)
             if i < self.n_clusters - 1:
                 within: nn.Module = nn.Linear(size, end - first, bias=False, **options)
@@ -215,7 +224,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     @classmethod
     def from_adaptive(
-        cls, module: nn.AdaptiveLogSoftmaxWithLoss, width: int = 32, **options: Any
+        cls, module: nn.AdaptiveLogSoftmaxWithLoss, width: int = 64, **options: Any
     ) -> AdaptiveTrellisSoftmax:
         """Replace the adaptive softmax of a trained network.
 
@@ -225,7 +234,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         Parameters
         ----------
         module : nn.AdaptiveLogSoftmaxWithLoss
-        width : int, default=32
+        width : int, default=64
             States per slice of the trellis.
         **options
             `reduction`, `ignore_index` and `weight` of the layer, and other parameters of the
@@ -400,6 +409,13 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     def _is_full(self) -> bool:
         return self.trellis._is_full()
+
+
+def _default_cutoffs(n_classes: int) -> list[int]:
+    """Return cutoffs whose clusters need not grow with the number of classes."""
+    quarter = max(1, as_integer("n_classes", n_classes, at_least=3) // 4)
+    cutoffs = [min(cutoff, (i + 1) * quarter) for i, cutoff in enumerate(_CUTOFFS)]
+    return [cutoff for cutoff in cutoffs if cutoff <= n_classes - 2]
 
 
 def _refuse_unsupported(options: dict[str, Any]) -> None:
