@@ -38,7 +38,7 @@ def _packages():
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """Model files: texts, features (integer labels), named features, several labels, margins,
-    mixed columns, and views of many labels.
+    mixed columns, also with vectors, and views of many labels.
     """
     folder = tmp_path_factory.mktemp("models")
     texts, labels = map(list, zip(*TEXTS, strict=True))
@@ -58,6 +58,10 @@ def folder(tmp_path_factory):
     orders = TableClassifier(features=columns, random_state=0)
     orders.fit(ORDERS, [f"{row['item']} {row['price'] > 11}" for row in ORDERS])
     orders.save(folder / "orders.ltls")
+    beside = TableClassifier(features=Table(text="item", vectors="vector"), random_state=0)
+    rows = [{"item": row["item"], "vector": [n % 2, -n % 2]} for n, row in enumerate(ORDERS)]
+    beside.fit(rows, [f"{row['item']} {row['vector'][0]}" for row in rows])
+    beside.save(folder / "parcels.ltls")
     words = [f"w{n} v{n % 40}" for n in range(100)] * 10
     views = TextClassifier(random_state=0, views=Views(n_views=2, cluster_size=10))
     views.fit(words, [f"label {n}" for n in range(100)] * 10).save(folder / "words.ltls")

@@ -116,7 +116,7 @@ def test_the_only_model_needs_no_name(serving):
         (b'{"text": "\\ud800"}', 400, "not JSON"),
         (b'{"model": "codes", "rows": [[NaN]]}', 400, "not JSON"),
         (b"[" * 100_000, 422, "the request: expected `object`, got `array`"),
-        ({"text": "a"}, 422, "model must be one of boxes, codes, margins, orders, tags, tickets"),
+        ({"text": "a"}, 422, "model must be one of boxes, codes, margins, orders, parcels, tags"),
         ({"model": "../tickets", "text": "a"}, 404, "no model '../tickets'"),
         ({"model": "tickes", "text": "a"}, 404, "there is no model 'tickes', only "),
         ({"model": "tickets"}, 422, "either text or rows"),
@@ -144,6 +144,11 @@ def test_the_only_model_needs_no_name(serving):
         ({"model": "orders", "rows": [{"weight": 1}]}, 422, "no column 'weight'"),
         ({"model": "orders", "rows": [{"item": "tea"}]}, 422, "row 0: it has no 'price'"),
         ({"model": "orders", "rows": [[1, 2, 3]]}, 422, "rows must be dicts, row 0 is [1.0"),
+        (
+            {"model": "parcels", "rows": [{"item": "a", "vector": [1]}]},
+            422,
+            "'vector' has 1 numbers",
+        ),
         ({"model": "orders", "text": "tea"}, 422, "rows must be dicts, row 0 is 'tea'"),
         (
             {"model": "orders", "rows": [{"item": "tea", "price": "ten", "shop": None}]},
@@ -205,7 +210,8 @@ def test_explanations_are_those_of_the_estimator(server, models, k):
 
 def test_models_are_listed(server):
     listed = {each["name"]: each for each in server.ask("GET", "/models").json}
-    assert set(listed) == {"boxes", "codes", "margins", "orders", "tags", "tickets", "words"}
+    known = {"boxes", "codes", "margins", "orders", "parcels", "tags", "tickets", "words"}
+    assert set(listed) == known
     assert listed["tickets"]["input"] == "text"
     assert listed["codes"]["input"] == "features"
     assert (listed["codes"]["labels"], listed["codes"]["features"]) == (12, 12)

@@ -77,6 +77,24 @@ def test_tables(client, models, binary):
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+def test_columns_of_vectors(client, models, binary):
+    inputs = {each["name"]: each for each in client.get_model_metadata("parcels")["inputs"]}
+    assert inputs["vector"] == {"name": "vector", "datatype": "FP32", "shape": [-1, -1]}
+    given = [
+        tensor("item", np.array([b"green tea", b"milk"], object), "BYTES", binary),
+        tensor("vector", np.array([[1, -1], [0, 0]], np.float32), "FP32", binary),
+    ]
+    rows = [{"item": "green tea", "vector": [1, -1]}, {"item": "milk", "vector": [0, 0]}]
+    labels, scores = load(models["parcels"]).predict_topk(rows, 5)
+    answer = client.infer("parcels", given)
+    assert decoded(answer.as_numpy("labels")) == labels.tolist()
+    np.testing.assert_allclose(answer.as_numpy("scores"), scores, rtol=1e-4)
+    given[1] = tensor("vector", np.ones((2, 3), np.float32), "FP32", binary)
+    with pytest.raises(triton.InferenceServerException, match="'vector' has 3 numbers"):
+        client.infer("parcels", given)
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
 @pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
 def test_texts(client, models, binary, shape):
     texts = ["my card is gone", "été: mot de passé", ""]

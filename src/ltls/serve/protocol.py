@@ -185,15 +185,20 @@ def metadata(model: ServedModel) -> dict[str, Any]:
     if model.description["probabilities"]:
         outputs["probabilities"] = "FP32"
 
-    def listed(tensors: dict[str, str], shape: list[int]) -> list[dict[str, Any]]:
-        return [{"name": n, "datatype": kind, "shape": shape} for n, kind in tensors.items()]
+    vectors = (model.description["columns"] or {}).get("vectors", ())
+
+    def listed(tensors: dict[str, str], n_axes: int) -> list[dict[str, Any]]:
+        return [
+            {"name": n, "datatype": kind, "shape": [-1] * (2 if n in vectors else n_axes)}
+            for n, kind in tensors.items()
+        ]
 
     return {
         "name": model.name,
         "versions": [model.version],
         "platform": "ltls",
-        "inputs": listed(_inputs(model), [-1]),
-        "outputs": listed(outputs, [-1, -1]),
+        "inputs": listed(_inputs(model), 1),
+        "outputs": listed(outputs, 2),
     }
 
 
