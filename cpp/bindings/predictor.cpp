@@ -24,7 +24,8 @@ class ModelPredictor {
     ModelPredictor(const Trellis& trellis, nb::list codebooks, const WeightArrays& weights,
                    bool intercept, bool unit_length, std::string_view loss, Index n_labels,
                    Index n_paths, Index k, std::optional<SparseVectorArrays> label_weights,
-                   float weight, Index n_candidates)
+                   float weight, Index n_candidates,
+                   std::optional<SparseVectorArrays> cluster_weights, float cluster_weight)
         : trellis_(trellis),
           codebooks_(codebooks),
           maps_(label_maps(trellis, codebooks)),
@@ -33,7 +34,8 @@ class ModelPredictor {
           intercept_(intercept),
           unit_length_(unit_length),
           k_(k),
-          label_weights_(label_weights) {
+          label_weights_(label_weights),
+          cluster_weights_(cluster_weights) {
         const Index n_trellises = size(maps_.size());
         if (n_trellises < 1 || weights_.stride % n_trellises != 0 ||
             weights_.stride / n_trellises < trellis.n_edges || weights.n_rows < intercept)
@@ -50,8 +52,17 @@ class ModelPredictor {
                 throw std::invalid_argument(
                     "label_weights must have the features of weights, an intercept, and all "
                     "labels");
-            reranking_ = {&label_weights_->view, weight, k};
+            reranking_ = {&label_weights_->view, weight, k,
+                          cluster_weights_ ? &cluster_weights_->view : nullptr, cluster_weight};
         }
+        if (cluster_weights_ &&
+            (!label_weights_ || !maps_[0]->buckets() || trellis.n_classes > most_scanned ||
+             cluster_weights_->view.n_features != weights.n_rows ||
+             cluster_weights_->view.n_vectors != trellis.n_classes))
+            throw std::invalid_argument(
+                "cluster_weights need label_weights, labels that share paths, the features of "
+                "weights, and a vector for every path, of at most " +
+                std::to_string(most_scanned));
         options_ = {
             loss_of(loss), weights_.stride / n_trellises,    maps_.data(), n_trellises, n_labels,
             n_paths,       label_weights_ ? n_candidates : k};
@@ -129,7 +140,7 @@ class ModelPredictor {
     const Weights weights_;
     const bool intercept_, unit_length_;
     const Index k_;
-    const std::optional<SparseVectorArrays> label_weights_;
+    const std::optional<SparseVectorArrays> label_weights_, cluster_weights_;
     Reranking reranking_;
     Index n_features_;
     DecodeOptions options_;
@@ -141,10 +152,12 @@ class ModelPredictor {
 void bind_predictor(nb::module_& module) {
     nb::class_<ModelPredictor>(module, "Predictor")
         .def(nb::init<const Trellis&, nb::list, const WeightArrays&, bool, bool, std::string_view,
-                      Index, Index, Index, std::optional<SparseVectorArrays>, float, Index>(),
+                      Index, Index, Index, std::optional<SparseVectorArrays>, float, Index,
+                      std::optional<SparseVectorArrays>, float>(),
              "trellis"_a, "codebooks"_a, "weights"_a, "intercept"_a, "unit_length"_a, "loss"_a,
              "n_labels"_a, "n_paths"_a, "k"_a, "label_weights"_a.none() = nb::none(),
-             "weight"_a = 0.0f, "n_candidates"_a = 0)
+             "weight"_a = 0.0f, "n_candidates"_a = 0, "cluster_weights"_a.none() = nb::none(),
+             "cluster_weight"_a = 0.0f)
         .def_prop_ro("k", &ModelPredictor::k)
         .def("predict", &ModelPredictor::predict, "x"_a, "first"_a, "labels"_a, "scores"_a,
              "n_jobs"_a)

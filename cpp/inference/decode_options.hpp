@@ -7,6 +7,8 @@
 
 namespace ltls {
 
+constexpr Index most_scanned = 1 << 14;  // paths; among more, list Viterbi is faster
+
 // How to decode rows of edge scores of one or several trellises: the labels of the `n_paths` best
 // paths of each trellis are the candidates, ranked by the sum of their scores over all trellises.
 struct DecodeOptions {
@@ -21,12 +23,21 @@ struct DecodeOptions {
 
 // Label weights, which tell the candidates that decoding finds apart: the score of a label is
 // −max(0, 1 − s)³ + weight · b, where s is the inner product with its weights and b its score so
-// far.
+// far. Clusters of labels, which are paths, may have weights, too: these add
+// −cluster_weight · max(0, 1 − s)³ to the score of a path.
 struct Reranking {
     const SparseVectors* weights;
     float weight;
     Index k;
+    const SparseVectors* cluster_weights;  // or null
+    float cluster_weight;
 };
+
+// What linear classifiers with a margin say of a label or cluster.
+LTLS_INLINE float margin_score(float output) {
+    const float gap = 1.0f - output, shortfall = gap > 0 ? gap : 0.0f;
+    return -(shortfall * shortfall * shortfall);
+}
 
 // Predicts labels of rows of features. It owns scratch memory, so each thread needs one. Both
 // methods return the first row whose edge scores are NaN or +∞, or −1.

@@ -37,15 +37,17 @@ class Decoder {
 
     // Writes the k best labels of every row and their scores, padded with −1 and −∞. They may be in
     // any order unless they have to be sorted, best first. Returns the first row with NaN or +∞, or
-    // −1.
-    Index run(const float* h, Index rows, Index* labels, float* scores, bool sorted = true) {
+    // −1. `bonus` has a number to add to the score of every path of the first trellis, for each
+    // row, or is null; it needs labels that share paths.
+    Index run(const float* h, Index rows, Index* labels, float* scores, bool sorted = true,
+              const float* bonus = nullptr) {
         const Index bad = first_bad_row(h, rows, length());
         if (bad >= 0) return bad;
         const float* g = h;
         if (loss_.decode_scores) g = decode_scores(h, rows);
         if (search_)
             for (Index row = 0; row < rows; ++row)
-                search_->run(g + row * length(), labels + row * options_.k,
+                search_->run(g + row * length(), bonus_of(bonus, row), labels + row * options_.k,
                              scores + row * options_.k, sorted);
         else if (best_path_only_)
             decode_best(g, rows, labels, scores);
@@ -59,7 +61,8 @@ class Decoder {
 
     // Writes the scores of `count` given labels of every row: the sums over all trellises; −∞ for
     // label −1 and labels without a path. Returns the first row with NaN or +∞, or −1.
-    Index score(const float* h, Index rows, Index count, const Index* labels, float* scores) {
+    Index score(const float* h, Index rows, Index count, const Index* labels, float* scores,
+                const float* bonus = nullptr) {
         const Index bad = first_bad_row(h, rows, length());
         if (bad >= 0) return bad;
         const float* g = loss_.decode_scores ? decode_scores(h, rows) : h;
@@ -81,7 +84,8 @@ class Decoder {
                         scores[j] = minus_infinity<float>;
                     else
                         scores[j] +=
-                            all_paths ? all_scores_[path] : path_score(trellis_, edges, path);
+                            (all_paths ? all_scores_[path] : path_score(trellis_, edges, path)) +
+                            (bonus && r == 0 ? bonus_of(bonus, row)[path] : 0.0f);
                 }
             }
         if (loss_.normalizes) subtract_log_partitions(h, rows, count, scores);
@@ -100,6 +104,9 @@ class Decoder {
     }
 
     Index length() const { return options_.n_trellises * options_.block; }
+    const float* bonus_of(const float* bonus, Index row) const {
+        return bonus ? bonus + row * trellis_.n_classes : nullptr;
+    }
     Index label_of(Index r, Index path) const {
         const Index label = path < 0 ? -1 : options_.codebooks[r]->label_of(path);
         return label < options_.n_labels ? label : -1;

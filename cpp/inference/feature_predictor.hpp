@@ -20,7 +20,12 @@ class FeaturePredictor final : public RowPredictor {
           edges_(options.n_trellises * options.block),
           scorer_(weights, edges_),
           decoder_(trellis, options) {
-        if (reranking) label_scorer_ = std::make_unique<LabelScorer>(*reranking);
+        if (!reranking) return;
+        label_scorer_ = std::make_unique<LabelScorer>(*reranking);
+        if (!reranking->cluster_weights) return;
+        clusters_ = std::make_unique<VectorProducts>(*reranking->cluster_weights);
+        n_clusters_ = trellis.n_classes;
+        cluster_weight_ = reranking->cluster_weight;
     }
 
     Index predict(const Features& x, Index first, Index last, Index* labels,
@@ -31,7 +36,8 @@ class FeaturePredictor final : public RowPredictor {
             if (!label_scorer_) return decoder_.run(h_, rows, out, out_scores);
             candidates_.reserve(rows * n_candidates_);
             their_scores_.reserve(rows * n_candidates_);
-            const Index bad = decoder_.run(h_, rows, candidates_, their_scores_, false);
+            const Index bad =
+                decoder_.run(h_, rows, candidates_, their_scores_, false, cluster_scores(rows));
             for (Index i = 0; bad < 0 && i < rows; ++i)
                 label_scorer_->select(scorer_.rows(), i, candidates_ + i * n_candidates_,
                                       n_candidates_, their_scores_ + i * n_candidates_,
@@ -43,8 +49,8 @@ class FeaturePredictor final : public RowPredictor {
     Index score(const Features& x, Index first, Index last, Index count, const Index* labels,
                 float* scores) override {
         return each_chunk(x, first, last, [&](Index row, Index rows) {
-            const Index bad =
-                decoder_.score(h_, rows, count, labels + row * count, scores + row * count);
+            const Index bad = decoder_.score(h_, rows, count, labels + row * count,
+                                             scores + row * count, cluster_scores(rows));
             for (Index i = 0; bad < 0 && label_scorer_ && i < rows; ++i)
                 label_scorer_->score(scorer_.rows(), i, labels + (row + i) * count, count,
                                      scores + (row + i) * count);
@@ -67,11 +73,27 @@ class FeaturePredictor final : public RowPredictor {
         return -1;
     }
 
+    // What the weights of clusters add to the scores of paths; null if there are none.
+    const float* cluster_scores(Index rows) {
+        if (!clusters_) return nullptr;
+        bonus_.reserve(rows * n_clusters_);
+        for (Index i = 0; i < rows; ++i) {
+            float* const own = bonus_ + i * n_clusters_;
+            clusters_->all(scorer_.rows(), i, own);
+            for (Index path = 0; path < n_clusters_; ++path)
+                own[path] = cluster_weight_ * margin_score(own[path]);
+        }
+        return bonus_;
+    }
+
     const Index n_candidates_, k_, edges_;
     EdgeScorer scorer_;
     Decoder decoder_;
     std::unique_ptr<LabelScorer> label_scorer_;  // null if there are no label weights
-    Buffer<float> h_, their_scores_;
+    std::unique_ptr<VectorProducts> clusters_;   // null if clusters have no weights
+    Index n_clusters_ = 0;
+    float cluster_weight_ = 0;
+    Buffer<float> h_, their_scores_, bonus_;
     Buffer<Index> candidates_;
 };
 

@@ -22,8 +22,7 @@ class LabelScorer {
         products_.some(rows, i, labels, count, outputs_);
         for (Index j = 0; j < count; ++j) {
             if (labels[j] < 0) continue;
-            const float gap = 1.0f - outputs_[j], shortfall = gap > 0 ? gap : 0.0f;
-            scores[j] = weight_ * scores[j] - shortfall * shortfall * shortfall;
+            scores[j] = weight_ * scores[j] + margin_score(outputs_[j]);
         }
     }
 

@@ -79,10 +79,14 @@ class LabelSearch {
     }
 
     // Writes the k best labels and their scores, padded with −1 and −∞; best first, if asked for.
-    void run(const float* g, Index* labels, float* scores, bool sorted) {
+    // What `bonus` has for a path, unless it is null, is added to its score in the first trellis:
+    // not where list Viterbi finds the paths.
+    void run(const float* g, const float* bonus, Index* labels, float* scores, bool sorted) {
         g_ = g;
         for (Index r = 0; r < options_.n_trellises && !lists_paths_; ++r) {
             all_path_scores(trellis_, edge_scores(r), scratch_, scores_of(r));
+            for (Index path = 0; bonus && r == 0 && path < trellis_.n_classes; ++path)
+                scores_of(r)[path] += bonus[path];
             scores_of(r)[trellis_.n_classes] = minus_infinity<float>;  // of labels without a path
         }
         best_labels_.clear();
@@ -100,7 +104,6 @@ class LabelSearch {
 
   private:
     static constexpr Index block = BestLabels::block;
-    static constexpr Index most_scanned = 1 << 14;  // list Viterbi is faster among more paths
 
     LTLS_INLINE const float* edge_scores(Index r) const { return g_ + r * options_.block; }
     LTLS_INLINE float* scores_of(Index r) const {

@@ -30,15 +30,16 @@ class VectorProducts {
         products_of(ids, count, products);
     }
 
+    // Writes the inner products of row i with all vectors.
+    void all(const Rows& rows, Index i, float* products) {
+        sum_all(rows, i);
+        for (Index id = 0; id < vectors_.n_vectors; ++id) products[id] = product(id);
+    }
+
     // Collects the vectors with the largest inner products with row i, of those above 0.
     void best(const Rows& rows, Index i, BestLabels& found) {
         found.clear();
-        row_.load(rows, i, vectors_.n_features);
-        for (Index id = 0; id < vectors_.n_vectors; ++id) sums_[id] = 0;
-        if (vectors_.wide)
-            add_all<std::uint32_t>();
-        else
-            add_all<std::uint16_t>();
+        sum_all(rows, i);
         constexpr Index block = BestLabels::block;
         float products[block];
         Index first = 0;
@@ -85,6 +86,14 @@ class VectorProducts {
                 if (at < end && ids[at] == static_cast<Id>(wanted[k])) add(wanted[k], at, j);
             }
         }
+    }
+    void sum_all(const Rows& rows, Index i) {
+        row_.load(rows, i, vectors_.n_features);
+        for (Index id = 0; id < vectors_.n_vectors; ++id) sums_[id] = 0;
+        if (vectors_.wide)
+            add_all<std::uint32_t>();
+        else
+            add_all<std::uint16_t>();
     }
     template <class Id>
     void add_all() {

@@ -1,4 +1,4 @@
-"""Views: log Σ exp over clusterings of what trellises and label weights say of a label."""
+"""Views: log Σ exp over clusterings of what trellises and weights of labels and clusters say."""
 
 import numpy as np
 import pytest
@@ -16,17 +16,25 @@ from small_parts import (
     view_part,
 )
 
+from ltls.model.examples import Examples
 from ltls.parts.views import ViewPart, clusters_of
 
 
 def view_scores(part, rows):
-    """−max(0, 1 − s)³ + weight · b in every view; b is the mean over the view's trellises."""
+    """−max(0, 1 − s)³ + weight · b − cluster_weight · max(0, 1 − c)³ in every view.
+
+    b is the mean over the view's trellises.
+    """
     x = reference.scored_rows(rows.X, intercept=True)
     found = []
-    for trellises, weights in part.views:
+    for trellises, weights, clusters in part.views:
         b = trellises.score(rows, every(len(rows)), None).astype(float)
         gap = np.maximum(0, 1 - x @ weights.vectors.matrix().toarray().T)
         found.append(-(gap**3) + part.weight / len(trellises.codebooks) * b)
+        if clusters is not None:
+            paths = trellises.codebooks[0].path_of(np.arange(weights.vectors.n_labels))
+            gap = np.maximum(0, 1 - x @ clusters.vectors.matrix().toarray()[paths].T)
+            found[-1] -= part.cluster_weight * gap**3
     return found
 
 
@@ -35,10 +43,14 @@ def view_scores(part, rows):
     n_views=st.integers(1, 3),
     n_trellises=st.integers(1, 2),
     loss=st.sampled_from(["softmax", "logistic"]),
+    cluster_weight=st.sampled_from([0.0, 0.25, 1.0]),
 )
-def test_views_add_up_as_the_log_of_the_sum_of_exponentials(seed, n_views, n_trellises, loss):
+def test_views_add_up_as_the_log_of_the_sum_of_exponentials(
+    seed, n_views, n_trellises, loss, cluster_weight
+):
     rng = np.random.default_rng(seed)
-    part, rows = view_part(rng, n_views, n_trellises, loss), make_rows(rng)
+    part = view_part(rng, n_views, n_trellises, loss, cluster_weight=cluster_weight)
+    rows = make_rows(rng)
     each = view_scores(part, rows)
     wanted = np.logaddexp.reduce(each)
     np.testing.assert_allclose(part.score(rows, every(5), None), wanted, rtol=1e-4, atol=1e-4)
@@ -51,15 +63,26 @@ def test_views_add_up_as_the_log_of_the_sum_of_exponentials(seed, n_views, n_tre
             h = trellises.blocks(trellises.edge_scores(rows[np.array([row])]))
             known = set()
             for book, block in zip(trellises.codebooks, h, strict=True):
-                paths = trellises.trellis.topk(trellises.decode_scores(block), 4)[0][0]
+                g = trellises.decode_scores(block)
+                of_paths = trellises.trellis.score(g, np.arange(book.n_paths)[None])[0].astype(
+                    float
+                )
+                if cluster_weight and book is trellises.codebooks[0]:
+                    vectors = part.views[view].cluster_weights.vectors.matrix().toarray()
+                    x = reference.scored_rows(rows.X, intercept=True)[row]
+                    share = cluster_weight * n_trellises / part.weight
+                    of_paths -= share * np.maximum(0, 1 - vectors @ x) ** 3
+                paths = np.argsort(-of_paths, kind="stable")[:4]
                 known |= set(np.flatnonzero(np.isin(book.path_of(np.arange(N_LABELS)), paths)))
             wanted = -np.sort(-scores[row, sorted(known)])[:4]
             np.testing.assert_allclose(-np.sort(-scores[row, own]), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_variants_of_views_have_other_weights():
-    part, rows = view_part(np.random.default_rng(0)), make_rows(np.random.default_rng(1))
-    weights = [variant.weight for variant in part.variants()]
+@pytest.mark.parametrize("cluster_weight", [0.0, 0.5])
+def test_variants_of_views_have_other_weights(cluster_weight):
+    part = view_part(np.random.default_rng(0), cluster_weight=cluster_weight)
+    rows = make_rows(np.random.default_rng(1))
+    weights = [(variant.weight, variant.cluster_weight) for variant in part.variants()]
     assert len(set(weights)) == len(weights) >= 3
     for variant in part.variants():
         wanted = np.logaddexp.reduce(view_scores(variant, rows))
@@ -85,10 +108,23 @@ def test_the_trellises_of_views_must_share_paths():
         ViewPart.from_state(section_of(described, tensors), SIZES)
 
 
-def test_growing_views_grow_their_label_weights():
-    part = view_part(np.random.default_rng(0))
+def test_growing_views_grow_their_weights():
+    part = view_part(np.random.default_rng(0), cluster_weight=0.5)
     grown = part.grow(N_LABELS + 2, 3)
-    for (trellises, weights), (same, more) in zip(part.views, grown.views, strict=True):
+    for (trellises, weights, clusters), (same, *more) in zip(part.views, grown.views, strict=True):
         assert same is trellises
-        wanted = weights.grow(N_LABELS + 2, 3).vectors.matrix()
-        assert (more.vectors.matrix() != wanted).nnz == 0
+        n_clusters = trellises.trellis.n_classes
+        wanted = weights.grow(N_LABELS + 2, 3), clusters.grow(n_clusters, 3)
+        for ours, theirs in zip(more, wanted, strict=True):
+            assert (ours.vectors.matrix() != theirs.vectors.matrix()).nnz == 0
+
+
+def test_rows_have_every_cluster_of_their_labels_once():
+    rng = np.random.default_rng(0)
+    groups, rows = rng.integers(0, 5, 12), make_rows(rng)
+    lists = [rng.permutation(12)[:n] for n in (3, 0, 5, 1, 2)]
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])])
+    found = Examples(rows, indptr, np.concatenate(lists), None, True).grouped(groups)
+    for row, labels in enumerate(lists):
+        own = found.labels[found.indptr[row] : found.indptr[row + 1]].tolist()
+        assert own == sorted({int(groups[label]) for label in labels})

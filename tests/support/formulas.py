@@ -30,7 +30,7 @@ def value_of(part):
         ),
         "the label is rare": lambda: z,
         "the sum over all trellises": lambda: math.fsum(scores),
-        "the sum of the trellises' and the label weights' scores": lambda: math.fsum(scores),
+        "the sum of the scores of its parts": lambda: math.fsum(scores),
         "log of the sum of exp(score) over all views": lambda: (
             max(scores) + math.log(math.fsum(math.exp(s - max(scores)) for s in scores))
         ),

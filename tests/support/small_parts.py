@@ -115,13 +115,15 @@ def propensity_part(rng):
     return PropensityPart.of(rng.integers(0, 50, N_LABELS), 100)
 
 
-def view_part(rng, n_views=2, n_trellises=1, loss="softmax", n_labels=N_LABELS):
-    views = [
-        View(trellis_part(rng, "buckets", n_labels, loss=loss, n_trellises=n_trellises),
-             label_weight_part(rng, n_labels=n_labels))
-        for _ in range(n_views)
-    ]  # fmt: skip
-    return ViewPart(tuple(views), 0.5)
+def view_part(rng, n_views=2, n_trellises=1, loss="softmax", n_labels=N_LABELS, cluster_weight=0.0):
+    views = []
+    for _ in range(n_views):
+        trellises = trellis_part(rng, "buckets", n_labels, loss=loss, n_trellises=n_trellises)
+        weights, clusters = label_weight_part(rng, n_labels=n_labels), None
+        if cluster_weight:
+            clusters = label_weight_part(rng, n_labels=trellises.trellis.n_classes)
+        views.append(View(trellises, weights, clusters))
+    return ViewPart(tuple(views), 0.5, cluster_weight)
 
 
 EVERY_PART = {
@@ -137,6 +139,7 @@ EVERY_PART = {
     "one view": lambda rng: view_part(rng, 1, 2),
     "views": view_part,
     "views, several labels": lambda rng: view_part(rng, loss="logistic"),
+    "views, cluster weights": lambda rng: view_part(rng, 2, 2, cluster_weight=0.7),
 }
 
 

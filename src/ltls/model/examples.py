@@ -72,6 +72,14 @@ class Examples:
         weights = None if self.weights is None else self.weights[rows]
         return Examples(self.rows[rows], indptr, self.labels[at], weights, self.multilabel)
 
+    def grouped(self, groups: Ints) -> Examples:
+        """Return the rows with the groups of their labels, each once per row, as labels."""
+        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        n_groups = int(groups.max(initial=0)) + 1
+        pairs = np.unique(row_of * n_groups + groups[self.labels])
+        indptr = np.searchsorted(pairs, np.arange(len(self) + 1) * n_groups)
+        return Examples(self.rows, indptr, pairs % n_groups, self.weights, self.multilabel)
+
     def label_matrix(self, n_labels: int) -> csr_array:
         """Return an indicator matrix, (n_rows, n_labels); rows of weight 0 have no labels."""
         ones = np.repeat(self.row_weights() > 0, np.diff(self.indptr)).astype(np.float32)

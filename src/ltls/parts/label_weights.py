@@ -95,11 +95,16 @@ class LabelWeightPart:
 
     @classmethod
     def fit_clusters(
-        cls, given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]]
+        cls,
+        given: LabelWeights,
+        context: Any,
+        clusters: list[tuple[Ints, Ints]],
+        groups: Ints | None = None,
     ) -> list[LabelWeightPart]:
         """Train classifiers against their siblings, for several clusterings; see `train_clusters`.
 
-        They have not seen the held-out rows: `finish` returns those that have.
+        With `groups`, the group of every label, groups have classifiers in place of labels. The
+        classifiers have not seen the held-out rows: `finish` returns those that have.
         """
         source, workers, precision = context.source, context.how.workers, 1.0
         if given.cost == AUTO and not context.several:
@@ -109,13 +114,15 @@ class LabelWeightPart:
         given = given.filled(cost=usual_cost(context.several, precision))
         if workers is not None:
             unseen = context.plan.early_stopping
-            row_length = context.row_length
+            row_length, counts = context.row_length, context.counts
+            if groups is not None:
+                counts = np.bincount(groups, counts, len(clusters[0][1])).astype(np.int64)
             found = workers.train_clusters(
-                given, source, clusters, context.counts, row_length, unseen
+                given, source, clusters, counts, row_length, unseen, groups
             )
         else:
             train = _train_in_blocks if source.whole is None else _train_in_memory
-            found = train(given, context, clusters)
+            found = train(given, context, clusters, groups)
         parts = []
         for (_, members), (W, without) in zip(clusters, found, strict=True):
             place = np.argsort(members)
@@ -143,13 +150,12 @@ class LabelWeightPart:
         wanted = context.labels_to_train()
         if not len(wanted):
             return self
-        examples, given = context.rows_at_hand(), context.how.given.label_weights
+        examples = context.rows_at_hand()
         cluster = np.searchsorted(ptr, np.argsort(members), side="right") - 1  # of every label
         some = [members[ptr[each] : ptr[each + 1]] for each in np.unique(cluster[wanted])]
         lists = pointers(np.array([len(each) for each in some])), np.concatenate(some)
-        settings = given if isinstance(given, LabelWeights) else LabelWeights()
         [(W, _)] = train_clusters(
-            settings.filled(cost=usual_cost(context.several, 1.0)),
+            _further(context),
             examples,
             [lists],
             n_labels=context.n_labels,
@@ -159,6 +165,31 @@ class LabelWeightPart:
         )
         place = {label: number for number, label in enumerate(lists[1].tolist())}
         return self.replaced(wanted, W[[place[label] for label in wanted.tolist()]])
+
+    def learn_groups(self, context: Any, groups: Ints) -> LabelWeightPart:
+        """Train the weights of groups further that have labels to train, see `learn_clusters`.
+
+        They are trained from where they are, against all other groups as a single one.
+        """
+        wanted = np.unique(groups[context.labels_to_train()])
+        if not len(wanted):
+            return self
+        place = np.full(self.vectors.n_labels, len(wanted))
+        place[wanted] = np.arange(len(wanted))
+        examples, members = context.rows_at_hand(), np.arange(len(wanted) + 1)
+        initial = self.vectors.matrix()[wanted]
+        initial.resize((len(members), initial.shape[1]))
+        [(W, _)] = train_clusters(
+            _further(context),
+            examples.grouped(place[groups]),
+            [(np.array([0, len(members)]), members)],
+            n_labels=len(members),
+            initial=initial,
+            row_length=examples.rows.usual_length(),
+            check=context.check_signals,
+            n_jobs=context.how.n_jobs,
+        )
+        return self.replaced(wanted, W[: len(wanted)])
 
     def grow(self, n_labels: int, n_new_columns: int) -> LabelWeightPart:
         """Return the weights with more labels and features, which have none yet."""
@@ -200,8 +231,15 @@ def usual_cost(several: bool, precision: float) -> float:
     return 0.5 if several else 2 * max(precision, 0.125)
 
 
+def _further(context: Any) -> LabelWeights:
+    """Return the settings for a further batch."""
+    given = context.how.given.label_weights
+    settings = given if isinstance(given, LabelWeights) else LabelWeights()
+    return settings.filled(cost=usual_cost(context.several, 1.0))
+
+
 def _train_in_memory(
-    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]]
+    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]], groups: Ints | None
 ) -> list[tuple[csr_array, csr_array | None]]:
     examples, held_out = context.source.whole, context.source.held_out
     if context.plan.early_stopping:  # these rows stay unseen
@@ -210,9 +248,9 @@ def _train_in_memory(
         examples, held_out = replace(examples, weights=weights), None
     return train_clusters(
         given,
-        examples,
+        examples if groups is None else examples.grouped(groups),
         clusters,
-        n_labels=context.n_labels,
+        n_labels=len(clusters[0][1]),
         held_out=held_out,
         row_length=context.row_length,
         check=context.check_signals,
@@ -221,7 +259,7 @@ def _train_in_memory(
 
 
 def _train_in_blocks(
-    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]]
+    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]], groups: Ints | None
 ) -> list[tuple[csr_array, csr_array | None]]:
     """Train on blocks of rows that do not fit into memory together.
 
@@ -238,9 +276,9 @@ def _train_in_blocks(
                 before = found[number][np.argsort(members)]
             [(found[number], _)] = train_clusters(
                 given,
-                block,
+                block if groups is None else block.grouped(groups),
                 [(ptr, members)],
-                n_labels=context.n_labels,
+                n_labels=len(members),
                 initial=before,
                 # Weights grow from block to block: those that will be large are still small.
                 scale=min(seen / max(context.source.n_rows, 1), 1.0),

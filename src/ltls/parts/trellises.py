@@ -213,13 +213,23 @@ class TrellisPart:
         label_weights: Any = None,
         weight: float = 0.0,
         n_candidates: int = 0,
+        cluster_weights: Any = None,
+        cluster_weight: float = 0.0,
     ) -> _engine.Predictor:
         """Return the engine's predictor of the k best labels on the `n_paths` best paths.
 
         With label weights, these are the best of `n_candidates` by their score; see
         `ltls.parts.views`. A row with fewer labels ends with −1.
         """
-        key = (k, n_paths, label_weights, weight, n_candidates)
+        key = (
+            k,
+            n_paths,
+            label_weights,
+            weight,
+            n_candidates,
+            cluster_weights,
+            cluster_weight,
+        )
         found: _engine.Predictor | None = self._predictors.get(key)
         if found is None:
             found = _engine.Predictor(
@@ -235,6 +245,8 @@ class TrellisPart:
                 label_weights,
                 weight,
                 n_candidates,
+                cluster_weights,
+                cluster_weight,
             )
             if len(self._predictors) >= _MAX_PREDICTORS:
                 self._predictors.clear()

@@ -1,11 +1,13 @@
 """Views: clusterings of the labels.
 
 A view has clusters of similar labels, about a hundred to a cluster, trellises that find clusters,
-and label weights that tell the labels of a cluster apart. The score of a label in a view is
-−max(0, 1 − s)³ + weight · b, where s is the output of its classifier among its siblings, and b what
-the view's trellises say of its cluster: log p(cluster) for one label per row. Several views, which
-differ in the random starts of the clustering, add up as log Σ exp(score): a label that one view
-hides among too similar siblings is found by another.
+and label weights that tell the labels of a cluster apart. Where clusters are few, each also has a
+linear classifier, which tells it from all others. The score of a label in a view is
+−max(0, 1 − s)³ + weight · b − cluster_weight · max(0, 1 − c)³, where s is the output of its
+classifier among its siblings, b what the view's trellises say of its cluster (log p(cluster) for
+one label per row), and c the output of its cluster's classifier. Several views, which differ in the
+random starts of the clustering, add up as log Σ exp(score): a label that one view hides among too
+similar siblings is found by another.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ import numpy as np
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
 from ..core.declarations import Described
-from ..core.settings import AUTO, Integer, Settings, setting, settings
+from ..core.settings import AUTO, FLAG, Integer, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
-from .label_weights import LabelWeightPart
+from .label_weights import LabelWeightPart, LabelWeights
 from .trellises import TrellisPart
 
 _CLUSTERS = 4  # of a view that are searched for candidates
-_WEIGHTS = (1.0, 0.5, 0.75, 1.5, 2.0)  # of the trellises, the usual one first
+# Weights of the trellises, and of these and the clusters' classifiers; the usual ones first.
+_ALONE = ((1.0, 0.0), (0.5, 0.0), (0.75, 0.0), (1.5, 0.0), (2.0, 0.0))
+_TOGETHER = ((0.5, 0.5), (0.25, 0.75), (0.1, 1.0))
+MOST_CLUSTERS = 1 << 14  # that may have weights
 
 
 @settings
@@ -42,26 +47,43 @@ class Views(Settings):
     cluster_size: int | str = setting(
         Integer(2), AUTO, default=AUTO, help='Labels of a cluster, on average; "auto" is about 100.'
     )
+    cluster_weights: bool | str = setting(
+        FLAG,
+        AUTO,
+        default=AUTO,
+        help="Train a linear classifier for every cluster, beside the trellises that find them. "
+        'Held-out rows decide whether they are kept. "auto" does so unless rows × clusters exceed '
+        "2²³.",
+    )
 
 
 class View(NamedTuple):
-    """A clustering: trellises over clusters, which are buckets of labels, and label weights."""
+    """A clustering: trellises over clusters, which are buckets of labels, and label weights.
+
+    `cluster_weights`, unless they are None, are weights of clusters in place of labels.
+    """
 
     trellises: TrellisPart
     label_weights: LabelWeightPart
+    cluster_weights: LabelWeightPart | None = None
+
+    def pruned(self, density: float) -> View:
+        """Return the view with the largest weights only, a fraction `density` of them."""
+        return View(*(None if part is None else part.pruned(density) for part in self))
 
 
 @register_part
 @dataclass(frozen=True, eq=False)
 class ViewPart:
-    """One or several views, and the weight of their trellises."""
+    """One or several views, and the weights of their trellises and clusters' classifiers."""
 
     name: ClassVar[str] = "views"
     settings: ClassVar[type[Settings]] = Views
     keeps_threshold: ClassVar[bool] = True
 
     views: tuple[View, ...]
-    weight: float = _WEIGHTS[0]
+    weight: float = _ALONE[0][0]
+    cluster_weight: float = 0.0
 
     def trellis_parts(self) -> list[TrellisPart]:
         """Return the trellises, one part per view."""
@@ -73,12 +95,16 @@ class ViewPart:
         sizes = np.sort(view.trellises.sizes_of_paths)[-_CLUSTERS:]
         n_trellises = len(view.trellises.codebooks)
         n_candidates = min(n_trellises * int(sizes.sum()), view.trellises.n_labels)
+        clusters = view.cluster_weights if self.cluster_weight else None
         return view.trellises.predictor(
             min(k, n_candidates),
             _CLUSTERS,
             view.label_weights.vectors.engine,
             self.weight / n_trellises,
             n_candidates,
+            None if clusters is None else clusters.vectors.engine,
+            # It is added to the score of the first trellis, which has a weight already.
+            self.cluster_weight * n_trellises / self.weight,
         )
 
     def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
@@ -105,9 +131,10 @@ class ViewPart:
         return scores
 
     def variants(self) -> Iterator[ViewPart]:
-        """Yield the part with other weights of the trellises, for the choice on held-out rows."""
-        for weight in _WEIGHTS[1:]:
-            yield replace(self, weight=weight)
+        """Yield the part with other weights, for the choice on held-out rows."""
+        tried = _ALONE if self.views[0].cluster_weights is None else _ALONE + _TOGETHER
+        for weight, of_clusters in tried[1:]:
+            yield replace(self, weight=weight, cluster_weight=of_clusters)
 
     def explain(self, rows: Rows, label: int) -> PartExplanation:
         """Return what every feature of the only row adds to the score of a label.
@@ -138,15 +165,19 @@ class ViewPart:
     def _explain_view(self, number: int, view: View, rows: Rows, label: int) -> PartExplanation:
         n_trellises = len(view.trellises.codebooks)
         trellises = view.trellises.explain(rows, label).times(self.weight / n_trellises)
-        label_weights = view.label_weights.explain(rows, label)
+        parts = [trellises, view.label_weights.explain(rows, label)]
+        if view.cluster_weights is not None and self.cluster_weight:
+            path = int(view.trellises.codebooks[0].path_of([label])[0])
+            of_cluster = view.cluster_weights.explain(rows, path).times(self.cluster_weight)
+            parts.append(replace(of_cluster, name="cluster weights"))
         return PartExplanation(
             f"view {number + 1}",
             trellises.features,
-            trellises.contributions + label_weights.contributions,
-            trellises.intercept + label_weights.intercept,
-            trellises.score + label_weights.score,
-            "the sum of the trellises' and the label weights' scores",
-            parts=[trellises, label_weights],
+            np.sum([part.contributions for part in parts], axis=0),
+            float(sum(part.intercept for part in parts)),
+            float(sum(part.score for part in parts)),
+            "the sum of the scores of its parts",
+            parts=parts,
             additive=True,
         )
 
@@ -155,22 +186,35 @@ class ViewPart:
     @classmethod
     def fit(cls, given: Views, context: Any) -> ViewPart:
         """Train label weights for the clusters of trellises that are trained already."""
-        trellises = context.trellis_parts()
-        clusters = [clusters_of(each) for each in trellises]
-        weights = LabelWeightPart.fit_clusters(context.plan.label_weights, context, clusters)
-        return cls(tuple(map(View, trellises, weights)))
+        trellises, wanted = context.trellis_parts(), context.plan.label_weights
+        lists = [clusters_of(each) for each in trellises]
+        weights = LabelWeightPart.fit_clusters(wanted, context, lists)
+        clusters: list[LabelWeightPart | None] = [None] * len(trellises)
+        if given.cluster_weights:
+            clusters = [_train_cluster_weights(each, wanted, context) for each in trellises]
+        return cls(tuple(map(View, trellises, weights, clusters)))
 
     def finish(self, context: Any) -> ViewPart:
-        """Return the views after training on the held-out rows, too."""
-        weights = [view.label_weights.finish(context) for view in self.views]
-        return replace(self, views=tuple(map(View, context.trellis_parts(), weights)))
+        """Return the views after training on the held-out rows, too.
+
+        Weights of clusters that held-out rows have not chosen are left out.
+        """
+        views = []
+        for view, trellises in zip(self.views, context.trellis_parts(), strict=False):
+            clusters = view.cluster_weights if self.cluster_weight else None
+            clusters = None if clusters is None else clusters.finish(context)
+            views.append(View(trellises, view.label_weights.finish(context), clusters))
+        return replace(self, views=tuple(views))
 
     def grow(self, n_labels: int, n_new_columns: int) -> ViewPart:
         """Return the views with label weights for more labels and features."""
-        views = [
-            View(view.trellises, view.label_weights.grow(n_labels, n_new_columns))
-            for view in self.views
-        ]
+        views = []
+        for view in self.views:
+            clusters = view.cluster_weights
+            if clusters is not None:
+                clusters = clusters.grow(clusters.vectors.n_labels, n_new_columns)
+            label_weights = view.label_weights.grow(n_labels, n_new_columns)
+            views.append(View(view.trellises, label_weights, clusters))
         return replace(self, views=tuple(views))
 
     def learn(self, context: Any) -> ViewPart:
@@ -178,28 +222,32 @@ class ViewPart:
         views = []
         for view, trellises in zip(self.views, context.trellis_parts(), strict=True):
             weights = view.label_weights.learn_clusters(context, *clusters_of(trellises))
-            views.append(View(trellises, weights))
+            clusters = view.cluster_weights
+            if clusters is not None:
+                clusters = clusters.learn_groups(context, _paths_of(trellises))
+            views.append(View(trellises, weights, clusters))
         return replace(self, views=tuple(views))
 
     def pruned(self, density: float) -> ViewPart:
         """Return the part with the largest weights only, a fraction `density` of them."""
-        views = [
-            View(view.trellises.pruned(density), view.label_weights.pruned(density))
-            for view in self.views
-        ]
-        return replace(self, views=tuple(views))
+        return replace(self, views=tuple(view.pruned(density) for view in self.views))
 
     # Files
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
-        described: dict[str, Any] = {"weight": self.weight, "n_views": len(self.views)}
+        described: dict[str, Any] = {
+            "weight": self.weight,
+            "cluster_weight": self.cluster_weight,
+            "n_views": len(self.views),
+        }
         tensors: Tensors = {}
         for number, view in enumerate(self.views):
             own: dict[str, Any] = {}
-            for part in view:
-                own[part.name], theirs = part.state()
-                tensors |= {f"{number}.{part.name}.{name}": each for name, each in theirs.items()}
+            for name, part in view._asdict().items():
+                if part is not None and (name != "cluster_weights" or self.cluster_weight):
+                    own[name], theirs = part.state()
+                    tensors |= {f"{number}.{name}.{key}": each for key, each in theirs.items()}
             described[str(number)] = own
         return described, tensors
 
@@ -207,20 +255,29 @@ class ViewPart:
     def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> ViewPart:
         """Restore views from their `state`."""
         views = []
+        weight = section.number("weight", 0.01, 1e6)
+        of_clusters = section.number("cluster_weight", 0, 1e6)
         for number in range(section.integer("n_views", 1, 64)):
             own = section.section(str(number))
             trellises = TrellisPart.from_state(own.section("trellises"), sizes)
             if not trellises.shares_paths:
                 raise ValueError("the trellises of a view must have buckets of labels")
             weights = LabelWeightPart.from_state(own.section("label_weights"), sizes)
-            views.append(View(trellises, weights))
+            clusters = None
+            if of_clusters:
+                n_clusters = trellises.trellis.n_classes
+                if n_clusters > MOST_CLUSTERS:
+                    raise ValueError(f"at most {MOST_CLUSTERS} clusters have weights")
+                theirs = replace(sizes, n_labels=n_clusters)
+                clusters = LabelWeightPart.from_state(own.section("cluster_weights"), theirs)
+            views.append(View(trellises, weights, clusters))
         shapes = {
             (each.trellis.n_classes, each.trellis.width, each.loss.name, len(each.codebooks))
-            for each, _ in views
+            for each, *_ in views
         }
         if len(shapes) != 1:
             raise ValueError("the trellises of all views must have the same shape and loss")
-        return cls(tuple(views), section.number("weight", 0, 1e6))
+        return cls(tuple(views), weight, of_clusters)
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
@@ -230,12 +287,32 @@ class ViewPart:
             "views": len(self.views),
             "cluster_size": round(n_labels / max(trellises["paths"], 1)),
             **trellises,
-            "label_weights": sum(len(view.label_weights.vectors.values) for view in self.views),
+            "label_weights": _n_weights([view.label_weights for view in self.views]),
+            "cluster_weights": _n_weights([view.cluster_weights for view in self.views]),
         }
+
+
+def _n_weights(parts: list[LabelWeightPart | None]) -> int:
+    return sum(len(part.vectors.values) for part in parts if part is not None)
+
+
+def _paths_of(trellises: TrellisPart) -> Ints:
+    """Return the cluster of every label."""
+    paths: Ints = trellises.codebooks[0].path_of(np.arange(trellises.n_labels))
+    return paths
+
+
+def _train_cluster_weights(
+    trellises: TrellisPart, given: LabelWeights, context: Any
+) -> LabelWeightPart:
+    """Train classifiers of clusters, each against all others."""
+    n_clusters = trellises.trellis.n_classes
+    one = np.array([0, n_clusters]), np.arange(n_clusters)
+    return LabelWeightPart.fit_clusters(given, context, [one], _paths_of(trellises))[0]
 
 
 def clusters_of(trellises: TrellisPart) -> tuple[Ints, Ints]:
     """Return the clusters of a view: pointers, and the labels of one cluster after the other."""
-    paths = trellises.codebooks[0].path_of(np.arange(trellises.n_labels))
+    paths = _paths_of(trellises)
     sizes = np.bincount(paths, minlength=trellises.trellis.n_classes)
     return np.concatenate([[0], np.cumsum(sizes)]), np.argsort(paths, kind="stable")

@@ -68,11 +68,21 @@ class ClusterWorkers:
         counts: Ints,
         row_length: float,
         without_held_out: bool,
+        groups: Ints | None = None,
     ) -> list[tuple[csr_array, csr_array | None]]:
         """Train label weights, those of some clusters in every task."""
         n_shards = max(self._tasks.n_workers, len(clusters) * source.n_rows // _SHARD_ROWS)
         arguments = (
-            (given, source, shard, len(counts), row_length, without_held_out, self._tasks.n_cpus)
+            (
+                given,
+                source,
+                shard,
+                len(counts),
+                row_length,
+                without_held_out,
+                groups,
+                self._tasks.n_cpus,
+            )
             for shard in shards_of(clusters, counts, n_shards)
         )
         found = list(values_of([each for _, each in self._tasks.map(train_shard, arguments)]))
@@ -132,6 +142,7 @@ def train_shard(
     n_labels: int,
     row_length: float,
     without_held_out: bool,
+    groups: Ints | None,
     n_jobs: int,
 ) -> tuple[None, list[tuple[csr_array, csr_array]]]:
     """Train the label weights of some clusters, on the rows that have one of their labels."""
@@ -139,7 +150,8 @@ def train_shard(
     for _, labels in clusters:
         own[labels] = True
     parts, held_out = [], []
-    for examples, trained in source.in_order():
+    for batch, trained in source.in_order():
+        examples = batch if groups is None else batch.grouped(groups)
         needed = np.zeros(len(examples), bool)
         row_of = np.repeat(np.arange(len(examples)), np.diff(examples.indptr))
         needed[row_of[own[examples.labels]]] = True

@@ -68,11 +68,12 @@ class Workers(Protocol):
         counts: Ints,
         row_length: float,
         without_held_out: bool,
+        groups: Ints | None = None,
     ) -> list[tuple[csr_array, csr_array | None]]:
         """Train label weights, as `ltls.parts.label_weights.train_clusters` does.
 
         `counts` are the rows of every label; `without_held_out` says never to train on the rows
-        that are held out.
+        that are held out. With `groups`, the group of every label, groups are what is trained.
         """
 
     def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
