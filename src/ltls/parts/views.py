@@ -69,7 +69,12 @@ class View(NamedTuple):
 
     def pruned(self, density: float) -> View:
         """Return the view with the largest weights only, a fraction `density` of them."""
-        return View(*(None if part is None else part.pruned(density) for part in self))
+        clusters = self.cluster_weights
+        return View(
+            self.trellises.pruned(density),
+            self.label_weights.pruned(density),
+            None if clusters is None else clusters.pruned(density),
+        )
 
 
 @register_part
