@@ -151,4 +151,8 @@ def section_of(description, tensors, verify=True):
 def restored(part, state=None):
     """The part that its state, or another one, describes."""
     memory = getattr(part, "memory", None)
-    return type(part).from_state(section_of(*(state or part.state())), SIZES, memory)
+    section = section_of(*(state or part.state()))
+    found = type(part).from_state(section, SIZES, memory)
+    section.check_all_read()
+    section.check_all_taken()
+    return found

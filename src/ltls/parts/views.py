@@ -241,11 +241,9 @@ class ViewPart:
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
-        described: dict[str, Any] = {
-            "weight": self.weight,
-            "cluster_weight": self.cluster_weight,
-            "n_views": len(self.views),
-        }
+        described: dict[str, Any] = {"weight": self.weight, "n_views": len(self.views)}
+        if self.cluster_weight:
+            described["cluster_weight"] = self.cluster_weight
         tensors: Tensors = {}
         for number, view in enumerate(self.views):
             own: dict[str, Any] = {}
@@ -261,7 +259,8 @@ class ViewPart:
         """Restore views from their `state`."""
         views = []
         weight = section.number("weight", 0.01, 1e6)
-        of_clusters = section.number("cluster_weight", 0, 1e6)
+        has_clusters = section.has("cluster_weight")
+        of_clusters = section.number("cluster_weight", 0.01, 1e6) if has_clusters else 0.0
         for number in range(section.integer("n_views", 1, 64)):
             own = section.section(str(number))
             trellises = TrellisPart.from_state(own.section("trellises"), sizes)
