@@ -33,10 +33,10 @@ struct Reranking {
     float cluster_weight;
 };
 
-// What linear classifiers with a margin say of a label or cluster.
-LTLS_INLINE float margin_score(float output) {
-    const float gap = 1.0f - output, shortfall = gap > 0 ? gap : 0.0f;
-    return -(shortfall * shortfall * shortfall);
+// By how much the output of a linear classifier falls short of the margin.
+LTLS_INLINE float shortfall_of(float output) {
+    const float gap = 1.0f - output;
+    return gap > 0 ? gap : 0.0f;
 }
 
 // Predicts labels of rows of features. It owns scratch memory, so each thread needs one. Both

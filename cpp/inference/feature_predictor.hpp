@@ -80,8 +80,10 @@ class FeaturePredictor final : public RowPredictor {
         for (Index i = 0; i < rows; ++i) {
             float* const own = bonus_ + i * n_clusters_;
             clusters_->all(scorer_.rows(), i, own);
-            for (Index path = 0; path < n_clusters_; ++path)
-                own[path] = cluster_weight_ * margin_score(own[path]);
+            for (Index path = 0; path < n_clusters_; ++path) {
+                const float shortfall = shortfall_of(own[path]);
+                own[path] = -cluster_weight_ * (shortfall * shortfall * shortfall);
+            }
         }
         return bonus_;
     }

@@ -22,7 +22,8 @@ class LabelScorer {
         products_.some(rows, i, labels, count, outputs_);
         for (Index j = 0; j < count; ++j) {
             if (labels[j] < 0) continue;
-            scores[j] = weight_ * scores[j] + margin_score(outputs_[j]);
+            const float shortfall = shortfall_of(outputs_[j]);
+            scores[j] = weight_ * scores[j] - shortfall * shortfall * shortfall;
         }
     }
 
