@@ -27,7 +27,6 @@ _TOP = 5
 _ROUNDS = 2
 _FEWEST = 20  # rows that other weights than the usual ones are chosen on
 _NEW = 2.0  # standard errors that a part must be better by, to be added
-_NEW_ROWS = 2.5  # and a part that keeps training rows
 _MAX_CELLS = 1 << 24  # rows × candidates of the table
 _BEST = 32  # labels of a part that are in the table, if all are candidates
 _MAX_CALIBRATED = 1 << 20  # rows × labels that probabilities are calibrated on, if all are
@@ -173,7 +172,7 @@ def choose(
 
     Parts whose weight would be 0 are left out. Another weight than the usual one must be better by
     more than a standard error, and a part that is added by two; neighbours, which keep the training
-    rows, by more than that, when the weights of all other parts are chosen.
+    rows, are tried when the weights of all other parts are chosen.
     """
     table = Table(model, examples, n_jobs)
     columns = [_column(table, part, plan) for part in model.parts]
@@ -190,7 +189,7 @@ def choose(
         return sums
 
     # Rows of the memory cost most, in time and space: they are tried when the weights of all other
-    # parts are chosen, and must be better by more.
+    # parts are chosen.
     ranked = [n for n, part in enumerate(model.parts) if not has([part], "ranks_only")]
     ranked = ranked if len(table.ids) >= _FEWEST else []
     if plan.beside:  # whether dense features help at all decides what other weights are best
@@ -201,7 +200,6 @@ def choose(
         for _ in range(_ROUNDS):
             before = list(chosen)
             for number in numbers:
-                new = _NEW_ROWS if number in in_memory else _NEW
                 for option in columns[number].options:
                     if option == chosen[number]:
                         continue
@@ -209,7 +207,7 @@ def choose(
                     found = table.quality(total(other))
                     gain, error = found - quality, (found - quality).std() / np.sqrt(len(found))
                     # A part that is not there costs time and space: it has to be worth it.
-                    if gain.mean() > error * (new if chosen[number][1] == 0 else 1):
+                    if gain.mean() > error * (_NEW if chosen[number][1] == 0 else 1):
                         chosen, quality = other, found
             if chosen == before:
                 break
