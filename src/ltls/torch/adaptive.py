@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.arrays import as_integer
 from . import decoding
-from .base import HeadOutput, Interval, Scores, SoftmaxHead
+from .base import Draw, HeadOutput, Interval, Scores, SoftmaxHead
 from .head import TrellisSoftmax
 from .ops import custom
 from .ops.available import HAS_TRITON
@@ -364,14 +364,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         labels, log_probs = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
         return decoding.best(labels, log_probs, k)
 
-    def _sample(
-        self,
-        rows: Tensor,
-        n: int,
-        temperature: float,
-        generator: torch.Generator | None,
-        interval: Interval | None,
-    ) -> Tensor:
+    def _sample(self, rows: Tensor, draw: Draw) -> Tensor:
+        n, temperature, generator, _ = draw
         shortlist = self.shortlist_size
         entries = self._tempered_entries(rows, temperature)
         drawn = decoding.categorical(entries.softmax(1), n, generator)
@@ -381,7 +375,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
                 labels = decoding.categorical(log_probs.softmax(1), n, generator)
             else:
                 narrow, trellis = self.tail[i]
-                labels = trellis._sample(narrow(rows), n, temperature, generator, None)
+                labels = trellis._sample(narrow(rows), draw)
             # Labels that are final are negative, and so is that of a free path.
             final = torch.where(labels < 0, -1 - self.n_classes, -1 - (labels + first))
             drawn = torch.where(drawn == shortlist + i, final, drawn)

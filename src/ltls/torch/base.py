@@ -43,6 +43,15 @@ class Scores(NamedTuple):
     uniform: Tensor | None  # (rows, 1): the mean log-probability of all classes, to smooth with
 
 
+class Draw(NamedTuple):
+    """How to draw samples; see `SoftmaxHead.sample`."""
+
+    n: int
+    temperature: float
+    generator: torch.Generator | None
+    interval: Interval | None
+
+
 class SoftmaxHead(FixedBuffers):
     """Base class of the output layers.
 
@@ -397,7 +406,7 @@ class SoftmaxHead(FixedBuffers):
         with torch.no_grad():
             rows = self._rows(input)
             if among is None and top_k is None and top_p is None:
-                drawn = self._sample(rows, n, temperature, generator, interval)
+                drawn = self._sample(rows, Draw(n, temperature, generator, interval))
             else:
                 if among is not None:
                     labels, counts = self._allowed(among, input, interval)
@@ -433,15 +442,8 @@ class SoftmaxHead(FixedBuffers):
         """Return the k most probable labels and their log-probabilities."""
         raise NotImplementedError
 
-    def _sample(
-        self,
-        rows: Tensor,
-        n: int,
-        temperature: float,
-        generator: torch.Generator | None,
-        interval: Interval | None,
-    ) -> Tensor:
-        """Draw n labels per row."""
+    def _sample(self, rows: Tensor, draw: Draw) -> Tensor:
+        """Draw labels, shape (rows, n)."""
         raise NotImplementedError
 
     def _log_normalizer(

@@ -1,7 +1,13 @@
-"""Files of an encoder and its head: safetensors and JSON, without pickle."""
+"""Files of an encoder and its head, safetensors and JSON without pickle; folders of checkpoints."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,6 +17,7 @@ import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 
+from ..model.examples import Examples
 from ..model.labels import Labels
 from ..storage.tensor_file import decode_labels, encode_labels
 from ..structure.codebook import TableCodebook
@@ -92,3 +99,47 @@ def _head(
     own = {name[5:]: each for name, each in tensors.items() if name.startswith("head.")}
     head.edges.load_state_dict(own)
     return head.to(device)
+
+
+# Checkpoints
+
+
+@contextmanager
+def checkpoint_folder(
+    checkpoint: Any, resume: bool, examples: Examples, encoder: Encoder, parameters: dict[str, Any]
+) -> Iterator[Path]:
+    """Yield the folder of a checkpoint of this training, or a temporary one."""
+    if checkpoint is None:
+        if resume:
+            raise ValueError("resume=True needs checkpoint, the folder to continue from")
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+        return
+    folder, mine = Path(checkpoint), _fingerprint(examples, encoder, parameters)
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = folder / "data.json"
+    if resume and not stored.exists():
+        raise FileNotFoundError(f"resume=True: there is no checkpoint in {folder}")
+    if resume and json.loads(stored.read_text())["fingerprint"] != mine:
+        raise ValueError(f"resume=True: {folder} has a checkpoint of other data or parameters")
+    if not resume:
+        (folder / "state.json").unlink(missing_ok=True)
+        (folder / "vectors.npy").unlink(missing_ok=True)
+        stored.write_text(json.dumps({"fingerprint": mine, "time": int(time.time())}))
+    yield folder
+
+
+def _fingerprint(examples: Examples, encoder: Encoder, parameters: dict[str, Any]) -> str:
+    """Return a hash of the rows, the labels and what training depends on."""
+    found = hashlib.sha256()
+    rows: Any = examples.rows  # texts, or what the encoder takes
+    for row in rows:
+        found.update(row.encode() if isinstance(row, str) else np.asarray(row).tobytes())
+        found.update(b"\0")
+    for array in (examples.indptr, examples.labels):
+        found.update(array.tobytes())
+    for name, value in encoder.state_dict().items():
+        found.update(f"{name} {tuple(value.shape)}".encode())
+    others = ("encoder", "tokenizer", "vectors", "text", "device", "n_jobs", "verbose")
+    found.update(repr({k: v for k, v in parameters.items() if k not in others}).encode())
+    return found.hexdigest()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +17,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from torch import nn
 
-from ..core.arrays import AnyArray, Floats, Ints, as_integer
+from ..core.arrays import AnyArray, Floats, Ints, as_integer, entries_of
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.front_ends import TextClassifier
 from ..estimators.load import load
+from ..model.examples import Examples
 from ..model.labels import Labels, Targets, as_targets
 from ..parts.calibration import best_threshold
 from ..training.data import RowsToHoldOut
 from ..training.progress import EpochStats, progress_bar
-from .encoder_files import load_network, save_network
-from .fine_tuning import Encoder, Examples, Network, Schedule, fine_tune
+from .encoder_files import checkpoint_folder, load_network, save_network
+from .fine_tuning import Encoder, Network, Schedule, fine_tune
 from .head import TrellisSoftmax
 from .hybrid import (
     EncoderExplanation,
@@ -52,8 +49,8 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
     """Classifier of texts among very many classes, with an encoder such as a transformer.
 
     Three parts, each optional, propose labels: a trellis head that the encoder is fine-tuned with
-    (`TrellisSoftmax`: softmax for one label per row, logistic for several), an `LTLSClassifier` on
-    the encoder's vectors (see `ltls.torch.probe`), and a `TextClassifier` on n-grams. A label's
+    (`TrellisSoftmax`, for several labels per row softmax over these), an `LTLSClassifier` on the
+    encoder's vectors (see `ltls.torch.probe`), and a `TextClassifier` on n-grams. A label's
     score is the weighted sum of its log-probabilities; the weights are chosen on held-out rows.
 
     Parameters
@@ -75,7 +72,8 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
     text : bool or TextClassifier, default=True
         Whether to train a classifier on n-grams, or one with the parameters to use.
     head : dict, optional
-        Parameters of `TrellisSoftmax`, such as `width` and `propensities`.
+        Parameters of `TrellisSoftmax`, such as `width` (by default 64), `propensities` and
+        ``loss="logistic"``.
     epochs : int, default=3
         Passes over the data in fine-tuning.
     batch_size : int, default=32
@@ -219,22 +217,22 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         if len(labels) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(labels)}")
         encoder.warn_of_long(X)
-        examples = Examples(X, targets.indptr, labels.ids(targets))
+        examples = Examples.of(labels, X, targets)
         counts = np.bincount(examples.labels, minlength=len(labels))
         trained, held_out = self._split(examples, counts, schedule.seed)
         self.labels_, self._targets = labels, targets
-        with _folder(checkpoint, resume, lambda: self._fingerprint(examples, encoder)) as folder:
+        parameters = self.get_params(deep=False)
+        with checkpoint_folder(checkpoint, resume, examples, encoder, parameters) as folder:
             network = None
             if self.fine_tune:
                 network = self._network(encoder, X[0], counts, device, schedule.seed)
-                self._fine_tune(
-                    network, examples, trained, held_out, schedule, device, folder, resume
-                )
+                self._fine_tune(network, trained, held_out, schedule, device, folder, resume)
             self.encoder_, self.head_ = encoder, None if network is None else network.head
-            order = np.concatenate([trained, held_out])
-            vectors = self._cached_vectors(folder, [X[i] for i in order], device, resume)
-            self._fit_parts(examples, trained, vectors[: len(trained)], device)
-            self._choose(examples, held_out, vectors[len(trained) :])
+            parts: list[Any] = [trained.rows, held_out.rows]  # lists
+            rows = [row for part in parts for row in part]
+            vectors = self._cached_vectors(folder, rows, device, resume)
+            self._fit_parts(trained, vectors[: len(trained)], device)
+            self._choose(held_out, vectors[len(trained) :])
         return self
 
     def _schedule(self) -> Schedule:
@@ -258,31 +256,28 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31))
         return Schedule(**{name: getattr(self, name) for name in names}, seed=seed)
 
-    def _split(self, examples: Examples, counts: Ints, seed: int) -> tuple[Ints, Ints]:
+    def _split(self, examples: Examples, counts: Ints, seed: int) -> tuple[Examples, Examples]:
         """Return rows to train on and held-out rows; every label has at least one of the former."""
-        n_rows = len(examples.indptr) - 1
+        n_rows = len(examples)
         n = min(int(np.ceil(self.validation_fraction * n_rows)), _MAX_HELD_OUT)
         rows = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n])
-        held_out = RowsToHoldOut(counts).select(examples, rows)  # type: ignore[arg-type]
-        return np.delete(np.arange(n_rows), held_out), held_out
+        held_out = RowsToHoldOut(counts).select(examples, rows)
+        return _take(examples, np.delete(np.arange(n_rows), held_out)), _take(examples, held_out)
 
     def _network(
         self, encoder: Encoder, row: Any, counts: Ints, device: torch.device, seed: int
     ) -> Network:
-        multilabel = self._targets.multilabel
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            given = {"counts": counts, "loss": "logistic" if multilabel else "softmax"}
-            n_features = encoder.size(row, device)
-            head = TrellisSoftmax(n_features, len(counts), **{**given, **(self.head or {})})
+            options = {"width": 64, "counts": counts, **(self.head or {})}
+            head = TrellisSoftmax(encoder.size(row, device), len(counts), **options)
         return Network(encoder, head.to(device))
 
     def _fine_tune(
         self,
         network: Network,
-        examples: Examples,
-        trained: Ints,
-        held_out: Ints,
+        trained: Examples,
+        held_out: Examples,
         how: Schedule,
         device: torch.device,
         folder: Path,
@@ -297,7 +292,7 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
                     stats.setdefault(epoch, EpochStats()).add(loss, 0.0, n_rows)
                     show(epoch, stats[epoch], n_rows)
 
-                fine_tune(network, examples, trained, held_out, how, device, folder, resume, report)
+                fine_tune(network, trained, held_out, how, device, folder, resume, report)
         except torch.OutOfMemoryError as error:
             raise MemoryError(
                 f"fine-tuning does not fit into the memory of device={str(device)!r}: use a "
@@ -305,21 +300,6 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
                 "smaller max_length, gradient_checkpointing=True or mixed_precision='bf16'; "
                 "resume=True continues from the last epoch in the checkpoint"
             ) from error
-
-    def _fingerprint(self, examples: Examples, encoder: Encoder) -> str:
-        """Return a hash of the rows, the labels and what training depends on."""
-        found = hashlib.sha256()
-        for row in examples.rows:
-            found.update(row.encode() if isinstance(row, str) else np.asarray(row).tobytes())
-            found.update(b"\0")
-        for array in (examples.indptr, examples.labels):
-            found.update(array.tobytes())
-        for name, value in encoder.state_dict().items():
-            found.update(f"{name} {tuple(value.shape)}".encode())
-        others = ("encoder", "tokenizer", "vectors", "text", "device", "n_jobs", "verbose")
-        kept = {name: each for name, each in self.get_params(False).items() if name not in others}
-        found.update(repr(kept).encode())
-        return found.hexdigest()
 
     def _cached_vectors(
         self, folder: Path, rows: list[Any], device: torch.device, resume: bool
@@ -348,11 +328,9 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
                 f"batch_size than {self.batch_size}, or a smaller max_length"
             ) from error
 
-    def _fit_parts(
-        self, examples: Examples, rows: Ints, vectors: AnyArray, device: torch.device
-    ) -> None:
+    def _fit_parts(self, examples: Examples, vectors: AnyArray, device: torch.device) -> None:
         """Train classifiers of vectors and of texts; their labels are ids."""
-        y = self._ids_of(examples, rows)
+        y = _ids_of(examples)
         options = {"random_state": self.random_state, "n_jobs": self.n_jobs}
         options["verbose"] = self.verbose
         self.vectors_ = self.text_ = None
@@ -363,25 +341,17 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         if self.text:
             given = isinstance(self.text, TextClassifier)
             self.text_ = clone(self.text) if given else TextClassifier(**options)
-            self.text_.fit([examples.rows[i] for i in rows], y)
+            self.text_.fit(examples.rows, y)
 
-    def _ids_of(self, examples: Examples, rows: Ints) -> Any:
-        """Return the label ids of some rows, in the form that estimators take."""
-        lists = [examples.labels[examples.indptr[i] : examples.indptr[i + 1]] for i in rows]
-        if self._targets.multilabel:
-            return [own.tolist() for own in lists]
-        return np.concatenate(lists)
-
-    def _choose(self, examples: Examples, rows: Ints, vectors: AnyArray) -> None:
+    def _choose(self, examples: Examples, vectors: AnyArray) -> None:
         """Choose the weights of the parts, and the threshold, on held-out rows."""
         names = list(self._parts())
         self.weights_ = dict.fromkeys(names, 1 / len(names))
         self._threshold = float(np.log(0.5))
-        if not len(rows):
+        if not len(examples):
             return
-        ids, scores = self._candidates([examples.rows[i] for i in rows], vectors)
-        hits = examples.contains(rows, ids)
-        n_true = np.diff(examples.indptr)[rows]
+        ids, scores = self._candidates(examples.rows, vectors)
+        hits, n_true = examples.contains(ids), np.diff(examples.indptr)
         self.weights_ = best_weights(scores, hits, n_true)
         total = weighted(scores, self.weights_, ids)
         self._threshold = best_threshold(total, hits, int(n_true.sum()))
@@ -408,8 +378,7 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("y must have several labels per row if and only if fit had")
         labels = Labels(self.labels_.values)
         labels.add(targets)
-        examples = Examples(X, targets.indptr, labels.ids(targets))
-        own = self._ids_of(examples, np.arange(len(X)))
+        own = _ids_of(Examples.of(labels, X, targets))
         if self.vectors_ is not None:
             self.vectors_.partial_fit(self.encode(X), own)
         if self.text_ is not None:
@@ -653,6 +622,20 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         return model
 
 
+def _take(examples: Examples, rows: Ints) -> Examples:
+    """Return some rows as a list, so that those of a memory-mapped array stay on disk."""
+    indptr, at = entries_of(examples.indptr, rows)
+    own: Any = [examples.rows[i] for i in rows]
+    return replace(examples, rows=own, indptr=indptr, labels=examples.labels[at])
+
+
+def _ids_of(examples: Examples) -> Any:
+    """Return the label ids of all rows, in the form that estimators take."""
+    if not examples.multilabel:
+        return examples.labels
+    return [own.tolist() for own in np.split(examples.labels, examples.indptr[1:-1])]
+
+
 def _as_rows(X: Any, tokenizer: Any, text: Any, training: bool = True) -> Any:
     """Return texts as a list, or rows as they are; texts that cannot be trained on are errors."""
     if tokenizer is None and not text:
@@ -670,26 +653,3 @@ def _as_rows(X: Any, tokenizer: Any, text: Any, training: bool = True) -> Any:
     if training and not texts:
         raise ValueError("X must have at least one text, got none")
     return texts
-
-
-@contextmanager
-def _folder(checkpoint: Any, resume: bool, fingerprint: Callable[[], str]) -> Iterator[Path]:
-    """Yield the folder of a checkpoint, or a temporary one."""
-    if checkpoint is None:
-        if resume:
-            raise ValueError("resume=True needs checkpoint, the folder to continue from")
-        with tempfile.TemporaryDirectory() as name:
-            yield Path(name)
-        return
-    folder, mine = Path(checkpoint), fingerprint()
-    folder.mkdir(parents=True, exist_ok=True)
-    stored = folder / "data.json"
-    if resume and not stored.exists():
-        raise FileNotFoundError(f"resume=True: there is no checkpoint in {folder}")
-    if resume and json.loads(stored.read_text())["fingerprint"] != mine:
-        raise ValueError(f"resume=True: {folder} has a checkpoint of other data or parameters")
-    if not resume:
-        (folder / "state.json").unlink(missing_ok=True)
-        (folder / "vectors.npy").unlink(missing_ok=True)
-        stored.write_text(json.dumps({"fingerprint": mine, "time": int(time.time())}))
-    yield folder

@@ -10,10 +10,10 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ..core.arrays import AnyArray, Bools, Ints
 from .head import TrellisSoftmax
+from .hybrid import HeadScores
 
 _STATE, _BEST = "state.json", "best.safetensors"
 _CLIP = 1.0  # the norm of gradients
@@ -175,34 +176,33 @@ class Schedule:
     seed: int
 
 
-@dataclass(frozen=True)
-class Examples:
-    """Rows of texts or tensors, with label ids in CSR layout."""
+class Examples(Protocol):
+    """Rows of texts or tensors, with label ids in CSR layout; see `ltls.model.examples`."""
 
     rows: Any
     indptr: Ints
     labels: Ints
 
-    def padded(self, rows: Sequence[int]) -> Tensor:
-        """Return the labels of some rows, padded with −100."""
-        own = [self.labels[self.indptr[i] : self.indptr[i + 1]] for i in rows]
-        found = torch.full((len(rows), max(1, *map(len, own))), -100)
-        for target, labels in zip(found, own, strict=True):
-            target[: len(labels)] = torch.from_numpy(labels)
-        return found
+    def __len__(self) -> int: ...
 
-    def contains(self, rows: Ints, ids: Ints) -> Bools:
-        """Return which ids, one row of them for each of some rows, are labels of the row."""
-        n = int(max(ids.max(initial=0), self.labels.max(initial=0))) + 1
-        row_of = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
-        return np.isin(rows[:, None] * n + ids, row_of * n + self.labels) & (ids >= 0)
+    def contains(self, ids: Ints) -> Bools:
+        """Return which of some ids of every row are its labels."""
+        ...
+
+
+def _padded(examples: Examples, rows: Sequence[int]) -> Tensor:
+    """Return the labels of some rows, padded with −100."""
+    own = [examples.labels[examples.indptr[i] : examples.indptr[i + 1]] for i in rows]
+    found = torch.full((len(rows), max(1, *map(len, own))), -100)
+    for target, labels in zip(found, own, strict=True):
+        target[: len(labels)] = torch.from_numpy(labels)
+    return found
 
 
 def fine_tune(
     network: Network,
-    examples: Examples,
-    trained: Ints,
-    held_out: Ints,
+    trained: Examples,
+    held_out: Examples,
     how: Schedule,
     device: torch.device,
     folder: Path | None,
@@ -232,13 +232,13 @@ def fine_tune(
         enable()
     optimizer, scheduler = _optimizer(network, how, len(trained))
     loader = torch.utils.data.DataLoader(
-        trained.tolist(),
+        range(len(trained)),
         how.batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(how.seed),
         collate_fn=lambda rows: (
-            network.encoder.inputs([examples.rows[i] for i in rows]),
-            examples.padded(rows),
+            network.encoder.inputs([trained.rows[i] for i in rows]),
+            _padded(trained, rows),
         ),
     )
     model, optimizer, loader, scheduler = accelerator.prepare(network, optimizer, loader, scheduler)
@@ -261,7 +261,7 @@ def fine_tune(
                 scheduler.step()
                 optimizer.zero_grad()
             report(epoch + 1, loss.item() * len(target), len(target))
-        precision = _precision(network, examples, held_out, how.batch_size, accelerator.device)
+        precision = _precision(network, held_out, how.batch_size, accelerator.device)
         better = precision > state["best"] or not len(held_out)
         state["epoch"], state["no_change"] = epoch + 1, 0 if better else state["no_change"] + 1
         if better:
@@ -309,22 +309,11 @@ def _save(
 
 
 def _precision(
-    network: Network, examples: Examples, rows: Ints, batch_size: int, device: torch.device
+    network: Network, examples: Examples, batch_size: int, device: torch.device
 ) -> float:
-    """Return P@1 of the head on some rows."""
-    hits = [
-        examples.contains(some, network.head.topk(vectors, 1)[0].cpu().numpy())
-        for some, vectors in _batches(network.encoder, examples, rows, batch_size, device)
-    ]
-    return float(np.concatenate(hits).mean()) if hits else -1.0
-
-
-@torch.no_grad()
-def _batches(
-    encoder: Encoder, examples: Examples, rows: Ints, batch_size: int, device: torch.device
-) -> Iterator[tuple[Ints, Tensor]]:
-    encoder.eval()
-    for first in range(0, len(rows), batch_size):
-        some = rows[first : first + batch_size]
-        batch = encoder.inputs([examples.rows[i] for i in some])
-        yield some, encoder(on_device(batch, device)).float()
+    """Return P@1 of the head."""
+    if not len(examples):
+        return -1.0
+    vectors = np.empty((len(examples), network.head.in_features), np.float32)
+    network.encoder.vectors(examples.rows, batch_size, device, vectors)
+    return float(examples.contains(HeadScores(network.head, vectors, False).best(1)).mean())

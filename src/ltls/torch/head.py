@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from ..structure.policies import POLICIES
 from . import decoding, functional
-from .base import HeadOutput, Interval, Scores, SoftmaxHead
+from .base import Draw, HeadOutput, Interval, Scores, SoftmaxHead
 from .codebooks import (
     IdentityPaths,
     LabelPaths,
@@ -459,22 +459,13 @@ class TrellisSoftmax(SoftmaxHead):
         """Return whether the top k need a search with a stopping rule."""
         return self.n_trellises > 1 or not self._is_full()
 
-    def _sample(
-        self,
-        rows: Tensor,
-        n: int,
-        temperature: float,
-        generator: torch.Generator | None,
-        interval: Interval | None,
-    ) -> Tensor:
-        self._check_temperature(temperature)
+    def _sample(self, rows: Tensor, draw: Draw) -> Tensor:
+        self._check_temperature(draw.temperature)
         h, gate = self._edges_and_gate(rows)
         h = h.unflatten(0, (-1, self.n_trellises))
-        if gate is not None and interval is not None:
-            gate = torch.log_softmax(gate + self._log_masses(h, interval), 1)
-        return decoding.sample(
-            h, gate, self.layout, self.codebooks, n, temperature, generator, interval
-        )
+        if gate is not None and draw.interval is not None:
+            gate = torch.log_softmax(gate + self._log_masses(h, draw.interval), 1)
+        return decoding.sample(h, gate, self.layout, self.codebooks, *draw)
 
     def _check_temperature(self, temperature: float) -> None:
         if temperature != 1 and self.n_trellises > 1:

@@ -210,16 +210,8 @@ def fuses_loss(h: Tensor, trellis: AnyTrellis) -> bool:
     return _use_triton(h) and _is_eager(h) and is_fused(h, trellis)
 
 
-def loss(
-    h: Tensor,
-    labels: Tensor,
-    table: Tensor | None,
-    n_labels: int,
-    ignore_index: int,
-    reduction: str,
-    layout: Layout,
-) -> tuple[Tensor | None, Tensor]:
-    """Return the reduced negative log-likelihood, and the log-probabilities of labels.
+class _Loss(torch.autograd.Function):
+    """The reduced negative log-likelihood, and the log-probabilities of labels.
 
     The look-up of the labels, the dynamic program and their gradients are one kernel forward and
     one backward. In eager mode the host takes longer to launch kernels than they take to run.
@@ -236,10 +228,7 @@ def loss(
         "mean" averages over the labels that are not ignored; with "none" there is no loss.
     layout : Layout
     """
-    return _Loss.apply(h, labels, table, n_labels, ignore_index, reduction, layout)
 
-
-class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -284,6 +273,9 @@ class _Loss(torch.autograd.Function):
                 h, paths, log_z, alpha, grad_log_probs, None, layout, grad_loss, n_counted
             )
         return grad, None, None, None, None, None, None
+
+
+loss: Callable[..., tuple[Tensor | None, Tensor]] = _Loss.apply
 
 
 # Top-k
