@@ -110,7 +110,7 @@ def test_lists_of_one_label_stay_multilabel():
         ({"a"}, "got set"),
         ({"a": 1}, "got dict"),
         (3, "got int"),
-        (iter([1, 2]), "got list_iterator"),
+        pytest.param(iter([1, 2]), "got list_iterator", id="an iterator"),
         ([None, "a"], "missing labels, entry 0 is None"),
         ([["a"], [float("nan")]], "missing labels"),
         ([["a"], "b"], "row 1 is 'b'"),
