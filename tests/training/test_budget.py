@@ -1,5 +1,8 @@
 """A size budget leaves out what held-out rows miss least."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -59,3 +62,29 @@ def test_a_budget_that_is_large_enough_changes_nothing(problem, tmp_path):
     assert same.model_.weights == model.model_.weights
     ours, theirs = (each.predict_topk(problem[0], 3)[1] for each in (same, model))
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_smaller_model_has_the_variant_that_was_chosen_for_it(problem, tmp_path, monkeypatch):
+    pairs = iter([(1.0, 0.0), *[(0.25, 0.75)] * 9])  # of the whole model, and of smaller ones
+
+    def chosen(model, *given):
+        weight, cluster_weight = next(pairs)
+        views = replace(model.part("views"), weight=weight, cluster_weight=cluster_weight)
+        return model.with_parts([views])
+
+    monkeypatch.setattr("ltls.training.fit.choose", chosen)
+    given = {"views": Views(cluster_weights=True, cluster_size=10), "prototypes": False}
+    model, size = fitted(problem, tmp_path, **given, size_budget=60_000)
+    views = model.model_.part("views")
+    assert size <= 60_000
+    assert (views.weight, views.cluster_weight) == (0.25, 0.75)
+    assert views.views[0].cluster_weights is not None
+
+
+def test_an_error_says_how_small_a_model_can_be(problem, tmp_path):
+    with pytest.raises(ValueError, match="is too small: the smallest model") as error:
+        fitted(problem, tmp_path, views=True, size_budget=5000)
+    smallest = int(re.search(r"labels takes ([\d,]+)", str(error.value))[1].replace(",", ""))
+    budget = smallest + 100  # digits of weights may differ
+    _, size = fitted(problem, tmp_path, views=True, size_budget=budget)
+    assert smallest - 100 < size <= budget

@@ -138,8 +138,9 @@ class ViewPart:
     def variants(self) -> Iterator[ViewPart]:
         """Yield the part with other weights, for the choice on held-out rows."""
         tried = _ALONE if self.views[0].cluster_weights is None else _ALONE + _TOGETHER
-        for weight, of_clusters in tried[1:]:
-            yield replace(self, weight=weight, cluster_weight=of_clusters)
+        for weight, of_clusters in tried:
+            if (weight, of_clusters) != (self.weight, self.cluster_weight):
+                yield replace(self, weight=weight, cluster_weight=of_clusters)
 
     def explain(self, rows: Rows, label: int) -> PartExplanation:
         """Return what every feature of the only row adds to the score of a label.

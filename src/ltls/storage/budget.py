@@ -107,7 +107,8 @@ def affordable(
     for smaller in _ever_smaller(model, needed):
         try:
             fits = pruned(smaller)
-        except ValueError:  # not even the fewest weights fit
+        except ValueError:  # not even the fewest weights fit, of this one or of all
+            best = smaller if most == -np.inf else best
             continue
         if fits is model:
             return model
@@ -140,7 +141,10 @@ def _without(model: Model, name: str) -> Model:
 
 def _unpruned(part: Any, whole: Any) -> Any:
     """Return a part with all of its weights, in the variant that was chosen."""
-    return replace(whole, weight=part.weight) if can(part, "variants") else whole
+    if not can(part, "variants"):
+        return whole
+    numbers = {name: each for name, each in vars(part).items() if isinstance(each, float)}
+    return replace(whole, **numbers)
 
 
 def _quality(model: Model, examples: Examples, n_jobs: int | None) -> float:
