@@ -70,7 +70,7 @@ def _rows(model):
     if front_end.name == "text":
         return ["my card is lost", "", "ß \N{SNOWMAN} 1", "a fee"]
     if front_end.name == "table":
-        usual = {"text": "my card", "number": 1.5, "category": "north"}
+        usual = {"text": "my card", "number": 1.5, "category": "north", "vectors": [1, 2, 3]}
         columns = front_end.describe()["columns"]
         row = {name: usual[kind] for kind, names in columns.items() for name in names}
         return [row, dict.fromkeys(row)]

@@ -1,12 +1,15 @@
 """Small models of every kind that files are changed from: all sections of a file occur in some."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from ltls import LTLSClassifier, TableClassifier, TextClassifier
+from ltls.parts.views import ViewPart
 from ltls.settings import (
     Memory,
     Neighbours,
@@ -47,7 +50,7 @@ def texts():
 
 def table():
     return [
-        {"item": text, "price": float(n), "shop": "north" if n % 2 else None}
+        {"item": text, "price": n / 2, "shop": "north" if n % 2 else None, "place": [n % 9, 1, n]}
         for n, text in enumerate(texts())
     ]
 
@@ -88,6 +91,17 @@ def calibrated():
     return model.fit(csr_array(vstack([X] * 20)), 20 * several(owners))
 
 
+def clusters():
+    """A model of views with weights of clusters, whatever held-out rows say."""
+    real = ViewPart.fit
+
+    def kept(given, context):
+        return replace(real(given, context), cluster_weight=0.5)
+
+    with patch.multiple(ViewPart, fit=kept, variants=lambda part: ()):
+        return numbers(names, views=Views(n_views=2, cluster_size=3, cluster_weights=True))
+
+
 def sgd():
     averaged = {"optimizer": "sgd", "average": True, "assignment": "ranking", "dtype": "float32"}
     return numbers(trellises=Trellises(width=3, n_trellises=1, epochs=2, **averaged))
@@ -114,6 +128,8 @@ MODELS = {
         ),
     ),
     "matrix": lambda: numbers(X=rows()[0].toarray(), label_matrix=True),
+    "clusters": clusters,
+    "blocks": lambda: numbers(names, X=[rows()[0], rows()[0].toarray()[:, :5] * 9]),
     "types": lambda: numbers(
         of_all_types, features=Numbers(fit_intercept=False), class_weight={"a": 2.0, 3: 0.5}
     ),
@@ -132,8 +148,13 @@ MODELS = {
         memory=Memory(n_rows=10),
         random_state=0,
     ).fit(table(), names(rows()[1])),
+    "vectors": lambda: TableClassifier(
+        features=Table(text="item", vectors="place", max_features=20),
+        trellises=SMALL,
+        random_state=0,
+    ).fit(table(), names(rows()[1])),
 }
-RESUMABLE = ("plain", "views", "sgd")
+RESUMABLE = ("plain", "views", "sgd", "clusters", "blocks")
 
 
 @functools.cache
