@@ -24,8 +24,8 @@ for needed in ("starlette", "uvicorn", "msgspec", "prometheus_client"):
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 BODY = 1 << 20
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
-# Per request 40 times its bytes in each of up to four threads, and 16 bodies that wait.
-MOST = (40 * min(os.cpu_count() or 1, 4) + 16) * BODY + (64 << 20)
+# Per request 32 times its bytes in each of up to four threads, and 16 bodies that wait.
+MOST = (32 * min(os.cpu_count() or 1, 4) + 16) * BODY + (64 << 20)
 
 
 @pytest.fixture(scope="module")

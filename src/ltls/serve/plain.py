@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -49,11 +50,24 @@ class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
 
 
+class _Rows(msgspec.Struct):
+    """The rows of a request, not decoded."""
+
+    rows: msgspec.Raw = msgspec.Raw()
+
+
 _DECODER = msgspec.json.Decoder(PredictRequest)
+_ROWS_DECODER = msgspec.json.Decoder(_Rows)
+_MANY_BYTES = 64 << 10
+# A list of numbers, or the beginning of an object; and what is in it, some of it at a time.
+_ROW = re.compile(rb'[\s,]*(?:\[[^][{}"]*\]|{)')
+_CELLS = re.compile(rb'[^{}"]*(?:"[^"]*"[^{}"]*){0,1000}')
 
 
 def predict(models: ModelStore, content: bytearray, job: Job) -> Answer:
     """Answer a request with the best labels of its rows."""
+    if len(content) > _MANY_BYTES:
+        _check_row_count(content, job)
     asked = decoded(_DECODER, content)
     model = models.get(asked.model)
     if (asked.text is None) == (asked.rows is None):
@@ -68,6 +82,28 @@ def predict(models: ModelStore, content: bytearray, job: Job) -> Answer:
     if asked.proba:
         model.check_proba()
     return Answer(encoded(_found(asked, model, rows, job)))
+
+
+def _check_row_count(content: bytearray, job: Job) -> None:
+    """Raise an error if there are too many rows, before any is decoded.
+
+    A row without features has two bytes, and is an object of fifty and more.
+    """
+    if content.count(b"[") + content.count(b"{") <= job.max_rows:
+        return
+    # Without escaped quotes, a string ends at the next quote.
+    rows = bytes(decoded(_ROWS_DECODER, content).rows).replace(b"\\\\", b"").replace(b'\\"', b"")
+    at = 1
+    for _ in range(job.max_rows + 1):
+        row = _ROW.match(rows, at)
+        if row is None:  # the end, or a mistake that decoding finds
+            return
+        at = row.end()
+        if rows[at - 1] == ord("{"):
+            while (cells := _CELLS.match(rows, at)) and cells.end() > at:
+                at = cells.end()
+            at += 1
+    raise job.too_many_rows()
 
 
 def _check_explained(model: ServedModel, n_bytes: int, k: int) -> None:

@@ -46,6 +46,18 @@ class Job:
         self.model: str | None = None  # for metrics and the log
         self.n_rows = 0
 
+    @property
+    def max_rows(self) -> int:
+        """How many rows the request may have."""
+        return self._settings.max_rows
+
+    def too_many_rows(self, n_rows: int | None = None) -> RequestError:
+        """Return the error of more rows than that."""
+        got = "more" if n_rows is None else n_rows
+        return RequestError(
+            413, f"a request may have at most {self.max_rows} rows, got {got}: send several"
+        )
+
     def begin(
         self,
         model: str,
@@ -65,11 +77,8 @@ class Job:
             raise RequestError(422, f"{k_name} must be at most {limits.max_k}, got {k}")
         if n_rows < 1:
             raise RequestError(422, "a request must have at least one row, got none")
-        if n_rows > limits.max_rows:
-            raise RequestError(
-                413,
-                f"a request may have at most {limits.max_rows} rows, got {n_rows}: send several",
-            )
+        if n_rows > self.max_rows:
+            raise self.too_many_rows(n_rows)
         if n_rows * k * times > limits.max_labels:
             most = limits.max_labels // times
             what = "explained labels" if explain else "labels"
