@@ -1,19 +1,21 @@
 """Recipes: from the size of the data to a plan of what is trained.
 
-A recipe depends on the data alone. What a user gives replaces a field of the plan, and never
-switches the recipe.
+A recipe depends on the data alone. A setting that the user gives replaces a field of the plan, and
+never switches the recipe. The first row of this table that applies is the recipe:
 
-| recipe | for | parts |
+| recipe | data | parts |
 |---|---|---|
-| one-vs-all | 100 dense rows of one label each, at most 128 labels | a trellis of that width |
-| trellises | fewer than 1,000 rows or 64 labels | several trellises |
-| label matrix | other dense rows | a small trellis and a vector for every label |
-| classifiers | several labels per row, at most 2,048 labels | trellises and label weights |
-| views | all others | views of clusters of labels |
+| one-vs-all | 100 dense rows or more, one label per row, up to 128 labels | a wide trellis |
+| trellises | fewer than 1,000 rows, or fewer than 64 labels | several trellises |
+| label matrix | other dense rows | a small trellis, and a vector for every label |
+| classifiers | several labels per row, up to 2,048 labels | trellises and label weights |
+| views | other sparse rows | views: trellises of clusters, and label weights |
 
-The last two also try prototypes and neighbours on held-out rows, and keep what helps; the label
-matrix tries neighbours. Sparse rows with dense features beside them have the parts of sparse rows,
-and a vector of the dense features for every label.
+Where rows × labels exceed 2²⁵, several labels per row have views, too.
+
+Classifiers and views also try prototypes and neighbours, and a label matrix tries neighbours; what
+improves the ranking of held-out rows is kept. Sparse rows with dense features beside them have the
+parts of sparse rows, and a label matrix for the dense features.
 """
 
 from __future__ import annotations
