@@ -1,9 +1,9 @@
 """What a part of a model is, and the registry of parts.
 
-A part is complete in its file: its settings, how it is trained, what it says of labels, how it is
-explained, grown and stored. What it can do is what methods it has. A part need not have all: one
-that proposes no candidates has no `candidates`, one that learns nothing from further rows no
-`learn`.
+A part is complete in its file: its settings, training, scores, explanations, growth and storage.
+Its methods determine what it can do, and only some are required: a part without `candidates`
+proposes no labels, and a part without `learn` does not change in `partial_fit`. `Part` lists all
+methods.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from ..features.rows import Rows
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that the tensors of a part are declared in: labels, and columns of a row.
+    """The sizes in which a part declares the shapes of its tensors.
 
-    `n_beside` are the dense features beside sparse ones.
+    `n_columns` includes the intercept. `n_beside` is the number of dense features beside sparse
+    ones.
     """
 
     n_labels: int
@@ -41,25 +42,36 @@ class Sizes:
 
 
 class Part(Protocol):
-    """A part of a fitted model. It does not change: `grow` and `learn` return another one.
+    """A part of a fitted model. It is immutable: methods that train return another part.
 
-    ``fit(settings, context)``, a class method that all parts have, trains it on the rows of a
-    `ltls.training.context.Context`. `finish`, if there is one, trains it on the held-out rows, too.
+    All parts have ``fit(settings, context)``, a class method that trains a part on the rows of a
+    `ltls.training.context.Context`, and the methods below. All other methods are optional:
 
-    Held-out rows choose the weight of a part that has a `grid` of weights, or leave it out; or one
-    of the weights that ``weights_to_try(plan)`` returns, the usual one first. Other parts have
-    weight 1. What else a part may be, as class attributes that are True: see `has`.
+    - ``score(rows, ids, n_jobs)`` and ``explain(rows, label)``: see `Scorer`.
+    - ``candidates(rows, n, n_jobs)``: see `Proposer`. With the class attribute ``takes_known``, it
+      is called after the other parts, and gets the candidates of these as a fourth argument.
+    - ``finish(context)`` returns the part trained on the held-out rows, too.
+    - ``grow(n_labels, n_new_columns)`` returns the part with more labels and features, before
+      `partial_fit` learns them.
+    - ``learn(context)`` returns the part after a batch of `partial_fit`.
+    - ``pruned(density)`` returns the part with a fraction of its weights, for a size budget.
+    - ``variants()`` yields the part with other inner weights, to choose from on held-out rows.
+    - ``weights_to_try(plan)`` returns the weights of the part that are tried on held-out rows, the
+      default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of weights: 0
+      is then tried, too, unless the user asked for the part. Parts with neither have weight 1.
+
+    `has` lists the traits of parts, class attributes that are True.
     """
 
     name: ClassVar[str]
     settings: ClassVar[type[Settings]]
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
-        """Return a JSON description and tensors."""
+        """Return a JSON description and tensors, for a model file."""
 
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes, memory: Any) -> Part:
-        """Restore a part; every tensor is declared."""
+        """Restore a part from its `state`, and declare the type, shape and range of its tensors."""
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
@@ -69,7 +81,7 @@ class Scorer(Part, Protocol):
     """A part that scores labels."""
 
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
-        """Return the scores of labels, an array like `ids`; any number for label −1."""
+        """Return the scores of labels, an array like `ids`; label −1 may have any score."""
 
     def explain(self, rows: Rows, label: int) -> PartExplanation:
         """Return what every feature of the only row adds to the score of a label."""
@@ -79,7 +91,7 @@ class Proposer(Part, Protocol):
     """A part that proposes candidates."""
 
     def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
-        """Return labels that are worth scoring, shape (n_rows, any); −1 is none."""
+        """Return about n candidates per row, shape (n_rows, any number), padded with −1."""
 
 
 PARTS: dict[str, Any] = {}
@@ -87,10 +99,10 @@ P = TypeVar("P")
 
 
 def register_part(part: type[P]) -> type[P]:
-    """Make a part known under its name: models may have it, and files hold it."""
+    """Register a part under its name, so that models and model files may have it."""
     name = part.name  # type: ignore[attr-defined]
     if name in PARTS and PARTS[name].__qualname__ != part.__qualname__:
-        raise ValueError(f"there is already a part named {name!r}")
+        raise ValueError(f"there is already a part named {name!r}; choose another name")
     PARTS[name] = part
     return part
 
@@ -110,10 +122,11 @@ def can(part: Any, method: str) -> bool:
 def has(parts: Iterable[Any], trait: str) -> bool:
     """Return whether any of some parts has a trait, a class attribute that is True.
 
-    ``ranks_only``: probabilities do not depend on it. ``needs_memory``: it has training rows, as
-    `memory`. ``helps_rare_labels``: it is expected to help where labels have few rows.
-    ``keeps_threshold``: on rows of training its scores are too good to choose a threshold.
-    ``scales_steps``: trellises beside it take smaller steps, relative to the length of rows.
+    - ``ranks_only``: the part changes the ranking of labels, and not their probabilities.
+    - ``needs_memory``: predictions need the training rows in its attribute `memory`.
+    - ``helps_rare_labels``: it is expected to help if labels have few rows.
+    - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on them.
+    - ``scales_steps``: beside it, the step size of trellises is relative to the length of rows.
     """
     return any(getattr(part, trait, False) for part in parts)
 
