@@ -96,7 +96,7 @@ def predict(
 
     estimator = load(model, verify=verify)
     if proba and not estimator.model_.probabilistic:
-        raise ValueError(f"{model}: its loss has no probabilities (--proba)")
+        raise ValueError(f"{model}: its loss has no probabilities; leave out --proba")
     if threshold and not estimator.multilabel_:
         raise ValueError(f"{model}: --threshold is for multi-label models; use -k 1")
     allowed = None if among is None else labels_in(among, estimator.model_.labels)

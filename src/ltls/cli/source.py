@@ -107,7 +107,7 @@ class Source:
         if self.encoding is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ValueError(f"{name} is UTF-16 text: give --encoding utf-16")
         if path.is_file() and is_model_file(path):
-            raise ValueError(f"{name} is a model file, not a data file")
+            raise ValueError(f"{name} is a model file, not a data file; give files of rows")
         found = formats.get(self.file_format) if self.file_format else self._detected(path, start)
         note(f"{name}: format {found.name}")
         if path != self.path and found is not self.format:
@@ -206,8 +206,8 @@ class Source:
             return replace(columns, text="text", label="label", features=())
         if columns.features and (columns.text or self.table):
             raise ValueError(
-                "--features and --text cannot both be given: a model takes texts or numbers; "
-                "--number goes with --text"
+                "--features and --text cannot both be given here; name the columns that the model "
+                "was trained on"
             )
         return columns
 
@@ -298,7 +298,9 @@ class Source:
     def _dense_batches(self, labelled: bool, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
         if not self.takes_matrix:
             takes = self._taken["input"]
-            raise ValueError(f"the model takes input of the kind {takes}, {self.name} has vectors")
+            raise ValueError(
+                f"the model takes input of the kind {takes}, {self.name} has vectors; give a table"
+            )
         X, labels = self.vectors(labelled)
         for first in range(0, len(X), size):
             yield X[first : first + size], labels[first : first + size]

@@ -127,11 +127,11 @@ def train(
 
     Settings that are not given have their default, or that of the preset; auto depends on the size
     of the data. Ctrl-C and SIGTERM end the training with a checkpoint, once its epochs have begun:
-    resuming from it is bit-identical to a training that was never interrupted. With --resume and
-    --epochs, the number of epochs so far, the model is made of what was learned.
+    resuming from it is bit-identical to a training that was never interrupted. To stop there and
+    keep the weights so far, give --resume and --epochs with the number of epochs done.
 
     With --ray, the files are Parquet files with rows in random order that every node of the cluster
-    can read. The checkpoint is for the case that this command dies; workers may die at any time.
+    can read. Workers may die at any time; the checkpoint is for the case that this command dies.
     """
     set_verbosity(verbose, quiet)
     values = settings.parse(_given_settings(context.params, chosen))

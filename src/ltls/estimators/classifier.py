@@ -39,14 +39,14 @@ Self = TypeVar("Self", bound="LTLSClassifier")
 
 @settings
 class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  # type: ignore[misc]
-    """Classifier among very many classes, with prediction in logarithmic time.
+    """Classifier among very many classes.
 
     A model is made of parts. Trellises, in which every class is a path, find labels or clusters of
-    labels in logarithmic time. Label weights tell the labels of a cluster apart. Prototypes and
-    neighbours find labels with few rows. Which of them a model has depends on the size of the data,
-    and on what helps on held-out rows; `plan_` says what was chosen. A group of settings is given
-    as an object of `ltls.settings`, as "auto", or as False to leave the part out.
-    ``set_params(trellises__width=16)`` sets one of them.
+    labels in logarithmic time. Label weights tell the labels of a cluster apart; for dense rows, a
+    label matrix does. Prototypes and neighbours find labels with few rows. The parts of a model
+    depend on the size of the data and on their accuracy on held-out rows; `plan_` says what was
+    chosen. A part is given as an object of `ltls.settings`, as "auto", or as False to leave it out.
+    ``set_params(trellises__width=16)`` sets a single setting.
 
     Attributes
     ----------
@@ -58,9 +58,10 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     plan_ : str
         Which parts were trained, and why.
     trellis_ : Trellis
-        The graph; all trellises have the same.
+        The graph, which all trellises share.
     codebooks_ : list of TableCodebook, RandomCodebook or BucketCodebook
-        The path of every label in each trellis; label i is classes_[i].
+        The path of every label in each trellis; label i is classes_[i]. In a model with views, the
+        labels of a cluster share a path.
     coef_ : array of shape (n_trellises · n_edges, n_features)
         The weights of the trellises, 0 where they were dropped. A sparse array if few of the
         features occur in training.
@@ -125,12 +126,13 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         ----------
         X : array or CSR matrix of shape (n_rows, n_features), float32 or float64
             For texts, a list, array or Series of strings; for tables, a data frame or a list of
-            dicts. A list of blocks, sparse matrices and arrays of the same rows, is for words and
-            embeddings together: every kind has parts of its own.
+            dicts. Sparse and dense features together, such as words and embeddings, are a list of
+            blocks: sparse matrices and arrays with the same rows.
         y : labels
             One hashable label per row; or an indicator matrix, sparse or dense; or a list of label
             lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
         sample_weight : array of shape (n_rows,), optional
+            Weights of the rows.
         checkpoint : path-like or Checkpoint, optional
             Where to save the state of training after every epoch. A `Checkpoint` can also resume
             from there.
@@ -138,9 +140,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         Returns
         -------
         self
-            Ctrl-C during the epochs ends them with a `TrainingInterruptedWarning`, and the weights
-            so far are kept; a second one, or one later, leaves the estimator as it was. In clones,
-            such as those of `GridSearchCV`, it propagates.
+            Ctrl-C during the epochs ends them with a `TrainingInterruptedWarning`, and the model
+            keeps the weights so far. A second Ctrl-C, or one after the epochs, leaves the estimator
+            as it was and propagates. In clones, such as those of `GridSearchCV`, it always does.
 
         Examples
         --------
@@ -171,24 +173,24 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def partial_fit(
         self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Make one pass over a batch, which may have new labels.
+        """Train on a batch in one pass; it may have new labels.
 
         A new label has a prototype, and rows in memory, from its first row on. It joins a cluster
-        of every view, or takes a free path; if none is left the trellis grows, and the scores of
-        all other labels stay the same. Rows of the past are replayed with the batch, so that new
-        labels do not displace old ones: see `memory`. A model that starts with `partial_fit` has
-        trellises only.
+        of every view; in a model without views, it takes a free path. If no path is free, the
+        trellis grows, which changes no score of another label. Rows of earlier calls are replayed
+        with the batch, so that the model does not forget old labels: see `memory`. A model that
+        starts with `partial_fit` has trellises only.
 
-        Other threads may predict or save meanwhile: they see the model of before, and from the end
-        of the call on the new one. If the call fails, or is interrupted, the estimator is exactly
-        as it was. That takes memory for two copies of what is trained.
+        Other threads may predict or save at the same time: they use the old model until the call
+        ends. If the call fails or is interrupted, the estimator is exactly as it was. That takes
+        memory for two copies of the weights.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : array, optional
-            Labels to know from the start. Not required.
+            Labels to add, with or without rows in the batch. Not required.
 
         Returns
         -------
@@ -213,11 +215,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             how = self._how()
             if self.class_weight == "balanced":
                 raise ValueError(
-                    "class_weight='balanced' needs all rows at once; partial_fit takes a dict"
+                    "class_weight='balanced' needs all rows at once; use a dict in partial_fit"
                 )
             before: Fitted | None = getattr(self, "fitted_", None)
             if before is None and self.size_budget is not None:
-                raise ValueError("size_budget needs all rows at once; partial_fit takes width")
+                raise ValueError(
+                    "size_budget needs all rows at once; call fit first, or limit the size by "
+                    "trellises__width"
+                )
             front_end, X, targets, weights = self._inputs(X, y, sample_weight, before)
             rng = check_random_state(self.random_state)
             self.fitted_ = partial_fit(
@@ -230,9 +235,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     ) -> Self:
         """Fit the model on batches that do not fit into memory together.
 
-        A first pass over all batches counts labels and rows; then all epochs are made, and a few
-        passes for the other parts. Rows are shuffled within their batch only, so a file that is
-        sorted by label should be shuffled beforehand.
+        A first pass over all batches counts labels and rows. Then follow the epochs of the
+        trellises and a few passes for the other parts. Rows are shuffled within their batch only,
+        so shuffle a file that is sorted by label beforehand.
 
         Parameters
         ----------
@@ -245,8 +250,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         Returns
         -------
         self
-            As after `fit` on all rows at once, except for the order of rows, and for what depends
-            on the first rows of every label: clusters, and codebooks by similarity.
+            As after `fit` on all rows, with two differences: the order of rows, and that clusters
+            and codebooks by similarity are computed from the first 32 rows of every label.
 
         Examples
         --------
@@ -366,8 +371,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             Replaced atomically.
         resumable : bool, default=False
             Also store all weights in full precision and the optimizer's state, which makes the file
-            several times as large: to continue from it is bit-identical to continuing in memory, if
-            `random_state` is a number. Any file can be trained further; see `memory`.
+            several times as large. Then `partial_fit` after `load` gives the same bits as without
+            saving, if `random_state` is a number. Other files can be trained further, too, but not
+            bit for bit; see `memory`.
 
         Examples
         --------

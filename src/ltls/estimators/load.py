@@ -24,15 +24,15 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
         truncated file is killed (SIGBUS). Replace it by a rename, as `save` does. False reads the
         weights into memory, once.
     verify : bool, default=False
-        Verify the checksums of all tensors, and that no weight is NaN, which reads the whole file:
-        about a second per gigabyte. Otherwise that is done for all but the largest tensors. ``ltls
-        predict`` and ``ltls evaluate`` verify unless told otherwise.
+        Verify the checksums of all tensors, and that no weight is NaN. It reads the whole file:
+        about a second per gigabyte. Otherwise, the weights are not verified. The commands
+        ``ltls predict``, ``evaluate``, ``info`` and ``serve`` verify by default.
 
     Returns
     -------
     LTLSClassifier
-        Ready to predict; `partial_fit` continues from its weights. It takes what the estimator took
-        that was saved: numbers, texts or rows of a table.
+        Ready to predict; `partial_fit` continues from its weights. It takes the same inputs as the
+        saved estimator: numbers, texts or rows of a table.
 
     Raises
     ------

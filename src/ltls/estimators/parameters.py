@@ -98,22 +98,24 @@ class Parameters(Settings):
         _FRONT_END,
         AUTO,
         default=AUTO,
-        help="What rows are: numbers, texts or rows of a table, and how they become features.",
+        help="The kind of input (numbers, texts or rows of a table) and how it becomes features.",
     )
     trellises: Trellises | str = _part(
         Trellises, required=True, help="How trellises are built and trained."
     )
     views: Views | str | bool = _part(
         Views,
-        help="Clusterings of the labels. False is a path for every label, as in the paper.",
+        help="Clusterings of the labels. False gives every label its own path, as in the paper.",
     )
     label_weights: LabelWeights | str | bool = _part(
         LabelWeights,
-        help="Sparse classifiers of labels. False is the pure log-space model, without views.",
+        help="Sparse classifiers of labels. False leaves out views, too: the model then has "
+        "logarithmic size.",
     )
     label_matrix: LabelMatrix | str | bool = _part(
         LabelMatrix,
-        help="A dense vector for every label, for dense rows such as embeddings.",
+        help="A dense vector for every label, for dense rows such as embeddings, alone or beside "
+        "sparse features.",
     )
     prototypes: Prototypes | str | bool = _part(
         Prototypes,
@@ -144,16 +146,16 @@ class Parameters(Settings):
         _PARTS,
         NOTHING,
         default=None,
-        help="Settings of parts that were registered besides, by name.",
+        help="Settings of parts that other packages registered, by name.",
     )
     size_budget: str | int | None = setting(
         Integer(1),
         Allowed("a size such as '5MB' or '300KB'", lambda value: _n_bytes(value) is not None),
         NOTHING,
         default=None,
-        help="A file size that `save` does not exceed: the smallest weights are dropped until the "
-        "file fits, and in training also parts or views, if held-out rows lose less by it. A "
-        "budget that is larger than the file changes nothing.",
+        help="Largest size of the file that `save` writes. Small weights, parts or views are left "
+        "out until it fits, whichever costs least on held-out rows. A budget that is larger than "
+        "the file changes nothing.",
     )
     class_weight: dict[Any, float] | str | None = setting(
         Instance("a dict of weights", dict),
@@ -206,7 +208,7 @@ class Parameters(Settings):
     def set_params(self: Self, **params: Any) -> Self:
         """Set parameters; ``trellises__width=16`` sets one of a group, which is then on.
 
-        ``parts__name__setting=value`` sets one of a part that was registered besides.
+        ``parts__name__setting=value`` sets one of a part that another package registered.
         """
         kinds = self.groups()
         for key in list(params):

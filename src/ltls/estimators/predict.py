@@ -32,7 +32,7 @@ def _has_proba(estimator: PredictMixin) -> bool:
         loss = LOSSES.get(getattr(estimator.trellises, "loss", "auto"))
         found = loss is None or loss.probabilistic
     if not found:
-        raise AttributeError("models with loss='separation' have no probabilities")
+        raise AttributeError("models with loss='separation' have no probabilities; use loss='auto'")
     return True
 
 
@@ -165,10 +165,10 @@ class PredictMixin:
     ) -> tuple[AnyArray, Floats]:
         """Return the k best labels of every row and their scores, best first.
 
-        A score is the weighted sum of what the parts of the model say; `explain` shows them.
-        Trellises alone have sums over the trellises: for loss="softmax" of the log-probability of
-        the label's path, for "logistic" of log σ over its edges, for "separation" of its edge
-        scores.
+        The score of a label is the weighted sum of its scores in the parts of the model, which
+        `explain` shows. The trellises' score is a sum over all trellises. Its terms are the
+        log-probability of the label's path (loss="softmax"), the sum of log σ over the edges of the
+        path ("logistic"), or the sum of their scores ("separation").
 
         Parameters
         ----------
@@ -186,9 +186,9 @@ class PredictMixin:
 
         Notes
         -----
-        Up to 2,048 labels, all are scored. Of more, each part proposes the 50 best, and their union
-        is scored by all parts: scores are exact, but a label that no part proposes can be missing,
-        above all where k is large. ``among=model.classes_`` scores all labels.
+        With up to 2,048 labels, all labels are scored. With more, parts propose 50 candidates each,
+        and all parts score the union. The scores are exact, but a good label that no part proposes
+        is missing, in particular if k is large. ``among=model.classes_`` scores all labels.
 
         Returns
         -------
@@ -368,12 +368,13 @@ class PredictMixin:
     def predict_proba(self, X: Any) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        They are calibrated on held-out rows, see `calibration`. Those of one label per row sum to 1
-        over `classes_`, and the most probable label is the one that `predict` returns (if rare
-        labels are not preferred). Those of several labels per row are independent of each other. Of
-        more than 2,048 labels, those that no part proposes share what held-out rows say is missed.
-        Without a calibration they are a softmax of the scores, of trellises alone of their mean;
-        for several labels per row, the exponential of it.
+        They are calibrated on held-out rows, see `calibration`. For one label per row, they sum to
+        1 over `classes_`, and the most probable label is the one that `predict` returns, unless the
+        model has a `propensity`. For several labels per row, every label has its own probability.
+        With more than 2,048 labels, the labels that no part proposes share the fraction of true
+        labels that no part proposed on held-out rows. Without a calibration, probabilities are the
+        softmax of the scores, or exp(score) for several labels per row; trellises alone use the
+        mean score of the trellises.
 
         Examples
         --------

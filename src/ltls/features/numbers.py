@@ -42,7 +42,7 @@ class FeatureSettings(Settings):
         default=AUTO,
         help='Scale dense features to mean 0 and standard deviation 1. "auto" does so if they are '
         "unscaled: if a mean is beyond 4 standard deviations, or a standard deviation beyond 10 "
-        "times the median of all. Memory-mapped features are taken as they are then.",
+        'times the median of all; memory-mapped features are never standardized by "auto".',
     )
     fit_intercept: bool = setting(FLAG, default=True, help="Add a feature that is always 1.")
 
@@ -76,7 +76,10 @@ class FeatureStats:
     def add(self, X: Any, scale: bool) -> None:
         """Add a batch; with `scale`, also means and deviations of dense features."""
         if self.n_rows and isinstance(X, Blocks) != (self.beside is not None):
-            raise ValueError("batches must all be lists of sparse and dense blocks, or none")
+            raise ValueError(
+                "batches must all be lists of sparse and dense blocks, or none; pass the same "
+                "blocks in every batch"
+            )
         self.n_rows, self.n_features = self.n_rows + X.shape[0], X.shape[1]
         if isinstance(X, Blocks):
             self.beside = self.beside or FeatureStats()
@@ -157,8 +160,8 @@ class Numbers(FeatureSettings):
     n_dense: int = setting(
         Integer(0),
         default=0,
-        help="So many of the last columns of a matrix are dense features, such as an embedding, "
-        "and a block of their own.",
+        help="Number of columns at the end of a matrix that are dense features, such as an "
+        "embedding. They become a block of their own.",
     )
 
     def named_columns(

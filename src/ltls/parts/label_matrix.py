@@ -72,8 +72,8 @@ class LabelMatrix(Settings):
         Integer(1),
         AUTO,
         default=AUTO,
-        help='Labels that are sampled for a mini-batch of 256 rows. "auto" is half of all, '
-        "from 400 to 4,000.",
+        help='Number of labels that are sampled for a mini-batch of 256 rows. "auto" is half of '
+        "all labels, at least 400 and at most 4,000.",
     )
 
 

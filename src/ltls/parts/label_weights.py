@@ -37,17 +37,19 @@ class LabelWeights(Settings):
         Number(above=0),
         AUTO,
         default=AUTO,
-        help='Cost of a violated margin. "auto" is 0.5 for several labels per row: there, margins '
-        "are violated more often by labels that are merely missing. For one label per row it is "
-        "twice the precision of the trellises, at least 0.25: where labels can hardly be told from "
-        "features, most violations are noise.",
+        help='Cost of a violated margin. "auto" is 0.5 for several labels per row, where true '
+        "labels are often missing from the data. For one label per row, it is twice the precision "
+        "of the trellises, at least 0.25: if features tell little about labels, most violations "
+        "are noise.",
     )
-    passes: int = setting(Integer(1), default=10, help="Passes over the rows of a label, at most.")
+    passes: int = setting(
+        Integer(1), default=10, help="Largest number of passes over the rows of a label."
+    )
     threshold: float = setting(
         Number(0),
         default=0.1,
-        help="Smaller weights are dropped. Cost and threshold are for rows of unit length: others "
-        "are scaled to a root mean square length of 1 in training.",
+        help="Smaller weights are dropped. Cost and threshold are relative to rows of unit length: "
+        "other rows are scaled to a root mean square length of 1 in training.",
     )
 
 

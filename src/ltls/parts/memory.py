@@ -51,8 +51,8 @@ class Memory(Settings):
         Integer(1),
         AUTO,
         default=AUTO,
-        help='Rows to keep, at most, spread over the labels. "auto" is all if neighbours are used, '
-        "and else 10,000.",
+        help='Largest number of rows to keep, spread over the labels. "auto" is all rows if the '
+        "model has neighbours, and 10,000 otherwise.",
     )
 
 

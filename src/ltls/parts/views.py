@@ -45,15 +45,14 @@ class Views(Settings):
         help="Number of clusterings. More are more accurate, larger and slower.",
     )
     cluster_size: int | str = setting(
-        Integer(2), AUTO, default=AUTO, help='Labels of a cluster, on average; "auto" is about 100.'
+        Integer(2), AUTO, default=AUTO, help='Mean number of labels in a cluster. "auto" is 100.'
     )
     cluster_weights: bool | str = setting(
         FLAG,
         AUTO,
         default=AUTO,
-        help="Train a linear classifier for every cluster, beside the trellises that find them. "
-        'Held-out rows decide whether they are kept. "auto" does so unless rows × clusters exceed '
-        "2²³.",
+        help="Also train a linear classifier for every cluster. These classifiers are kept if "
+        'they help on held-out rows. "auto" trains them if rows × clusters is at most 2²³.',
     )
 
 

@@ -490,5 +490,8 @@ def copy_codebooks(
             f"all of the same size, got {len(given)} with {sorted(sizes)} paths"
         )
     if min(sizes) < n_labels:
-        raise ValueError(f"assignment has {min(sizes)} paths, y has {n_labels} labels")
+        raise ValueError(
+            f"assignment has {min(sizes)} paths, y has {n_labels} labels: use a codebook with a "
+            "path for every label"
+        )
     return [deepcopy(book) for book in given]

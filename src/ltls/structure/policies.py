@@ -223,7 +223,9 @@ def register_policy(policy: CodebookPolicy) -> None:
     The command ``ltls train`` knows only the policies of ltls itself.
     """
     if policy.name in POLICIES:
-        raise ValueError(f"there is already a codebook policy named {policy.name!r}")
+        raise ValueError(
+            f"there is already a codebook policy named {policy.name!r}; choose another name"
+        )
     POLICIES[policy.name] = policy
 
 

@@ -254,7 +254,9 @@ def as_before(plan: Plan, training: TrellisTraining) -> Plan:
     training.settings = given
     views = plan.views if training.shares_paths else None
     if training.shares_paths and plan.label_weights is None:
-        raise ValueError("label_weights must stay on: the model has views")
+        raise ValueError(
+            "label_weights must stay on: the model has views; fit again with label_weights=False"
+        )
     return replace(plan, trellises=given, views=views)
 
 

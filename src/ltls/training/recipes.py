@@ -235,7 +235,10 @@ def _check_trained(
 ) -> None:
     """Raise an error if a part that is asked for cannot be trained; say what is left out."""
     if _asked(given.views) and plan.views is None:
-        raise ValueError("views need label_weights, which tell the labels of a cluster apart")
+        raise ValueError(
+            "views need label_weights, which tell the labels of a cluster apart: use "
+            "label_weights='auto' or views=False"
+        )
     if _asked(given.views) and own_codebooks:
         raise ValueError("views assign clusters at random: use assignment='random' or views=False")
     if _asked(given.label_matrix) and size.sparse and not size.n_beside:
@@ -246,7 +249,10 @@ def _check_trained(
     if _asked(given.label_matrix) and plan.label_matrix is None:
         raise ValueError("label_matrix is trained without label_weights and views: leave these out")
     if _asked(given.calibration) and not probabilistic:
-        raise ValueError(f"calibration needs probabilities, got loss={plan.trellises.loss!r}")
+        raise ValueError(
+            f"calibration needs probabilities, got loss={plan.trellises.loss!r}; use loss='auto' "
+            "or calibration=False"
+        )
     if "neighbours" in plan.parts and plan.memory is None:
         raise ValueError("neighbours need rows in memory: use memory=True")
     main = _MAIN.get(plan.recipe)
@@ -331,7 +337,8 @@ def _hold_out(plan: Plan, given: Given, size: DatasetSize, probabilistic: bool) 
         plan.n_held_out = min(max(size.n_rows // 10, 1), _MAX_HELD_OUT)
     if plan.n_held_out >= size.n_rows:
         raise ValueError(
-            f"validation_fraction={fraction} leaves none of the {size.n_rows} rows to train on"
+            f"validation_fraction={fraction} leaves none of the {size.n_rows} rows to train on; "
+            "use a smaller one"
         )
 
 
