@@ -110,3 +110,26 @@ def test_partial_fit_standardizes_by_its_first_batch(wine):
     assert standardizer_of(LTLSClassifier(features=SCALED).partial_fit(X[:9], y[:9])) is not None
     assert standardizer_of(LTLSClassifier(features=UNSCALED).partial_fit(X, y)) is None
     assert standardizer_of(LTLSClassifier().partial_fit(csr_array(X), y)) is None
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1e-3, 1e3, 1e8])
+@pytest.mark.parametrize(
+    "parts", [{}, {"label_weights": True}, {"label_weights": True, "views": True}]
+)
+def test_very_small_and_large_features_are_learned_as_others_are(parts, factor):
+    rng = np.random.default_rng(0)
+    centers, y = rng.normal(size=(30, 8)), np.repeat(np.arange(30), 40)
+    X, X_test = (centers[y] + 0.4 * rng.normal(size=(len(y), 8)) for _ in range(2))
+    X[:, 7] = X_test[:, 7] = 0  # constant
+    usual, scaled = (
+        LTLSClassifier(random_state=0, **parts).fit(times * X, y) for times in (1, factor)
+    )
+    assert usual.model_.columns.standardizer is None
+    found = [
+        (model.predict(times * X_test) == y).mean()
+        for model, times in ((usual, 1), (scaled, factor))
+    ]
+    assert found[1] > found[0] - 0.02
+    # One scale for all: features that tell little stay as small as they are.
+    scale = scaled.model_.columns.standardizer.scale
+    np.testing.assert_allclose(scale, np.median((factor * X[:, :7]).std(axis=0)))

@@ -42,7 +42,8 @@ class FeatureSettings(Settings):
         default=AUTO,
         help='Scale dense features to mean 0 and standard deviation 1. "auto" does so if they are '
         "unscaled: if a mean is beyond 4 standard deviations, or a standard deviation beyond 10 "
-        'times the median of all; memory-mapped features are never standardized by "auto".',
+        "times the median of all. It divides all by that median if it is below 0.01 or above 30. "
+        'Memory-mapped features are never scaled by "auto".',
     )
     fit_intercept: bool = setting(FLAG, default=True, help="Add a feature that is always 1.")
 
@@ -114,17 +115,22 @@ class FeatureStats:
             return replace(made, used=self._used)
         if hasattr(self._scaler, "mean_"):
             standardizer = Standardizer(self._scaler.mean_, self._scaler.scale_)
-            if given.standardize is True or standardizer.is_needed:
-                return replace(made, standardizer=standardizer)
+            needed = given.standardize is True or standardizer.is_needed
+            return replace(
+                made, standardizer=standardizer if needed else standardizer.with_one_scale()
+            )
         return made
 
     def row_length(self, columns: Columns) -> float:
         """Return the root mean square length of rows, as the model takes them."""
         if columns.unit_length:
             return 1.0
-        if columns.standardizer is not None:
-            return float((columns.standardizer.scale != 1).sum()) ** 0.5 or 1.0
-        return (self._squares / max(self.n_rows, 1)) ** 0.5 or 1.0
+        scaling, length = columns.standardizer, (self._squares / max(self.n_rows, 1)) ** 0.5
+        if scaling is None:
+            return length or 1.0
+        if scaling.has_one_scale:
+            return length / float(scaling.scale[0]) or 1.0
+        return float((scaling.scale != 1).sum()) ** 0.5 or 1.0
 
 
 def is_mapped(X: Any) -> bool:

@@ -35,6 +35,9 @@ _LARGEST_VALUE = 1e15  # of a feature
 _MAX_TABLE = 1 << 22  # features for which a table of all of them is small
 # Features are unscaled if a mean is far from 0, or a standard deviation far from the usual one.
 _FAR_MEAN, _FAR_SCALE = 4.0, 10.0
+# Usual standard deviations that are far from the 1 of the intercept. Embeddings of unit length have
+# 0.01 and more.
+_SMALL, _LARGE = 0.01, 30.0
 
 
 class Rows:
@@ -175,6 +178,23 @@ class Standardizer:
             return False
         mean, scale = np.abs(self.mean[varying]), self.scale[varying]
         return bool((mean > _FAR_MEAN * scale).any() or scale.max() > _FAR_SCALE * np.median(scale))
+
+    @property
+    def has_one_scale(self) -> bool:
+        """Whether all features are divided by the same number, and nothing else is done."""
+        return not self.mean.any()
+
+    def with_one_scale(self) -> Standardizer | None:
+        """Return one that divides all features by the usual deviation; None if that is usual.
+
+        Beside an intercept of 1, very small or large features would be lost, or it would: steps of
+        the optimizer are of one size, and rows are rounded to 14 bits.
+        """
+        varying = self.scale != 1
+        usual = float(np.median(self.scale[varying])) if varying.any() else 1.0
+        if _SMALL <= usual <= _LARGE:
+            return None
+        return Standardizer(np.zeros_like(self.mean), np.full_like(self.scale, usual))
 
     def __call__(self, X: Any) -> AnyArray:
         """Return rows as float32 or float64, standardized; sparse ones become dense."""
