@@ -72,7 +72,6 @@ MODELS = {
     "default dense": lambda: numbers(X=rows()[0].toarray()),
     "label matrix": lambda: numbers(X=rows()[0].toarray(), label_matrix=True),
     "label matrix, several": lambda: numbers(several, X=rows()[0].toarray(), label_matrix=True),
-    "blocks": lambda: numbers(X=blocks()),
     "blocks, several": lambda: numbers(several, X=blocks(), prototypes=True, neighbours=True),
     "blocks, standardized": lambda: numbers(X=blocks(), features=Numbers(standardize=True)),
     "paper": lambda: presets.paper(epochs=2).fit(*rows()),
@@ -133,7 +132,7 @@ def rows_for(model, n_rows=9):
     if front_end.name == "text":
         return [*seeds.texts()[:n_rows], ""]
     if front_end.name == "table":
-        return [*seeds.table()[:n_rows], {"item": "", "price": None, "shop": None}]
+        return [*seeds.table()[:n_rows], dict.fromkeys(seeds.table()[0])]
     X = rows()[0] if n_features == rows()[0].shape[1] else wide(n_features)
     empty = csr_array((1, n_features), dtype=np.float32)
     X = csr_array(vstack([X[:n_rows], empty]))
