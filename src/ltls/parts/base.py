@@ -126,6 +126,7 @@ def has(parts: Iterable[Any], trait: str) -> bool:
     - ``needs_memory``: predictions need the training rows in its attribute `memory`.
     - ``helps_rare_labels``: it is expected to help if labels have few rows.
     - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on them.
+    - ``has_more``: of the variants of a part, those that take more time and space.
     - ``scales_steps``: beside it, the step size of trellises is relative to the length of rows.
     """
     return any(getattr(part, trait, False) for part in parts)

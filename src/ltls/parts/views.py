@@ -51,8 +51,9 @@ class Views(Settings):
         FLAG,
         AUTO,
         default=AUTO,
-        help="Also train a linear classifier for every cluster. These classifiers are kept if "
-        'they help on held-out rows. "auto" trains them if rows × clusters is at most 2²³.',
+        help="Train a linear classifier for every cluster, against all other clusters. Held-out "
+        'rows decide whether they are kept. "auto" trains them if labels have 10 rows on average '
+        "and rows × clusters is at most 2²³.",
     )
 
 
@@ -88,6 +89,11 @@ class ViewPart:
     views: tuple[View, ...]
     weight: float = _ALONE[0][0]
     cluster_weight: float = 0.0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether clusters have classifiers, which take time and space."""
+        return self.cluster_weight > 0
 
     def trellis_parts(self) -> list[TrellisPart]:
         """Return the trellises, one part per view."""

@@ -171,7 +171,7 @@ def choose(
     """Return the model with weights, calibration and threshold chosen on held-out rows.
 
     Parts whose weight would be 0 are left out. Another weight than the usual one must be better by
-    more than a standard error, and a part that is added by two; neighbours, which keep the training
+    more than a standard error, and what is added by two; neighbours, which keep the training
     rows, are tried when the weights of all other parts are chosen.
     """
     table = Table(model, examples, n_jobs)
@@ -200,15 +200,19 @@ def choose(
         for _ in range(_ROUNDS):
             before = list(chosen)
             for number in numbers:
+                best, best_quality = chosen, quality
                 for option in columns[number].options:
                     if option == chosen[number]:
                         continue
                     other = [*chosen[:number], option, *chosen[number + 1 :]]
                     found = table.quality(total(other))
-                    gain, error = found - quality, (found - quality).std() / np.sqrt(len(found))
-                    # A part that is not there costs time and space: it has to be worth it.
-                    if gain.mean() > error * (_NEW if chosen[number][1] == 0 else 1):
-                        chosen, quality = other, found
+                    gain = found - quality
+                    # What is not there costs time and space: it has to be worth it.
+                    errors = _NEW if _adds(option, chosen[number]) else 1
+                    is_worth = gain.mean() > errors * gain.std() / np.sqrt(len(gain))
+                    if is_worth and found.mean() > best_quality.mean():
+                        best, best_quality = other, found
+                chosen, quality = best, best_quality
             if chosen == before:
                 break
     for number, column in enumerate(columns):
@@ -243,6 +247,11 @@ def threshold_on(model: Model, examples: Examples | None, n_jobs: int | None) ->
     k = min(2 * model.typical_labels + 1, len(model.labels))
     ids, scores = model.topk(examples.rows, k, n_jobs)
     return best_threshold(scores, examples.contains(ids), len(examples.labels))
+
+
+def _adds(option: tuple[Any, float], chosen: tuple[Any, float]) -> bool:
+    """Return whether an option has what the chosen one lacks: the part, or more of it."""
+    return chosen[1] == 0 or (has([option[0]], "has_more") and not has([chosen[0]], "has_more"))
 
 
 def _keeps_rows(part: Any) -> bool:

@@ -49,7 +49,8 @@ _MULTIPLICATIONS = 2.5e9  # of training trellises alone
 _MIN_TRELLISES, _MAX_TRELLISES = 3, 12
 _MANY_PATHS, _WIDTH, _WIDE = 10_000, 8, 16
 _FEW_CLUSTERS, _WIDEST = 256, 32
-_FEW_CLUSTER_ROWS = 1 << 23  # rows × clusters, for classifiers of clusters
+_MAX_CLUSTER_ROWS = 1 << 23  # rows × clusters, for classifiers of clusters
+_MIN_CLUSTER_ROWS = 10  # of a label, on average: with fewer, they lose recall
 _LEARNING_RATE, _DENSE_LEARNING_RATE = 0.7, 0.07
 _MIN_PRUNED = 1 << 18  # weights of trellises that are worth pruning
 _MANY_WEIGHTS = 1 << 22  # of trellises
@@ -273,8 +274,9 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
             n_views=_VIEWS, cluster_size=min(_CLUSTER_SIZE, max(size.n_labels // 2, 2))
         )
         n_paths = max(-(-size.n_labels // int(plan.views.cluster_size)), 1)
-        few = size.n_rows * n_paths <= _FEW_CLUSTER_ROWS
-        plan.views = plan.views.filled(cluster_weights=few)
+        worth = size.n_rows * n_paths <= _MAX_CLUSTER_ROWS
+        worth &= size.n_pairs >= _MIN_CLUSTER_ROWS * size.n_labels
+        plan.views = plan.views.filled(cluster_weights=worth)
         if plan.views.cluster_weights and n_paths > MOST_CLUSTERS:
             raise ValueError(
                 f"cluster_weights needs at most {MOST_CLUSTERS:,} clusters, got {n_paths:,}; use a "
