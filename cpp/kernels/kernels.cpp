@@ -13,10 +13,12 @@
 #include "structure/losses.hpp"
 #include "structure/row_groups.hpp"
 #include "structure/sampler.hpp"
-#include "training/sibling_trainer.hpp"
 #include "training/trainer.hpp"
 
 namespace ltls::LTLS_ISA {
+
+SiblingTrainer* sibling_trainer(const Features&, const LabelRows&, const SiblingOptions&);
+
 namespace {
 
 // Runs the forward pass of Max or Log and calls `use` for each group of rows, unless a row is bad.
@@ -122,11 +124,6 @@ TrainStats train(const Trellis& trellis, const Features& x, const TrainableWeigh
     return AllLosses::visit<TrainStats>(options.loss, [&]<class Loss>() {
         return Trainer<Loss>(trellis, x, weights, examples, options).run(chunk);
     });
-}
-
-SiblingTrainer* sibling_trainer(const Features& x, const LabelRows& labels,
-                                const SiblingOptions& options) {
-    return new CoordinateDescent(x, labels, options);
 }
 
 void products(const SparseVectors& vectors, const Features& x, Index first, Index last, Index count,
