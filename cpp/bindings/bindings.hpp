@@ -134,6 +134,13 @@ struct WeightArrays {
     std::optional<In<std::uint16_t>> columns;
 };
 
+// What is computed from sparse vectors once; see SparseVectors.
+struct VectorColumns {
+    std::vector<std::int32_t> numbers;
+    std::vector<std::int8_t> values;
+    std::vector<float> largest_scales;
+};
+
 // Sparse vectors that keep their arrays alive.
 struct SparseVectorArrays {
     SparseVectors view;
@@ -141,6 +148,7 @@ struct SparseVectorArrays {
     AnyArray ids;
     In<std::int8_t> values;
     In<float> scales;
+    std::shared_ptr<const VectorColumns> columns;
 };
 
 // Checks that a matrix has one row per feature with room for the edges.

@@ -155,7 +155,10 @@ class TfidfRows {
         Py_ssize_t length = 0;
         const char* const bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &length);
         if (!bytes) throw nb::python_error();
-        const TfidfRow found(parts_, sublinear_, {bytes, static_cast<std::size_t>(length)});
+        const TfidfRow found = [&] {
+            const GilRelease release(work_per_byte * length);
+            return TfidfRow(parts_, sublinear_, {bytes, static_cast<std::size_t>(length)});
+        }();
         const auto columns = new_array<std::int32_t>(size(found.columns().size()));
         const auto weights = new_array<float>(size(found.weights().size()));
         std::copy(found.columns().begin(), found.columns().end(), columns.data());
@@ -164,6 +167,8 @@ class TfidfRows {
     }
 
   private:
+    static constexpr Index work_per_byte = 64;  // most n-grams of a byte, by their look-ups
+
     const nb::tuple held_;  // keeps analyzers and vocabularies alive
     const bool sublinear_;
     std::vector<In<float>> idf_;

@@ -37,6 +37,44 @@ void check_ptr(const In<Index>& ptr, Index count) {
                                         " points outside values");
 }
 
+// Returns columns of the features that most vectors have: as many as take no more space than the
+// vectors themselves, and save time.
+template <class Id>
+std::shared_ptr<const VectorColumns> columns_of(const SparseVectors& vectors) {
+    constexpr Index lanes = SparseVectors::lanes;
+    const Index length = vectors.n_chunks() * lanes;
+    const auto entries = [&](Index feature) {
+        return vectors.ptr[feature + 1] - vectors.ptr[feature];
+    };
+    std::vector<Index> many;
+    Index room = 0;
+    for (Index feature = 0; feature < vectors.n_features; ++feature) {
+        room += entries(feature) * size(sizeof(Id) + sizeof(std::int8_t));
+        if (SparseVectors::share * entries(feature) >= length && length > 0)
+            many.push_back(feature);
+    }
+    std::stable_sort(many.begin(), many.end(),
+                     [&](Index a, Index b) { return entries(a) > entries(b); });
+    const Index count = length > 0 ? std::min(size(many.size()), room / length) : 0;
+    auto columns = std::make_shared<VectorColumns>();
+    columns->numbers.resize(static_cast<std::size_t>(vectors.n_features), -1);
+    columns->values.resize(static_cast<std::size_t>(count * length));
+    const Id* const ids = static_cast<const Id*>(vectors.ids);
+    for (Index number = 0; number < count; ++number) {
+        const Index feature = many[static_cast<std::size_t>(number)];
+        columns->numbers[static_cast<std::size_t>(feature)] = static_cast<std::int32_t>(number);
+        std::int8_t* const column = columns->values.data() + number * length;
+        for (Index at = vectors.ptr[feature]; at < vectors.ptr[feature + 1]; ++at)
+            column[ids[at]] = vectors.values[at];
+    }
+    columns->largest_scales.resize(static_cast<std::size_t>(vectors.n_chunks()));
+    for (Index id = 0; id < vectors.n_vectors; ++id) {
+        float& largest = columns->largest_scales[static_cast<std::size_t>(id / lanes)];
+        largest = std::max(largest, vectors.scales[id]);
+    }
+    return columns;
+}
+
 SparseVectorArrays sparse_vectors(In<Index> ptr, AnyArray ids, In<std::int8_t> values,
                                   In<float> scales) {
     const bool wide = ids.dtype() == nb::dtype<std::uint32_t>();
@@ -51,9 +89,13 @@ SparseVectorArrays sparse_vectors(In<Index> ptr, AnyArray ids, In<std::int8_t> v
         check_ids(static_cast<const std::uint32_t*>(ids.data()), ptr.data(), n_features, n_vectors);
     else
         check_ids(static_cast<const std::uint16_t*>(ids.data()), ptr.data(), n_features, n_vectors);
-    const SparseVectors view{ptr.data(),    ids.data(), wide,      values.data(),
-                             scales.data(), n_vectors,  n_features};
-    return {view, ptr, ids, values, scales};
+    SparseVectors view{ptr.data(), ids.data(), wide,    values.data(), scales.data(),
+                       n_vectors,  n_features, nullptr, nullptr,       nullptr};
+    const auto columns = wide ? columns_of<std::uint32_t>(view) : columns_of<std::uint16_t>(view);
+    view.columns = columns->numbers.data();
+    view.column_values = columns->values.data();
+    view.largest_scales = columns->largest_scales.data();
+    return {view, ptr, ids, values, scales, columns};
 }
 
 // The inner products of as many rows of x, from row `first` on, as `ids` has, with given vectors.

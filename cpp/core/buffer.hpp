@@ -12,6 +12,15 @@ namespace ltls::LTLS_ISA {
 template <class T>
 inline constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
 
+// Asks for the cache line of an address before it is needed.
+LTLS_INLINE void prefetch(const void* address) {
+#if defined(__GNUC__)
+    __builtin_prefetch(address);
+#else
+    (void)address;
+#endif
+}
+
 // Uninitialised memory, aligned to a cache line, that only ever grows.
 template <class T>
 class Buffer {

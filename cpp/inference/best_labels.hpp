@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 #include "core/buffer.hpp"
@@ -22,24 +23,41 @@ class BestLabels {
     // `room` is how many labels there may be at a time before all but the n best are dropped.
     BestLabels(Index n, Index room)
         : n_(n),
-          capacity_(2 * n + room),
+          capacity_(2 * n + room),  // more than n and a block
           scores_(capacity_),
           labels_(capacity_),
           best_(capacity_) {}
 
-    void clear() {
+    // Scores below `lowest`, −∞ in any case, will be ignored.
+    void clear(float lowest = std::numeric_limits<float>::lowest()) {
         count_ = 0;
-        lowest_ = std::numeric_limits<float>::lowest();
+        lowest_ = lowest;
     }
-    // Scores of −∞ are ignored.
+    float lowest() const { return lowest_; }
     LTLS_INLINE void add(float score, Index label) {
         if (!(score >= lowest_)) return;
         scores_[count_] = score;
         labels_[count_++] = static_cast<std::int32_t>(label);
         if (count_ == capacity_) keep_best();
     }
+    // Ignores scores below the n best of some that will be added. Changes their order.
+    void expect(float* scores, Index count) {
+        if (count < n_) return;
+        std::nth_element(scores, scores + n_ - 1, scores + count, std::greater<>());
+        lowest_ = std::max(lowest_, scores[n_ - 1]);
+    }
     // Adds a block of labels from `first` on, most of which are too low.
     LTLS_INLINE void add_block(const float* scores, Index first) {
+        if (!(highest(scores) >= lowest_)) return;
+        if (count_ + block >= capacity_) keep_best();
+        for (Index i = 0; i < block; ++i) {  // without a branch, which would be guessed wrong
+            scores_[count_] = scores[i];
+            labels_[count_] = static_cast<std::int32_t>(first + i);
+            count_ += scores[i] >= lowest_;
+        }
+    }
+    // Returns the highest of a block of scores.
+    LTLS_INLINE static float highest(const float* scores) {
         // Several maxima at a time: the compiler may not reorder a single one.
         float several[lanes];
         for (Index j = 0; j < lanes; ++j) several[j] = scores[j];
@@ -48,8 +66,7 @@ class BestLabels {
                 several[j] = scores[i + j] > several[j] ? scores[i + j] : several[j];
         float highest = several[0];
         for (Index j = 1; j < lanes; ++j) highest = several[j] > highest ? several[j] : highest;
-        if (highest >= lowest_)
-            for (Index i = 0; i < block; ++i) add(scores[i], first + i);
+        return highest;
     }
 
     // Selects the n best. Returns how many there are.
@@ -87,7 +104,7 @@ class BestLabels {
             labels_[i] = best_[i].label;
             lowest = best_[i].score < lowest ? best_[i].score : lowest;
         }
-        if (count_ == n_) lowest_ = lowest;
+        if (count_ == n_) lowest_ = std::max(lowest_, lowest);
     }
 
     // A score that at least n labels reach, and hardly any more: by bisection, since counting is

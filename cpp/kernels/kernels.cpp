@@ -166,53 +166,44 @@ void dense_scores(const DenseVectors& vectors, const std::int16_t* rows, const f
             scores[j] = ids[j] < 0 ? 0.0f : all.one(rows, units[row], ids[j]);
 }
 
-// Calls use(rows of a group, index of its first row) with a group size that is known to the
-// compiler.
-template <class Use>
-void in_groups(Index n_rows, Use&& use) {
-    constexpr int several = DenseProducts::rows_at_once;
-    Index row = 0;
-    for (; row + several <= n_rows; row += several)
-        use(std::integral_constant<int, several>{}, row);
-    for (; row < n_rows; ++row) use(std::integral_constant<int, 1>{}, row);
-}
-
 void all_dense_scores(const DenseVectors& vectors, const std::int16_t* rows, const float* units,
                       Index n_rows, float* scores) {
     const DenseProducts all(vectors);
     const Index n = vectors.n_vectors;
-    in_groups(n_rows, [&](auto group, Index row) {
-        all.each_block<group.value>(
-            rows + row * 2 * vectors.n_pairs, units + row,
-            [&](int i, Index first, const float* block) {
-                const Index count = n - first < BestLabels::block ? n - first : BestLabels::block;
-                std::copy(block, block + count, scores + (row + i) * n + first);
-            });
-    });
+    for (Index first = 0; first < n_rows; first += DenseProducts::most_rows)
+        all.each_block(rows + first * 2 * vectors.n_pairs, units + first,
+                       std::min(n_rows - first, DenseProducts::most_rows),
+                       [&](Index row, Index begin, const float* block) {
+                           std::copy_n(block, std::min(n - begin, BestLabels::block),
+                                       scores + (first + row) * n + begin);
+                       });
 }
 
 void highest_scores(const DenseVectors& vectors, const std::int16_t* rows, const float* units,
                     Index n_rows, Index count, Index* ids, float* scores) {
     const DenseProducts all(vectors);
     std::vector<std::unique_ptr<BestLabels>> best;
-    best.reserve(DenseProducts::rows_at_once);
-    for (int i = 0; i < DenseProducts::rows_at_once; ++i)
+    for (Index row = 0; row < std::min(n_rows, DenseProducts::most_rows); ++row)
         best.push_back(std::make_unique<BestLabels>(count, 12 * BestLabels::block));
-    const auto found = [&](int i) -> BestLabels& { return *best[static_cast<std::size_t>(i)]; };
-    in_groups(n_rows, [&](auto group, Index row) {
-        for (int i = 0; i < group.value; ++i) found(i).clear();
-        all.each_block<group.value>(
-            rows + row * 2 * vectors.n_pairs, units + row,
-            [&](int i, Index first, const float* block) { found(i).add_block(block, first); });
-        for (int i = 0; i < group.value; ++i) {
-            found(i).finish();
-            found(i).sort();
-            for (Index j = 0; j < count; ++j) {
-                ids[(row + i) * count + j] = found(i)[j].label;
-                scores[(row + i) * count + j] = found(i)[j].score;
+    const auto found = [&](Index row) -> BestLabels& {
+        return *best[static_cast<std::size_t>(row)];
+    };
+    for (Index first = 0; first < n_rows; first += DenseProducts::most_rows) {
+        const Index some = std::min(n_rows - first, DenseProducts::most_rows);
+        for (Index row = 0; row < some; ++row) found(row).clear();
+        all.each_block(rows + first * 2 * vectors.n_pairs, units + first, some,
+                       [&](Index row, Index begin, const float* block) {
+                           found(row).add_block(block, begin);
+                       });
+        for (Index row = 0; row < some; ++row) {
+            found(row).finish();
+            found(row).sort();
+            for (Index j = 0; j < count; ++j, ++ids, ++scores) {
+                *ids = found(row)[j].label;
+                *scores = found(row)[j].score;
             }
         }
-    });
+    }
 }
 
 void nearest_rows(const SparseRows& rows, const RowIndex& index, const Features& x, Index first,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/buffer.hpp"
 #include "linear/rows.hpp"
 
 namespace ltls::LTLS_ISA {
@@ -44,7 +45,7 @@ class Prefetch {
         if (entry + distance_ >= x_.size()) return;
         const char* row =
             reinterpret_cast<const char*>(weights_ + x_.feature(entry + distance_) * stride_);
-        for (Index byte = 0; byte < bytes_; byte += line) prefetch_line(row + byte);
+        for (Index byte = 0; byte < bytes_; byte += line) prefetch(row + byte);
     }
     LTLS_INLINE void start() const {
         for (Index entry = -distance_; entry < 0; ++entry) (*this)(entry);
@@ -52,13 +53,6 @@ class Prefetch {
 
   private:
     static constexpr Index line = 64, lines_ahead = 64;
-    LTLS_INLINE static void prefetch_line(const char* address) {
-#if defined(__GNUC__)
-        __builtin_prefetch(address);
-#else
-        (void)address;
-#endif
-    }
 
     const Rows& x_;
     const Weight* weights_;

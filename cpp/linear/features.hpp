@@ -33,14 +33,28 @@ struct Weights {
 
 // Sparse vectors, by feature: those that have feature i are entries ptr[i] … ptr[i + 1]−1 of `ids`,
 // which increase, and of `values`. Ids are 16-bit integers, or 32-bit ones if `wide`. The values of
-// a vector are multiplied by its scale.
+// a vector are multiplied by its scale. Features of many vectors may have a column, where the
+// value of every vector is found at once: number `columns[i]` of `column_values`, if that is not
+// negative.
 struct SparseVectors {
+    static constexpr Index lanes = 64;  // columns are padded with 0 to a multiple of it
+    static constexpr Index share =
+        32;  // columns are of features that 1 / share of the vectors have
     const Index* ptr;
     const void* ids;
     bool wide;
     const std::int8_t* values;
     const float* scales;
     Index n_vectors, n_features;
+    const std::int32_t* columns;
+    const std::int8_t* column_values;
+    const float* largest_scales;  // of every `lanes` vectors
+
+    Index n_chunks() const { return (n_vectors + lanes - 1) / lanes; }
+    const std::int8_t* column(Index feature) const {
+        return columns[feature] < 0 ? nullptr
+                                    : column_values + columns[feature] * n_chunks() * lanes;
+    }
 };
 
 // Dense vectors: the values of `lanes` vectors are side by side, two features of each at a time,

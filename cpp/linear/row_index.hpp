@@ -41,7 +41,6 @@ class NearestRows {
           n_chunks_(index.n_blocks * (RowIndex::block / lanes)),
           sums_(n_chunks_ * lanes),
           highest_(n_chunks_),
-          ranked_(n_chunks_),
           values_(rows.n_features) {
         for (Index f = 0; f < rows.n_features; ++f) values_[f] = 0;
         for (Index i = 0; i < n_chunks_ * lanes; ++i) sums_[i] = 0;
@@ -126,20 +125,25 @@ class NearestRows {
     void collect() {
         const Index n_chunks = (rows_.n_rows + lanes - 1) / lanes;
         Index n_used = 0;
+        std::int16_t bound = 1, most = 1;
         for (Index chunk = 0; chunk < n_chunks; ++chunk) {
             const std::int16_t* const sums = sums_ + chunk * lanes;
             std::int16_t highest = 0;
             for (Index j = 0; j < lanes; ++j) highest = sums[j] > highest ? sums[j] : highest;
             highest_[chunk] = highest;
-            ranked_[n_used] = highest;
+            most = highest > most ? highest : most;
             n_used += highest > 0;
         }
-        std::int16_t bound = 1;
-        if (n_used > n_candidates_) {
-            std::int16_t* const ranked = ranked_;
-            std::nth_element(ranked, ranked + n_candidates_ - 1, ranked + n_used,
-                             [](std::int16_t a, std::int16_t b) { return a > b; });
-            bound = ranked[n_candidates_ - 1];
+        // By bisection, since counting is much faster than sorting.
+        while (n_used > n_candidates_ && bound < most) {
+            const auto middle = static_cast<std::int16_t>((bound + most + 1) / 2);
+            const std::int16_t* const highest = highest_;
+            std::int32_t reached = 0;
+            for (Index chunk = 0; chunk < n_chunks; ++chunk) reached += highest[chunk] >= middle;
+            if (reached < n_candidates_)
+                most = static_cast<std::int16_t>(middle - 1);
+            else
+                bound = middle;
         }
         candidates_.reserve(n_used * lanes + 1);
         count_ = 0;
@@ -165,6 +169,7 @@ class NearestRows {
         for (Index j = 0; j < row_.size(); ++j) values_[row_.feature(j)] = row_.value(j);
         for (Index j = 0; j < count_; ++j) {
             const Index row = all[j].row;
+            if (j + ahead < count_) prefetch_row(all[j + ahead].row);
             std::int64_t sum = 0;
             for (Index at = rows_.ptr[row]; at < rows_.ptr[row + 1]; ++at)
                 sum += static_cast<std::int64_t>(values_[rows_.features[at]]) * rows_.values[at];
@@ -175,6 +180,16 @@ class NearestRows {
         for (Index j = 0; j < row_.size(); ++j) values_[row_.feature(j)] = 0;
     }
 
+    // Rows are anywhere in memory: reading their features would wait for each.
+    LTLS_INLINE void prefetch_row(Index row) const {
+        const Index at = rows_.ptr[row];
+        prefetch(rows_.features + at);
+        prefetch(rows_.values + at);
+        prefetch(rows_.scales + row);
+        prefetch(index_.inverse_lengths + row);
+    }
+    static constexpr Index ahead = 8;  // rows
+
     const SparseRows rows_;
     const RowIndex index_;
     const Index k_, n_candidates_, n_chunks_;
@@ -182,9 +197,9 @@ class NearestRows {
     Buffer<Query> query_;
     Index n_query_ = 0;
     double inverse_length_ = 0;
-    Buffer<std::int16_t> sums_;              // of all rows
-    Buffer<std::int16_t> highest_, ranked_;  // of every chunk of them
-    Buffer<std::int32_t> values_;            // of the row, by feature
+    Buffer<std::int16_t> sums_;     // of all rows
+    Buffer<std::int16_t> highest_;  // of every chunk of them
+    Buffer<std::int32_t> values_;   // of the row, by feature
     Buffer<Candidate> candidates_;
     Index count_ = 0;
 };

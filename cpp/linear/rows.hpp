@@ -93,8 +93,13 @@ class Rows {
         for (Index i = row_begin_; i < count_; ++i)
             squares += static_cast<double>(values_[i]) * static_cast<double>(values_[i]);
         if (squares == 0) return;
-        const float scale = static_cast<float>(1 / std::sqrt(squares));
-        for (Index i = row_begin_; i < count_; ++i) values_[i] *= scale;
+        const double scale = 1 / std::sqrt(squares);
+        const float rounded = static_cast<float>(scale);
+        if (std::isfinite(rounded))
+            for (Index i = row_begin_; i < count_; ++i) values_[i] *= rounded;
+        else  // all values are subnormal
+            for (Index i = row_begin_; i < count_; ++i)
+                values_[i] = static_cast<float>(values_[i] * scale);
     }
 
     Buffer<Index> features_, ends_;

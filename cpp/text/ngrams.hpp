@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/index.hpp"
@@ -37,14 +38,24 @@ class NgramSplitter {
     // Calls use(ngram) for every n-gram of a text, in the order of scikit-learn.
     template <class Use>
     void split(std::string_view text, Use&& use) {
-        find_words(text);
-        if (options_.characters)
-            for (std::size_t word = 0; word < begins_.size(); ++word) characters_of(word, use);
-        else
-            for (Index n = options_.low; n <= options_.high; ++n)
-                for (std::size_t first = 0; first + static_cast<std::size_t>(n) <= begins_.size();
-                     ++first)
-                    use(slice(begins_[first], ends_[first + static_cast<std::size_t>(n) - 1]));
+        split_in_pieces(text, use, std::string_view::npos);
+    }
+
+    // The same in another order: of a long text, only the words of a piece are kept at a time.
+    template <class Use>
+    void split_in_pieces(std::string_view text, Use&& use, std::size_t n_words = 4096) {
+        clear();
+        std::size_t n_used = 0;  // of these words, no n-gram that ends with them is left
+        for (std::size_t at = 0; at < text.size();) {
+            at = find_words(text, at, n_words);
+            if (options_.characters) {
+                for (std::size_t word = 0; word < begins_.size(); ++word) characters_of(word, use);
+                clear();
+            } else {
+                words_from(n_used, use);
+                n_used = keep_last(static_cast<std::size_t>(options_.high - 1));
+            }
+        }
     }
 
   private:
@@ -52,22 +63,44 @@ class NgramSplitter {
         return std::string_view(words_).substr(begin, end - begin);
     }
 
-    void find_words(std::string_view text) {
+    void clear() {
         words_.assign(1, ' ');
         begins_.clear();
         ends_.clear();
+    }
+
+    // Keeps the last of the words, and returns how many there are.
+    std::size_t keep_last(std::size_t most) {
+        if (begins_.size() <= most) return begins_.size();
+        const std::size_t n_dropped = begins_.size() - most;
+        const auto dropped = static_cast<std::ptrdiff_t>(n_dropped);
+        const std::size_t n_bytes = ends_[n_dropped - 1];  // the space after it stays
+        begins_.erase(begins_.begin(), begins_.begin() + dropped);
+        ends_.erase(ends_.begin(), ends_.begin() + dropped);
+        words_.erase(0, n_bytes);
+        for (std::size_t& begin : begins_) begin -= n_bytes;
+        for (std::size_t& end : ends_) end -= n_bytes;
+        return most;
+    }
+
+    // Adds so many words of a text from a place on; returns the place behind them.
+    std::size_t find_words(std::string_view text, std::size_t at, std::size_t n_words) {
         std::size_t begin = 0;
         bool inside = false;
-        for (std::size_t at = 0; at < text.size();) {
+        while (at < text.size()) {
             const std::size_t here = at;
             const std::uint8_t kind = kind_of(text, at);
             const bool part = options_.characters ? !(kind & NgramOptions::space)
                                                   : (kind & NgramOptions::in_word) != 0;
             if (part && !inside) begin = here;
-            if (!part && inside) add_word(text.substr(begin, here - begin));
+            if (!part && inside) {
+                add_word(text.substr(begin, here - begin));
+                if (--n_words == 0) return at;
+            }
             inside = part;
         }
         if (inside) add_word(text.substr(begin));
+        return text.size();
     }
     void add_word(std::string_view word) {
         if (!options_.stop_words.empty() && options_.stop_words.contains(word)) return;
@@ -99,25 +132,41 @@ class NgramSplitter {
         return static_cast<Index>(code) < options_.n_kinds ? options_.kind[code] : 0;
     }
 
+    // The n-grams of words that end with a word from a number on.
+    template <class Use>
+    void words_from(std::size_t number, Use&& use) {
+        for (Index size = options_.low; size <= options_.high; ++size) {
+            const auto n = static_cast<std::size_t>(size);
+            for (std::size_t last = std::max(number, n - 1); last < ends_.size(); ++last)
+                use(slice(begins_[last + 1 - n], ends_[last]));
+        }
+    }
+
     // The n-grams of a word and the spaces around it. A word that is not longer counts once.
     template <class Use>
     void characters_of(std::size_t word, Use&& use) {
-        places_.clear();
-        for (std::size_t at = begins_[word] - 1; at <= ends_[word]; ++at)
-            if ((static_cast<unsigned char>(words_[at]) & 0xc0) != 0x80) places_.push_back(at);
-        const std::size_t length = places_.size();
-        places_.push_back(ends_[word] + 1);
+        const std::size_t end = ends_[word] + 1;
         for (Index n = options_.low; n <= options_.high; ++n) {
-            const std::size_t size = std::min(static_cast<std::size_t>(n), length);
-            for (std::size_t first = 0; first + size <= length; ++first)
-                use(slice(places_[first], places_[first + size]));
-            if (size == length) break;
+            std::size_t first = begins_[word] - 1, last = first;
+            for (Index i = 0; i < n && last < end; ++i) last = next_character(last, end);
+            const bool whole = last == end;
+            for (use(slice(first, last)); last < end;) {
+                first = next_character(first, end);
+                last = next_character(last, end);
+                use(slice(first, last));
+            }
+            if (whole) break;
         }
+    }
+    std::size_t next_character(std::size_t at, std::size_t end) const {
+        do ++at;
+        while (at < end && (static_cast<unsigned char>(words_[at]) & 0xc0) == 0x80);
+        return at;
     }
 
     const NgramOptions& options_;
     std::string words_;
-    std::vector<std::size_t> begins_, ends_, places_;
+    std::vector<std::size_t> begins_, ends_;
 };
 
 inline std::uint64_t hash_of(std::string_view text) {
@@ -411,6 +460,49 @@ class NgramCounts {
     std::vector<std::int32_t> column_;  // by number; −1 if it is not kept
 };
 
+// How often columns occur. They are added in any order; few more are kept than are distinct.
+class ColumnCounts {
+  public:
+    struct Entry {
+        std::int32_t column;
+        std::uint32_t count;
+    };
+
+    void add(std::int32_t column) {
+        added_.push_back(column);
+        if (added_.size() >= std::max<std::size_t>(1 << 16, counts_.size())) merge();
+    }
+    // The counts of columns, which increase. Nothing is kept of them.
+    std::vector<Entry> take() {
+        merge();
+        return std::exchange(counts_, {});
+    }
+
+  private:
+    void merge() {
+        std::sort(added_.begin(), added_.end());
+        const auto n_old = static_cast<std::ptrdiff_t>(counts_.size());
+        for (std::size_t i = 0, next; i < added_.size(); i = next) {
+            for (next = i + 1; next < added_.size() && added_[next] == added_[i];) ++next;
+            counts_.push_back({added_[i], static_cast<std::uint32_t>(next - i)});
+        }
+        added_.clear();
+        if (n_old == 0) return;
+        std::inplace_merge(counts_.begin(), counts_.begin() + n_old, counts_.end(),
+                           [](const Entry& a, const Entry& b) { return a.column < b.column; });
+        std::size_t to = 0;
+        for (std::size_t i = 1; i < counts_.size(); ++i)
+            if (counts_[i].column == counts_[to].column)
+                counts_[to].count += counts_[i].count;
+            else
+                counts_[++to] = counts_[i];
+        counts_.resize(to + 1);
+    }
+
+    std::vector<Entry> counts_;
+    std::vector<std::int32_t> added_;
+};
+
 // Counts the n-grams of texts that a table has: rows of a CSR matrix whose columns increase.
 class KnownNgrams {
   public:
@@ -419,20 +511,14 @@ class KnownNgrams {
         : threads_(threads), rows_(texts.size()) {
         in_parallel(n_rows(), threads, [&](Index first, Index last) {
             NgramSplitter splitter(options);
-            std::vector<std::int32_t> found;
+            ColumnCounts counts;
             for (Index i = first; i < last; ++i) {
-                found.clear();
-                splitter.split(texts[static_cast<std::size_t>(i)], [&](std::string_view ngram) {
+                const auto text = static_cast<std::size_t>(i);
+                splitter.split_in_pieces(texts[text], [&](std::string_view ngram) {
                     const Index column = table.find(ngram);
-                    if (column >= 0) found.push_back(static_cast<std::int32_t>(column));
+                    if (column >= 0) counts.add(static_cast<std::int32_t>(column));
                 });
-                std::sort(found.begin(), found.end());
-                std::vector<Entry>& row = rows_[static_cast<std::size_t>(i)];
-                for (const std::int32_t column : found)
-                    if (row.empty() || row.back().column != column)
-                        row.push_back({column, 1});
-                    else
-                        ++row.back().count;
+                rows_[text] = counts.take();
             }
         });
     }
@@ -448,7 +534,7 @@ class KnownNgrams {
         in_parallel(n_rows(), threads_, [&](Index first, Index last) {
             for (Index i = first; i < last; ++i) {
                 Index to = row_ptr[i];
-                for (const Entry& entry : rows_[static_cast<std::size_t>(i)]) {
+                for (const ColumnCounts::Entry& entry : rows_[static_cast<std::size_t>(i)]) {
                     columns[to] = entry.column;
                     counts[to++] = static_cast<float>(entry.count);
                 }
@@ -457,12 +543,8 @@ class KnownNgrams {
     }
 
   private:
-    struct Entry {
-        std::int32_t column;
-        std::uint32_t count;
-    };
     const int threads_;
-    std::vector<std::vector<Entry>> rows_;
+    std::vector<std::vector<ColumnCounts::Entry>> rows_;
 };
 
 // One kind of n-grams of a row: how texts are split, the n-grams that are columns, their weights,
@@ -478,14 +560,19 @@ struct TfidfPart {
 class TfidfRow {
   public:
     TfidfRow(const std::vector<TfidfPart>& parts, bool sublinear, std::string_view text) {
+        ColumnCounts counts;
         for (const TfidfPart& part : parts) {
             const std::size_t begin = columns_.size();
             NgramSplitter splitter(*part.options);
-            splitter.split(text, [&](std::string_view ngram) {
+            splitter.split_in_pieces(text, [&](std::string_view ngram) {
                 const Index column = part.table->find(ngram);
-                if (column >= 0) columns_.push_back(static_cast<std::int32_t>(column));
+                if (column >= 0) counts.add(static_cast<std::int32_t>(column));
             });
-            weigh(part, begin, sublinear);
+            for (const auto& [column, n] : counts.take()) {
+                const float count = static_cast<float>(n);
+                weights_.push_back((sublinear ? std::log(count) + 1 : count) * part.idf[column]);
+                columns_.push_back(part.first + column);
+            }
             scale_to_unit_length(begin);
         }
         scale_to_unit_length(0);
@@ -495,19 +582,6 @@ class TfidfRow {
     const std::vector<float>& weights() const { return weights_; }
 
   private:
-    // Keeps every column from a place on once, in increasing order, with its weight.
-    void weigh(const TfidfPart& part, std::size_t begin, bool sublinear) {
-        std::sort(columns_.begin() + static_cast<std::ptrdiff_t>(begin), columns_.end());
-        std::size_t to = begin;
-        for (std::size_t i = begin, next; i < columns_.size(); i = next) {
-            const std::int32_t column = columns_[i];
-            for (next = i + 1; next < columns_.size() && columns_[next] == column;) ++next;
-            const float count = static_cast<float>(next - i);
-            weights_.push_back((sublinear ? std::log(count) + 1 : count) * part.idf[column]);
-            columns_[to++] = part.first + column;
-        }
-        columns_.resize(to);
-    }
     void scale_to_unit_length(std::size_t begin) {
         double squared = 0;
         for (std::size_t i = begin; i < weights_.size(); ++i)

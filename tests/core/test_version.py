@@ -35,3 +35,7 @@ def test_source_that_is_not_installed_has_a_version_too(reloaded):
 
 def test_the_package_has_it():
     assert ltls.__version__ == version.__version__
+
+
+def test_the_package_lists_its_public_names_alone():
+    assert set(dir(ltls)) == {*ltls.__all__, "__version__"}

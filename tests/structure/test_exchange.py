@@ -50,11 +50,3 @@ def assert_no_swap_gains(graph, sums, paths):
                 other = scores[label_of[there]]
                 gain += other[here] - other[there]
             assert gain < 1e-5
-
-
-def test_two_labels_swap_paths():
-    trellis = Trellis(22)
-    sums = np.zeros((2, trellis.n_edges), np.float32)
-    sums[0, trellis.path_edges(9)] = 1
-    sums[1, trellis.path_edges(4)] = 1
-    assert exchange_paths(trellis, sums, np.array([4, 9])).tolist() == [9, 4]

@@ -144,7 +144,7 @@ def test_invalid_arguments_raise(arguments, message):
 
 
 def test_only_a_codebook_of_embeddings_takes_embeddings():
-    with pytest.raises(ValueError, match="needs a codebook that from_embeddings returned"):
+    with pytest.raises(ValueError, match="needs a codebook made by from_embeddings"):
         TableCodebook(4, [1]).assign_embeddings([[1.0]])
     book = TableCodebook.from_embeddings(np.random.default_rng(0).normal(size=(9, 3)), 2)
     for vectors in (np.ones(3), np.ones((2, 4))):

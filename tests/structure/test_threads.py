@@ -4,11 +4,11 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from gil import releases_the_gil
 from programs import PROGRAMS, all_results, assert_all_same, edge_scores
 from reference import MINUS_INFINITY
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -49,42 +49,11 @@ def test_concurrent_calls_agree(n_jobs):
         assert_all_same(one, other)
 
 
-@pytest.fixture
-def no_forced_switches():
-    """Other Python threads run only when the GIL is released on purpose."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e6)
-    yield
-    sys.setswitchinterval(interval)
-
-
 @EVERY_PROGRAM
-def test_the_gil_is_released_during_a_call(program, no_forced_switches):
+def test_the_gil_is_released_during_a_call(program):
     trellis = Trellis(10**6, width=8)
     h = edge_scores(trellis, 2000, dtype=np.float32)
-    beats, due, finished = [0], threading.Event(), threading.Event()
-
-    def beat():
-        while not finished.is_set():
-            due.wait()
-            due.clear()
-            beats[0] += 1
-
-    heart = threading.Thread(target=beat)
-    heart.start()
-    try:
-        for _ in range(1000):  # the system may wake the other thread only after the call
-            due.set()  # from now on, the other thread waits for the GIL
-            before = beats[0]
-            program(trellis, h)
-            if beats[0] > before:
-                break
-        else:
-            pytest.fail("no other thread has run during a call")
-    finally:
-        finished.set()
-        due.set()
-        heart.join()
+    assert releases_the_gil(lambda: program(trellis, h))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

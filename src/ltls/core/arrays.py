@@ -1,8 +1,12 @@
-"""Arrays as the engine takes them: their types, and arguments of users that become arrays."""
+"""Array types of the engine, conversion of user arguments to arrays, and memory for them."""
 
 from __future__ import annotations
 
 import operator
+import os
+import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,6 +21,9 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 AnyArray: TypeAlias = npt.NDArray[Any]
 Tensors: TypeAlias = "dict[str, AnyArray]"
+
+# The memory limit of a container, on Linux: cgroup 2 and cgroup 1.
+_CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def as_integer(
@@ -35,12 +42,13 @@ def as_integer(
 
 
 def check_unmasked(name: str, values: Any) -> None:
-    """Raise an error for masked entries, of an array or in a list: NumPy would ignore the mask."""
+    """Raise an error for masked entries in an array or a list: NumPy would ignore the mask."""
     rows = values if isinstance(values, (list, tuple)) else (values,)
     if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
-        raise ValueError(
-            f"{name} must not have masked entries: pass those that are not masked, or fill them in"
-        )
+        raise ValueError(f"{name} must not have masked entries: drop them, or fill them in")
+
+
+_VECTORS = (list, tuple, np.ndarray)
 
 
 def as_frame(name: str, given: Any) -> nw.DataFrame[Any] | None:
@@ -54,16 +62,41 @@ def unframed(name: str, given: Any) -> Any:
     found = _native(name, given)
     if found is not None:
         return found.to_numpy()
-    if hasattr(given, "__arrow_c_array__"):  # of Arrow's columns, narwhals knows the chunked ones
+    if hasattr(given, "__arrow_c_array__"):  # narwhals knows only the chunked columns of Arrow
         return np.asarray(given)
     return given
 
 
+def unlisted(name: str, given: Any) -> Any:
+    """Return a column of vectors, such as a Series of lists, as an array of shape (n_rows, length).
+
+    Anything else is returned as it is.
+    """
+    if isinstance(given, (list, tuple)) or getattr(given, "ndim", 1) != 1:
+        return given
+    if hasattr(given, "tocsr") or as_frame(name, given) is not None:
+        return given
+    values = np.asarray(unframed(name, given))
+    if values.ndim > 1:
+        return values
+    if not (values.dtype == object and len(values) and isinstance(values[0], _VECTORS)):
+        return given
+    length = np.shape(values[0])
+    for row, vector in enumerate(values):
+        if not isinstance(vector, _VECTORS) or np.shape(vector) != length:
+            of = f"{len(vector)} numbers" if isinstance(vector, _VECTORS) else repr(vector)
+            raise ValueError(
+                f"{name} must have vectors of the same length: row 0 has {len(values[0])} numbers, "
+                f"row {row} has {of}"
+            )
+    return np.stack(values)  # type: ignore[call-overload]
+
+
 def _native(name: str, given: Any) -> Any:
-    """Return a data frame or a column as narwhals has it, None for anything else."""
+    """Return a data frame or a column as a narwhals object, None for anything else."""
     if isinstance(given, (list, tuple, np.ndarray)):  # narwhals takes 40 µs to say no
         return None
-    import narwhals.stable.v2 as nw  # the torch layers do without
+    import narwhals.stable.v2 as nw  # the torch layers do not need it
 
     found = nw.from_native(given, pass_through=True, allow_series=True)
     if isinstance(found, nw.LazyFrame):
@@ -92,17 +125,17 @@ def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> Ints:
 
 
 def threads(n_jobs: int | None) -> int:
-    """Return the engine's number of threads for `n_jobs`: None is one, −1 all cores."""
+    """Return the engine's number of threads for `n_jobs`: None means 1, −1 means all cores."""
     return 1 if n_jobs is None else as_integer("n_jobs", n_jobs)
 
 
-def pointers(counts: AnyArray) -> Ints:
-    """Return where lists of given lengths begin and end."""
+def pointers(counts: npt.ArrayLike) -> Ints:
+    """Return where consecutive lists of given lengths begin and end."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def entries_of(ptr: Ints, rows: Ints) -> tuple[Ints, AnyArray]:
-    """Return the pointers of some lists that `ptr` describes, and where their entries are."""
+    """Return the pointers of some of the lists of `ptr`, and the positions of their entries."""
     counts = ptr[rows + 1] - ptr[rows]
     ends = np.cumsum(counts)
     index = np.int32 if ptr[-1] < 2**31 else np.int64  # a temporary, but large
@@ -116,12 +149,14 @@ def smallest(integers: AnyArray) -> AnyArray:
     return integers.astype(np.min_scalar_type(int(integers.max(initial=0))))
 
 
+_LEAST_SCALE = np.finfo(np.float32).tiny
 MOST_SCALE = float(np.finfo(np.float32).max) / 128  # times an int8 value, it is finite
 
 
 def int8_scales(largest: Floats) -> Floats:
     """Return what int8 values are multiplied by, given the largest magnitudes."""
-    return np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    # A scale is a normal number: others are so inexact that values would exceed 127.
+    return np.where(largest > 0, np.maximum(largest / 127, _LEAST_SCALE), 1).astype(np.float32)
 
 
 def as_int8(values: AnyArray, group: Ints, n_groups: int) -> tuple[AnyArray, Floats]:
@@ -138,3 +173,35 @@ def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     memory = np.zeros(size + 64, np.uint8)
     first = -memory.ctypes.data % 64
     return memory[first : first + size].view(dtype).reshape(shape)
+
+
+def memory_limit() -> int | None:
+    """Return the number of bytes that this process may use, None if it is unknown."""
+    limits = []
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for name in _CONTAINER_LIMITS:
+        try:
+            text = Path(name).read_text()
+        except OSError:
+            continue
+        if text.strip().isdigit():
+            limits.append(int(text))
+    if sys.platform != "win32":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            limits.append(soft)
+    return min((limit for limit in limits if limit > 0), default=None)
+
+
+def available_memory() -> int | None:
+    """Return the number of bytes that this process can still allocate, None if it is unknown."""
+    limits = [limit] if (limit := memory_limit()) is not None else []
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        text = ""
+    limits += [1024 * int(found[1]) for found in re.finditer(r"MemAvailable:\s+(\d+) kB", text)]
+    return min(limits, default=None)

@@ -6,15 +6,19 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+_VERSION = re.compile(r"version-[0-9a-f]{8}")  # names of folders that `new_folder` makes
 
 
 @contextmanager
@@ -35,7 +39,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
     remove_abandoned(target)
-    # Known before it exists: whenever an interrupt comes, the file is removed.
+    # The name is known before the file exists, so that any interrupt removes the file.
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
     lock = -1
     try:
@@ -45,7 +49,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise FileNotFoundError(errno.ENOENT, "Nothing was written", str(temporary))
         _synchronize(temporary)
         if fcntl is None:
-            os.close(lock)  # Windows renames no open file
+            os.close(lock)  # Windows cannot rename an open file
             lock = -1
         os.replace(temporary, target)
         _synchronize_folder(target.parent)
@@ -55,6 +59,42 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+@contextmanager
+def new_folder(parent: Path, in_use: Callable[[], str | None]) -> Iterator[Path]:
+    """Yield a new folder in `parent` for the files of a new version, which are then on the disk.
+
+    The old version stays until `in_use`, which reads it from a file that the block replaces at its
+    end, returns the name of the new folder. Then, or if the block fails, the other one is removed,
+    and so are folders of writers that were killed.
+    """
+    lock = -1
+    try:
+        if fcntl is not None:
+            lock = os.open(parent, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of two writers, the second one waits
+        folder = parent / f"version-{secrets.token_hex(4)}"
+        folder.mkdir()
+        yield folder
+    finally:
+        name = in_use()
+        for other in parent.iterdir():
+            if other.name != name and is_version(other.name):
+                shutil.rmtree(other, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
+
+
+def is_version(name: Any) -> bool:
+    """Return whether a value is the name of a folder that `new_folder` has made."""
+    return isinstance(name, str) and _VERSION.fullmatch(name) is not None
+
+
+def synchronize_tree(folder: Path) -> None:
+    """Wait until all files in a folder are on the disk."""
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        (_synchronize_folder if path.is_dir() else _synchronize)(path)
 
 
 def _regular_file(path: str | os.PathLike[str]) -> Path:
@@ -107,7 +147,7 @@ def _locked_file(temporary: Path, target: Path) -> int:
                     continue
             if before is not None:
                 _set_owner_and_mode(temporary, before, mode)
-            os.utime(temporary, ns=(0, 0))  # tells whether something is written later
+            os.utime(temporary, ns=(0, 0))  # to tell later whether something was written
         except BaseException:
             os.close(file)
             raise
@@ -123,7 +163,7 @@ def _set_owner_and_mode(file: Path, before: os.stat_result, mode: int) -> None:
             try:
                 os.chown(file, -1, before.st_gid)
             except PermissionError:
-                mode &= ~0o070  # what was granted to a group is not granted to another
+                mode &= ~0o070  # permissions of one group are not granted to another
     os.chmod(file, mode)
 
 

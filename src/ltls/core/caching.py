@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property as cached_property
 else:
-    # That of Python 3.10 and 3.11 has one lock for all objects of a class: threads wait for each
-    # other, and a process that is forked while a thread has the lock waits for ever.
+    # In Python 3.10 and 3.11, cached_property has one lock for all objects of a class: threads wait
+    # for each other, and a process that is forked while a thread holds the lock waits forever.
 
     class cached_property:  # noqa: N801
         """A property whose value is kept in the object."""

@@ -1,8 +1,8 @@
-"""Declarations of what a section of a file may hold, and the checker that enforces them.
+"""Declarations of what a section of a file may contain, and the checker that enforces them.
 
-A checksum shows accidents. Whoever writes a file on purpose computes it too, so nothing that a file
-claims is trusted: every tensor declares its type, its shape in terms of sizes, and its smallest and
-largest value, and every number of the description its range. What is not declared is an error.
+A checksum detects accidental damage, but an attacker can compute it, too. So nothing in a file is
+trusted: every tensor has a declared type, a shape in terms of sizes, and a smallest and largest
+value, and every number of the description has a range. Anything undeclared is an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST = 2**53  # entries of lists
 
 @dataclass(frozen=True)
 class Array:
-    """What a tensor must be.
+    """The declaration of a tensor.
 
     Parameters
     ----------
@@ -44,21 +44,22 @@ class Array:
         "f8", "f4", "f2", "i1", "u1", "u2", "u4", "i8", or "uint" for unsigned integers of any size;
         several are separated by "|".
     shape : tuple of str or int
-        A number, or the name of a size. A name that is not known yet becomes the length that the
-        tensor has.
+        Numbers, or names of sizes. A name that is not known yet is set to the length in the tensor.
     low, high : number or str, optional
-        The smallest and the largest value; a str is a size, as "n_labels - 1". Numbers must be
-        finite in any case.
+        The smallest and the largest value; a str is a size, such as "n_labels - 1". Numbers must
+        always be finite.
     total : str, optional
         The size that the values add up to: they are the lengths of lists.
     increasing : str, optional
-        The values increase within the lists whose lengths another tensor has; "all" is one list.
+        The values increase within lists whose lengths are in this tensor; "all" means a single
+        list.
     distinct : bool
         No two values are equal.
     group : str, optional
-        Tensors of a group are there together or not at all. Without one, the tensor is required.
+        The tensors of a group are all present or all absent. Without a group, the tensor is
+        required.
     mapped : bool
-        Large: whether its numbers are finite is checked only if the file is verified.
+        Large: only checked for finite numbers if the file is verified.
     """
 
     kind: str
@@ -81,7 +82,7 @@ class Described:
     tensors : mapping of str to callable
         Returns a tensor.
     prefix : str
-        Of the tensors of this section.
+        Prefix of the names of the tensors of this section.
     verify : bool
         Whether mapped tensors are checked, too.
     taken : set, optional
@@ -109,7 +110,7 @@ class Described:
     def get(
         self, name: str, wanted: str, accepts: Callable[[Any], bool], default: Any = None
     ) -> Any:
-        """Return a value of the description that must be as `accepts` says."""
+        """Return a value of the description that `accepts` returns True for."""
         self._read.add(name)
         value = self._description.get(name, default)
         if not accepts(value):
@@ -169,7 +170,7 @@ class Described:
         return name in self._description
 
     def section(self, name: str) -> Described:
-        """Return a section of this one; its tensors have its name before theirs."""
+        """Return a subsection; the names of its tensors begin with its name."""
         value = self.get(name, "an object", lambda v: isinstance(v, dict))
         if name not in self._sections:
             prefix = f"{self._prefix}{name}."
@@ -178,7 +179,7 @@ class Described:
         return self._sections[name]
 
     def check_all_read(self) -> None:
-        """Raise an error if something was not asked for, here or in a section."""
+        """Raise an error if a value was not read, here or in a subsection."""
         for name in self._description:
             if name not in self._read:
                 raise ValueError(f"{self._prefix}{name} is not known")
@@ -248,7 +249,7 @@ def _check_values(
         if high is not None and tensor.max() > high:
             raise ValueError(f"must have values of at most {high}, got {tensor.max()}")
     if array.total is not None:
-        if tensor.sum(dtype=np.float64) > _MOST:  # a sum of integers would begin again at 0
+        if tensor.sum(dtype=np.float64) > _MOST:  # a sum of integers would wrap around
             raise ValueError(f"must add up to at most {_MOST}")
         total, wanted = int(tensor.sum(dtype=np.uint64)), sizes.get(array.total)
         if sizes.setdefault(array.total, total) != total:
@@ -287,7 +288,7 @@ def _is_number(value: Any, low: float, high: float) -> bool:
 
 
 def _check_finite(tensor: AnyArray) -> None:
-    # The sum is not finite if a number is not; that it overflows is rare, and tested then.
+    # The sum is not finite if a number is not. It rarely overflows; then numbers are tested.
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(tensor.sum(dtype=np.float64)) and not np.isfinite(tensor).all():
             raise ValueError("has numbers that are not finite")

@@ -1,203 +1,40 @@
-"""Settings: hyperparameters that are declared once, for Python, the terminal, files and the docs.
-
-A group of settings is a class of fields, each with a default, the values that it allows, and a
-sentence on what it does::
-
-    @settings
-    class Trellises(Settings):
-        "How labels are found."
-        width: int | str = setting(Integer(2), AUTO, default=AUTO, help="States per slice.")
-
-Groups nest as scikit-learn's estimators do: ``set_params(trellises__width=16)``.
-"""
+"""Groups of declared settings as scikit-learn knows them: ``set_params(trellises__width=16)``."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
-import sys
-import textwrap
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import InvalidParameterError
 
-if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
-elif sys.version_info >= (3, 11):
-    from typing import dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Any:
-        """Do nothing: it is for type checkers."""
-        return lambda function: function
-
-
-AUTO = "auto"
-T = TypeVar("T")
-_SECTION = r"\n\n(?=[A-Z][a-z]+\n-{3,}\n)"  # what is before the first section of a docstring
-
-
-class ParameterError(InvalidParameterError):  # type: ignore[misc]
-    """A parameter has a value that it does not allow.
-
-    `parameter` is its name, and `reason` says what it must be and what was given.
-    """
-
-    def __init__(self, owner: str, parameter: str, reason: str) -> None:
-        super().__init__(f"The {parameter!r} parameter of {owner} {reason}")
-        self.parameter, self.reason = parameter, reason
+from . import declared
+from .declared import AUTO as AUTO
+from .declared import FLAG as FLAG
+from .declared import NOTHING as NOTHING
+from .declared import TEXT as TEXT
+from .declared import Allowed as Allowed
+from .declared import Declared
+from .declared import Instance as Instance
+from .declared import Integer as Integer
+from .declared import Number as Number
+from .declared import OneOf as OneOf
+from .declared import setting as setting
+from .declared import settings as settings
 
 
-class Allowed:
-    """A kind of value that a setting allows."""
-
-    def __init__(self, description: str, accepts: Callable[[Any], bool]) -> None:
-        self._description, self.accepts = description, accepts
-
-    @property
-    def description(self) -> str:
-        """What is allowed, in words."""
-        return self._description
+class ParameterError(declared.ParameterError, InvalidParameterError):  # type: ignore[misc]
+    """A parameter of an estimator has an invalid value; scikit-learn's error, too."""
 
 
-class Integer(Allowed):
-    """Integers of a range."""
-
-    def __init__(self, low: int, high: int | None = None) -> None:
-        limit = "" if high is None else f" and at most {high}"
-        super().__init__(
-            f"an integer of at least {low}{limit}",
-            lambda value: (
-                isinstance(value, Integral)
-                and not isinstance(value, (bool, np.bool_))
-                and low <= int(value) <= (math.inf if high is None else high)
-            ),
-        )
-
-
-class Number(Allowed):
-    """Finite numbers of a range; `above` and `below` are limits that are not part of it."""
-
-    def __init__(
-        self,
-        low: float = -math.inf,
-        high: float = math.inf,
-        *,
-        above: float = -math.inf,
-        below: float = math.inf,
-    ) -> None:
-        limits = {"of at least": low, "above": above, "of at most": high, "below": below}
-        told = " and ".join(
-            f"{word} {limit:g}" for word, limit in limits.items() if abs(limit) < math.inf
-        )
-        super().__init__(
-            f"a number {told}".strip(),
-            lambda value: (
-                isinstance(value, Real)
-                and not isinstance(value, (bool, np.bool_))
-                and low <= float(value) <= high
-                and above < float(value) < below
-                and math.isfinite(value)
-            ),
-        )
-
-
-class Instance(Allowed):
-    """Objects of some types."""
-
-    def __init__(self, description: str, *types: type) -> None:
-        super().__init__(description, lambda value: isinstance(value, types))
-
-
-class OneOf(Allowed):
-    """Some texts, such as the names that a registry has when it is asked."""
-
-    def __init__(self, values: Collection[str]) -> None:
-        super().__init__("", lambda value: isinstance(value, str) and value in values)
-        self._values = values
-
-    @property
-    def description(self) -> str:
-        """What is allowed, in words."""
-        return " or ".join(map(repr, self._values))
-
-
-FLAG = Instance("True or False", bool, np.bool_)
-NOTHING = Instance("None", type(None))
-TEXT = Instance("a string", str)
-
-
-def setting(*allowed: Allowed | str, default: Any, help: str) -> Any:  # noqa: A002
-    """Declare a setting: what it allows, its default, and what it does."""
-    kinds = tuple(OneOf((each,)) if isinstance(each, str) else each for each in allowed)
-    return field(default=default, metadata={"allowed": kinds, "help": help})
-
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(setting, field))
-def settings(cls: type[T]) -> type[T]:
-    """Make a class of declared settings: keyword-only, documented by what they declare."""
-    made = dataclass(kw_only=True, repr=False, eq=False)(cls)
-    lines = []
-    for each in fields(made):  # type: ignore[arg-type]
-        kinds = [kind.description for kind in each.metadata.get("allowed", ())]
-        lines.append(f"{each.name} : {' or '.join(kinds)}, default={each.default!r}")
-        lines.append(textwrap.indent(textwrap.fill(each.metadata.get("help", ""), 96), "    "))
-    section = ["\n".join(["Parameters", "----------", *lines])] if lines else []
-    about, *others = re.split(_SECTION, textwrap.dedent(f"    {cls.__doc__}"), maxsplit=1)
-    made.__doc__ = "\n\n".join([about.rstrip(), *section, *others])
-    return made
-
-
-class Settings(BaseEstimator):  # type: ignore[misc]
+class Settings(Declared, BaseEstimator):  # type: ignore[misc]
     """A group of settings; see `settings`."""
 
-    def check(self, owner: str | None = None) -> None:
-        """Raise a `ParameterError` for the first setting that has a value it does not allow."""
-        owner = owner or type(self).__name__
-        for each in fields(self):
-            value, kinds = getattr(self, each.name), each.metadata.get("allowed", ())
-            if type(value) is type(each.default) and value == each.default:
-                continue
-            if kinds and not any(kind.accepts(value) for kind in kinds):
-                wanted = " or ".join(kind.description for kind in kinds)
-                raise ParameterError(owner, each.name, f"must be {wanted}, got {value!r}")
-
-    def filled(self, **automatic: Any) -> Self:
-        """Return a copy in which settings that are "auto" have given values."""
-        given = self.get_params(deep=False)
-        chosen = {
-            name: automatic[name] if isinstance(value, str) and value == AUTO else value
-            for name, value in given.items()
-            if name in automatic
-        }
-        return type(self)(**{**given, **chosen})
-
-    @classmethod
-    def declared(cls) -> Iterator[tuple[str, Any, str, str]]:
-        """Yield name, default, allowed values and help of every setting."""
-        for each in fields(cls):
-            kinds = " or ".join(kind.description for kind in each.metadata.get("allowed", ()))
-            yield each.name, each.default, kinds, each.metadata.get("help", "")
-
-    @classmethod
-    def from_dict(cls, given: Any) -> Self:
-        """Return settings with values from a file, checked as those of a user are."""
-        names = [name for name, *_ in cls.declared()]
-        if not isinstance(given, dict) or not given.keys() <= set(names):
-            raise ValueError(f"settings must be some of {', '.join(names)}, got {str(given)[:80]}")
-        made = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
-        made.check()
-        return made
+    _error = ParameterError
 
 
 def parse_value(text: str) -> Any:
-    """Return a value as the terminal has it: JSON where that is what it is, else a text."""
+    """Parse a value from the terminal: as JSON if it is valid JSON, else as a string."""
     known = {"none": None, "true": True, "false": False}
     if text.lower() in known:
         return known[text.lower()]

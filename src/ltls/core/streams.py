@@ -1,7 +1,8 @@
 """Input and output of data files: files, pipes, standard input and output, compressed or not.
 
-Compression is read by the first bytes of a file, and written by the suffix of its name. What a
-compressed file may become is limited: a few kilobytes can hold gigabytes of zeros.
+Reading detects compression by the first bytes of a file; writing chooses it by the suffix. The
+decompressed size is limited, since a few kilobytes can hold gigabytes of zeros. A background thread
+can read ahead.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ import lzma
 import os
 import stat
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from queue import Empty, Queue
+from typing import IO, Any, TypeVar
 
 from .atomic import replacing
 
-_PEEK = 1 << 16  # bytes by which a format is detected
-_READER_SECONDS, _WAIT_SECONDS = 5.0, 0.05  # for the reader of a named pipe, and between two looks
-_UNCHECKED = 1 << 26  # decoded bytes from which on the ratio counts
+T = TypeVar("T")
+
+_PEEK = 1 << 16  # bytes from which a format is detected
+_READER_SECONDS, _WAIT_SECONDS = 5.0, 0.05  # for the reader of a named pipe; between checks
+_UNCHECKED = 1 << 26  # decoded bytes up to which the ratio is not checked
 _PIECE = 1 << 20  # bytes that are decompressed between two checks
 
 
@@ -38,10 +44,10 @@ class SizeLimits:
     Parameters
     ----------
     max_ratio : float, default=250
-        Largest ratio of decoded to stored bytes, from 64 MiB of decoded bytes on. Files of rows
-        have ratios of 3 to 20.
+        Maximum ratio of decoded to stored bytes, checked from 64 MiB of decoded bytes on. Data
+        files usually have ratios of 3 to 20.
     max_bytes : int or None, default=None
-        Largest number of decoded bytes; None for any.
+        Maximum number of decoded bytes; None for no limit.
 
     Examples
     --------
@@ -67,7 +73,7 @@ class SizeLimits:
             raise ValueError(f"max_bytes must be at least 0 or None, got {self.max_bytes}")
 
     def check(self, path: str, n_bytes: int, n_stored: int) -> None:
-        """Raise an error if `n_bytes` are too many for a file, of which `n_stored` were read."""
+        """Raise an error if `n_bytes` decoded bytes are too many for `n_stored` bytes read."""
         if self.max_bytes is not None and n_bytes > self.max_bytes:
             raise FileTooLargeError(path, f"more than max_bytes={self.max_bytes:,} bytes")
         if n_bytes > _UNCHECKED and n_bytes > self.max_ratio * n_stored:
@@ -78,7 +84,7 @@ DEFAULT_LIMITS = SizeLimits()
 
 
 class FileTooLargeError(ValueError):
-    """A file holds more than `SizeLimits` permit.
+    """A file exceeds its `SizeLimits`.
 
     Attributes
     ----------
@@ -91,11 +97,11 @@ class FileTooLargeError(ValueError):
         self.path, self.reason = path, reason
 
     def __str__(self) -> str:
-        return f"{self.path}: decoded it is {self.reason}; if it is genuine, store it uncompressed"
+        return f"{self.path}: decoded, it is {self.reason}; if it is genuine, store it uncompressed"
 
 
 class CountedInput:
-    """A binary stream that counts the bytes which are read from it."""
+    """A binary stream that counts the bytes read from it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -168,7 +174,7 @@ def _open_zstd(file: Any, mode: str) -> Any:
     return zstd.open(file, mode)
 
 
-# By suffix: the first bytes of such a file, and the function that opens one.
+# By suffix: the first bytes of such a file, and the function that opens it.
 _COMPRESSIONS: dict[str, tuple[bytes, Callable[..., Any]]] = {
     ".gz": (b"\x1f\x8b", gzip.open),
     ".xz": (b"\xfd7zXZ\x00", lzma.open),
@@ -202,7 +208,7 @@ def corruption_reported(path: str) -> Iterator[None]:
 
 
 def open_compressed(file: str | os.PathLike[str] | IO[bytes], name: str) -> IO[bytes]:
-    """Open a file for writing, compressed if `name` has the suffix of a compression."""
+    """Open a file for writing, compressed if `name` has a compression suffix."""
     _, opener = _COMPRESSIONS.get(os.path.splitext(name)[1], (b"", None))
     if opener is not None:
         compressed: IO[bytes] = opener(file, "wb")
@@ -247,7 +253,7 @@ def is_special(path: str | os.PathLike[str]) -> bool:
 def open_special(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a named pipe or a device for writing.
 
-    A pipe waits a few seconds for its reader, not for ever as `open` does.
+    Wait a few seconds for the reader of a pipe, not forever as `open` does.
 
     Raises
     ------
@@ -318,7 +324,7 @@ def _standard_input() -> Any:
     """
     try:
         return open(os.dup(sys.stdin.fileno()), "rb")
-    except (OSError, ValueError):  # replaced by something that is no file
+    except (OSError, ValueError):  # replaced by something that is not a file
         return sys.stdin.buffer
 
 
@@ -327,19 +333,22 @@ def _buffered(stream: Any) -> io.BufferedReader:
 
 
 def peek_start(stream: io.BufferedReader, encoding: str | None = None) -> bytes:
-    """Return the first bytes of a stream, as UTF-8, without reading."""
+    """Return the first bytes of a stream, as UTF-8 if they are text, without consuming them."""
     start = stream.peek(_PEEK)
     if encoding is None:
         return start
-    return codecs.getincrementaldecoder(encoding)("replace").decode(start).encode()
+    try:
+        return codecs.getincrementaldecoder(encoding)("replace").decode(start).encode()
+    except UnicodeError:  # such as UTF-16 that does not say which
+        return start
 
 
 @contextmanager
 def open_output(path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
     """Open a binary stream for writing: standard output for None or ``-``, else a file.
 
-    The file is replaced atomically, and compressed if its name has the suffix of a compression.
-    A named pipe or a character device is written to.
+    The file is replaced atomically, and compressed if its name has a compression suffix. Named
+    pipes and character devices are written to directly.
     """
     if path is None or os.fspath(path) == "-":
         sys.stdout.flush()
@@ -367,3 +376,49 @@ def open_text_output(path: str | os.PathLike[str] | None) -> Iterator[IO[str]]:
         io.TextIOWrapper(binary, encoding="utf-8", newline="") as stream,
     ):
         yield stream
+
+
+# Reading ahead
+
+
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """Yield items, preparing each next one in a background thread.
+
+    It is worthwhile if the loop body or the iterator releases the GIL. Items must not be None.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
+            yield item
+
+
+def arriving(items: Iterator[T], limit: int) -> Iterator[list[T]]:
+    """Yield lists of the items that have arrived, at least one and at most `limit`.
+
+    They are read in a background thread, which is abandoned when the process ends.
+    """
+    queue: Queue[Any] = Queue(limit)
+    end = object()
+
+    def read() -> None:
+        error = None
+        try:
+            for item in items:
+                queue.put((item, None))
+        except BaseException as raised:
+            error = raised
+        queue.put((end, error))
+
+    threading.Thread(target=read, daemon=True).start()
+    last = None
+    while last is not end:
+        arrived = [queue.get()]
+        with suppress(Empty):
+            while len(arrived) < limit:
+                arrived.append(queue.get_nowait())
+        last, error = arrived[-1]
+        if some := [item for item, _ in arrived if item is not end]:
+            yield some
+        if error is not None:
+            raise error

@@ -15,19 +15,19 @@ from ..core.arrays import Ints, threads
 def similar_buckets(
     vectors: Any, n_buckets: int, seeds: Sequence[int], n_jobs: int | None = None
 ) -> Ints:
-    """Return a bucket for every label such that similar labels share one, for every seed.
+    """Assign every label to a bucket of similar labels, once per seed.
 
-    Balanced spherical 2-means splits the labels, then each half, and so on. All buckets are of the
-    same size, up to one or two labels. Other random starts give other buckets.
+    Balanced spherical 2-means splits the labels, then each half, and so on. The sizes of buckets
+    differ by at most one or two labels. Different random starts give different buckets.
 
     Parameters
     ----------
     vectors : array or sparse matrix of shape (n_labels, n_dimensions)
-        Vectors of length 1; similar labels have similar ones.
+        Vectors of unit length; similar labels have similar vectors.
     n_buckets : int
         From 1 to n_labels.
     seeds : sequence of int
-        Of the random starts.
+        Seeds of the random starts.
     n_jobs : int or None
         Number of threads; the result does not depend on it.
 

@@ -14,8 +14,8 @@ from ..core.caching import cached_property
 from .policies import Assignment, Identity, KeyedPermutation
 from .quantizer import ResidualQuantizer
 
-# A random codebook of up to this many paths is decoded with a table: a lookup takes a tenth of the
-# time of computing the permutation, and the table is small compared with any model.
+# A random codebook of up to this many paths is decoded with a table: a lookup is ten times as fast
+# as computing the permutation, and the table is small compared with any model.
 _LARGEST_TABLE = 1 << 18
 
 
@@ -70,10 +70,10 @@ class _Codebook:
 
 
 class RandomCodebook(_Codebook):
-    """A random assignment that is computed from a seed and needs no memory.
+    """A random assignment, computed from a seed without a table.
 
-    A keyed permutation of 0 … n − 1: a Feistel network with cycle walking. It takes O(1) memory, so
-    a model of a billion classes still has logarithmic size.
+    It is a keyed permutation of 0 … n − 1: a Feistel network with cycle walking. It takes O(1)
+    memory, so a model of a billion classes still has logarithmic size.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class RandomCodebook(_Codebook):
     seed : int, default=0
         From 0 to 2**64 − 1. The same n, seed and growth give the same permutation in every version.
     grown_from : sequence of int, default=()
-        The sizes that the codebook had before it was grown, increasing; see `grow`.
+        The sizes of the codebook before each growth, increasing; see `grow`.
 
     Examples
     --------
@@ -154,7 +154,30 @@ class RandomCodebook(_Codebook):
         self.__init__(**state)  # type: ignore[misc]
 
 
-class TableCodebook(_Codebook):
+class _WithTable(_Codebook):
+    """What codebooks with a table of paths share."""
+
+    @property
+    def paths(self) -> Ints:
+        """A copy of the table: the path of every label, −1 for a label without one."""
+        paths: Ints = self.path_of(np.arange(self.n_labels))
+        return paths
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _WithTable) or type(other) is not type(self):
+            return NotImplemented
+        return self.n_paths == other.n_paths and np.array_equal(self.paths, other.paths)
+
+    __hash__ = None  # type: ignore[assignment]  # a table can be changed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"n_paths": self.n_paths, "paths": self.paths}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["n_paths"], state["paths"])  # type: ignore[misc]
+
+
+class TableCodebook(_WithTable):
     """An explicit assignment, in which paths may be free.
 
     It must not be changed while another thread uses it.
@@ -179,7 +202,7 @@ class TableCodebook(_Codebook):
 
     _engine: _engine.TableCodebook
     quantizer: ResidualQuantizer | None = None
-    """How vectors become paths, for a codebook of `from_embeddings`."""
+    """How vectors are turned into paths, for a codebook made by `from_embeddings`."""
 
     def __init__(self, n_paths: int, paths: npt.ArrayLike = ()) -> None:
         self._engine = _engine.TableCodebook(
@@ -197,12 +220,12 @@ class TableCodebook(_Codebook):
         spare: float = 0.1,
         random_state: int = 0,
     ) -> TableCodebook | list[TableCodebook]:
-        """Derive paths from a vector per label, such as the content of an item: semantic IDs.
+        """Derive paths from label vectors, such as embeddings of items (semantic IDs).
 
         The states of a path are the digits of a residual k-means code, so that similar labels share
         edges. Codes are distinct, and balanced: no first state has more than twice its share. There
-        are ``width ** n`` paths, with the smallest n that leaves enough of them free, see `spare`.
-        `assign_embeddings` gives these to new labels.
+        are ``width ** n`` paths, with the smallest n that leaves enough of them free; see `spare`.
+        `assign_embeddings` assigns free paths to new labels.
 
         Parameters
         ----------
@@ -210,13 +233,14 @@ class TableCodebook(_Codebook):
         width : int, default=32
             States per slice of the trellis.
         n_trellises : int, default=1
-            Number of codebooks. Those after the first see a random half of the dimensions.
+            Number of codebooks. All but the first use a random half of the dimensions.
         spare : float, default=0.1
-            Least number of free paths, relative to the number of labels. There are usually many
-            more: 5,000 labels and width 32 have 32,768 paths. The more are free, the nearer to its
-            vector is the path that a new label gets, but the less probability labels start with.
+            Minimum number of free paths, relative to the number of labels. There are usually many
+            more: 5,000 labels and width 32 have 32,768 paths. The more paths are free, the closer
+            to its vector is the path of a new label, but the smaller are the initial probabilities
+            of labels.
         random_state : int, default=0
-            Seed of k-means and of the choice of dimensions.
+            Seed for k-means and for the choice of dimensions.
 
         Returns
         -------
@@ -260,9 +284,9 @@ class TableCodebook(_Codebook):
         return books if n_trellises > 1 else books[0]
 
     def assign_embeddings(self, vectors: npt.ArrayLike) -> Ints:
-        """Give new labels free paths near to their vectors, in place; return the labels.
+        """Assign new labels to free paths close to their vectors, in place; return the labels.
 
-        This needs no training: a model scores a new label by the edges that it shares with others.
+        This needs no training: a model scores a new label by the edges it shares with other labels.
 
         Parameters
         ----------
@@ -278,14 +302,14 @@ class TableCodebook(_Codebook):
             If the codebook is not from `from_embeddings`, or fewer than n paths are free.
         """
         if self.quantizer is None:
-            raise ValueError("assign_embeddings needs a codebook that from_embeddings returned")
+            raise ValueError("assign_embeddings needs a codebook made by from_embeddings")
         paths, given = self.paths, _as_vectors(vectors)
         n_dimensions = self.quantizer.n_dimensions
         if given.ndim != 2 or given.shape[1] != n_dimensions:
             raise ValueError(f"vectors must have shape (n, {n_dimensions}), got {given.shape}")
         if not np.isfinite(given).all():
             raise ValueError("vectors must be finite, got NaN or infinity")
-        # A quantizer of some dimensions has centroids that are 0 in all others.
+        # The centroids of a quantizer are 0 in dimensions that it does not use.
         codes = self.quantizer.codes(given, paths[paths >= 0])
         labels = np.arange(len(codes)) + self.n_labels
         self._engine = _engine.TableCodebook(self.n_paths, np.concatenate([paths, codes]))
@@ -295,12 +319,6 @@ class TableCodebook(_Codebook):
     def n_free(self) -> int:
         """The number of free paths."""
         return self._engine.n_free
-
-    @property
-    def paths(self) -> Ints:
-        """A copy of the table: the path of every label, −1 for a label without one."""
-        paths: Ints = self.path_of(np.arange(self.n_labels))
-        return paths
 
     def is_free(self, paths: npt.ArrayLike) -> Any:
         """Return whether paths are free.
@@ -325,7 +343,7 @@ class TableCodebook(_Codebook):
         return self._engine.free_path()
 
     def assign(self, label: int, path: int) -> None:
-        """Give a free path to a label that has none; a label beyond the last extends the table.
+        """Assign a free path to a label without one; a label beyond the last extends the table.
 
         Examples
         --------
@@ -338,7 +356,7 @@ class TableCodebook(_Codebook):
         self._engine.assign(as_integer("label", label), as_integer("path", path))
 
     def release(self, label: int) -> None:
-        """Take a label's path away; the path is free again.
+        """Free the path of a label.
 
         Examples
         --------
@@ -351,7 +369,7 @@ class TableCodebook(_Codebook):
         self._engine.release(as_integer("label", label))
 
     def grow(self, n_paths: int) -> TableCodebook:
-        """Return a copy with more paths: the new ones are free, no label has moved.
+        """Return a copy with more paths; new paths are free, and labels keep theirs.
 
         Examples
         --------
@@ -367,23 +385,16 @@ class TableCodebook(_Codebook):
         counts = ("n_labels", "n_paths", "n_free")
         return f"TableCodebook({', '.join(f'{name}={getattr(self, name)}' for name in counts)})"
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TableCodebook):
-            return NotImplemented
-        return self.n_paths == other.n_paths and np.array_equal(self.paths, other.paths)
-
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
-
     def __getstate__(self) -> dict[str, Any]:
-        return {"n_paths": self.n_paths, "paths": self.paths, "quantizer": self.quantizer}
+        return {**super().__getstate__(), "quantizer": self.quantizer}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["n_paths"], state["paths"])  # type: ignore[misc]
+        super().__setstate__(state)
         self.quantizer = state.get("quantizer")
 
 
-class BucketCodebook(_Codebook):
-    """Buckets of labels: several labels share a path, and other weights tell them apart.
+class BucketCodebook(_WithTable):
+    """Buckets of labels: several labels share a path, and label weights distinguish them.
 
     Parameters
     ----------
@@ -410,12 +421,6 @@ class BucketCodebook(_Codebook):
             as_int64("paths", paths, ndim=1),
         )
 
-    @property
-    def paths(self) -> Ints:
-        """A copy of the path of every label."""
-        paths: Ints = self.path_of(np.arange(self.n_labels))
-        return paths
-
     def extend(self, paths: npt.ArrayLike) -> BucketCodebook:
         """Return a codebook with more labels, which have these paths.
 
@@ -430,19 +435,6 @@ class BucketCodebook(_Codebook):
 
     def __repr__(self) -> str:
         return f"BucketCodebook(n_labels={self.n_labels}, n_paths={self.n_paths})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BucketCodebook):
-            return NotImplemented
-        return self.n_paths == other.n_paths and np.array_equal(self.paths, other.paths)
-
-    __hash__ = None  # type: ignore[assignment]  # as of TableCodebook
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"n_paths": self.n_paths, "paths": self.paths}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
 
 
 def _as_vectors(vectors: Any) -> Doubles:
@@ -478,7 +470,7 @@ def make_codebook(assignment: Assignment, n_paths: int) -> Codebook:
 def copy_codebooks(
     codebooks: Codebook | list[Codebook], n_trellises: int, n_labels: int
 ) -> list[Codebook]:
-    """Return copies of codebooks that a user gave, checked."""
+    """Return checked copies of codebooks given by a user."""
     given = codebooks if isinstance(codebooks, list) else [codebooks]
     kinds = {type(book) for book in given}
     if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
@@ -491,7 +483,7 @@ def copy_codebooks(
         )
     if min(sizes) < n_labels:
         raise ValueError(
-            f"assignment has {min(sizes)} paths, y has {n_labels} labels: use a codebook with a "
-            "path for every label"
+            f"assignment has {min(sizes)} paths, but y has {n_labels} labels: use a codebook "
+            "with a path for every label"
         )
     return [deepcopy(book) for book in given]

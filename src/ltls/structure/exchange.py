@@ -1,4 +1,4 @@
-"""Exchanges of paths between labels that raise the total score of a codebook."""
+"""Exchange of paths between labels, to increase the total score of a codebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .trellis import Trellis
 
 
-_CANDIDATES = 16  # best paths of a label that it may move to
+_CANDIDATES = 16  # best paths that a label may move to
 _ROUNDS = 50  # most of the gain comes from the first ten
 _PAIRS_PER_BLOCK = 1 << 16  # labels and paths that are scored at a time
 
@@ -20,7 +20,7 @@ _PAIRS_PER_BLOCK = 1 << 16  # labels and paths that are scored at a time
 def exchange_paths(
     trellis: Trellis, sums: AnyArray, paths: Ints, n_jobs: int | None = None
 ) -> Ints:
-    """Return a permutation of paths with a total score that is at least as high.
+    """Permute the paths of labels such that the total score does not decrease.
 
     Greedy local search: a label swaps paths with the label on one of its own best paths, or takes
     that path if it is free, whenever the sum of both scores increases. Swaps are applied in order

@@ -61,7 +61,7 @@ class LabelStats:
     ----------
     n_labels : int
     counts : array of shape (n_labels,), optional
-        Rows per label. None means that labels are sorted by frequency, most frequent first.
+        Rows per label. If None, labels are assumed to be sorted by frequency, most frequent first.
     vectors : array or sparse matrix of shape (n_labels, n_dimensions), optional
         Similar labels have similar vectors. Only policies with `needs_sample` use it.
     """
@@ -151,7 +151,7 @@ class RankingPolicy(CodebookPolicy):
 
 
 class FrequencyPolicy(CodebookPolicy):
-    """Frequent labels get short paths; further trellises shuffle the labels of every exit."""
+    """Frequent labels get short paths; further trellises shuffle labels within exits."""
 
     name = "frequency"
 
@@ -218,7 +218,7 @@ POLICIES: dict[str, CodebookPolicy] = {}
 
 
 def register_policy(policy: CodebookPolicy) -> None:
-    """Make a policy available under its name, as ``assignment=name``, in this process.
+    """Make a policy available as ``assignment=name`` in this process.
 
     The command ``ltls train`` knows only the policies of ltls itself.
     """

@@ -8,17 +8,17 @@ import numpy as np
 
 from ..core.arrays import Doubles, Ints
 
-_MAX_SHARE = 2  # of a value of the first digit, relative to an even share
+_MAX_SHARE = 2  # largest share of a first digit, relative to an even share
 
 
 class ResidualQuantizer:
-    """Turns vectors into codes: each digit is the nearest centroid of what remains of the vector.
+    """Turns vectors into codes: each digit is the centroid nearest to the residual of the vector.
 
     Digit i is a state of slice i of a trellis, so similar vectors share edges. Among vectors with
-    the same digits so far, each value of the next digit is given to at most as many as there are
-    codes with this prefix, the nearest first; the others get their next nearest centroid. Hence
-    all codes are distinct. Values of the first digit are balanced, too: none is given to more than
-    twice its share of the vectors.
+    the same digits so far, at most as many get a value of the next digit as there are codes with
+    this prefix, nearest first; the others get their next nearest centroid. Hence all codes are
+    distinct. Values of the first digit are balanced, too: none gets more than twice its share of
+    the vectors.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ResidualQuantizer:
     @classmethod
     def fit(cls, vectors: Doubles, width: int, n_digits: int, rng: Any) -> ResidualQuantizer:
         """Learn the centroids, one digit after the other, from the residuals of balanced codes."""
-        from sklearn.cluster import MiniBatchKMeans  # slow to import, and needed here alone
+        from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed here
 
         quantizer = cls(np.empty((0, width, vectors.shape[1])))
         residual = vectors
@@ -67,7 +67,7 @@ class ResidualQuantizer:
         return quantizer
 
     def codes(self, vectors: Doubles, taken: Ints) -> Ints:
-        """Return distinct codes Σ digit · width**i that are not taken, near to the vectors."""
+        """Return distinct codes Σ digit · width**i that are not taken, close to the vectors."""
         vectors = np.asarray(vectors, np.float64)
         if len(vectors) + len(taken) > self.width**self.n_digits:
             raise ValueError(
@@ -86,13 +86,13 @@ class ResidualQuantizer:
         return result
 
     def _room(self, digit: int, n_digits: int, n_vectors: int) -> int:
-        """Return to how many vectors with the same digits before a value of this one is given."""
+        """Return how many vectors with the same previous digits may share a value of this digit."""
         n_codes: int = self.width ** (n_digits - 1 - digit)
         return n_codes if digit else min(n_codes, -(-_MAX_SHARE * n_vectors // self.width))
 
 
 def _distances(vectors: Doubles, centroids: Doubles) -> Doubles:
-    """Return squared distances less the squared length of the vectors, (n_vectors, n_centroids)."""
+    """Return squared distances minus the squared vector lengths, (n_vectors, n_centroids)."""
     distances: Doubles = (centroids**2).sum(1) - 2 * vectors @ centroids.T
     return distances
 
@@ -101,7 +101,7 @@ def _balanced(cost: Doubles, group: Ints, taken: Ints, capacity: int) -> Ints:
     """Choose a column for every row; each is chosen at most `capacity` times within a group.
 
     Deferred acceptance: a row proposes to the cheapest column that has not rejected it; a column
-    keeps its cheapest rows. `taken` has ``group * n_columns + column`` of choices made before.
+    keeps its cheapest rows. `taken` holds ``group * n_columns + column`` of earlier choices.
     """
     width = cost.shape[1]
     keys, counts = np.unique(taken, return_counts=True)

@@ -57,8 +57,8 @@ def split_along_axes(trellis: Shape, axes: Doubles) -> Ints:
     """Return a path for every label such that labels close on the axes share prefixes.
 
     The labels are split among the states of slice 0 by quantiles of axis 0, each part among the
-    states of slice 1 by axis 1, and so on: all parts of a slice use the same axis, so that an edge
-    means the same wherever it is used. Every state takes as many labels as paths go through it.
+    states of slice 1 by axis 1, and so on. All parts of a slice use the same axis, so that an edge
+    has the same meaning in all paths. Every state takes as many labels as paths go through it.
     """
     paths = np.empty(len(axes), np.int64)
     left = np.arange(len(axes))  # labels whose path continues

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
 from ..core import _engine
-from ..core.arrays import AnyArray, Ints, as_int64, as_integer, threads
+from ..core.arrays import AnyArray, Ints, as_int64, as_integer, pointers, threads
 
 _MATRIX_CLASSES = 1_000_000
 
@@ -28,7 +28,7 @@ class Trellis:
     n_classes : int
         The number of classes, from 1 to 2**62.
     width : int, default=2
-        The number of states in a slice, at least 2. Two is the paper's graph, the smallest;
+        The number of states in a slice, at least 2. Width 2 is the paper's graph and the smallest;
         `width=n_classes` is one-vs-all.
 
     Attributes
@@ -143,7 +143,7 @@ class Trellis:
         return path
 
     def score(self, h: npt.ArrayLike, paths: npt.ArrayLike, n_jobs: int | None = None) -> Any:
-        """Return the scores of given paths: the sums of their edges' scores.
+        """Return the scores of given paths: the sums of their edge scores.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class Trellis:
         paths : int or array of shape (k,); for a batch of shape (B,) or (B, k)
             The paths of each row.
         n_jobs : int, optional
-            Threads for a batch: None is one, −1 all cores.
+            Number of threads for a batch; None means 1, −1 means all cores.
 
         Returns
         -------
@@ -186,12 +186,12 @@ class Trellis:
         h : array of shape (n_edges,) or (B, n_edges)
             Edge scores; −inf forbids an edge.
         n_jobs : int, optional
-            Threads for a batch: None is one, −1 all cores.
+            Number of threads for a batch; None means 1, −1 means all cores.
 
         Returns
         -------
         path, score : int and float, or arrays of shape (B,)
-            Ties go to the smaller path. Where every path is forbidden: −1 and −inf.
+            Ties go to the smaller path. If every path is forbidden, −1 and −inf.
 
         Examples
         --------
@@ -216,15 +216,15 @@ class Trellis:
         h : array of shape (n_edges,) or (B, n_edges)
             Edge scores; −inf forbids an edge.
         k : int
-            How many; no more than n_classes are returned.
+            Number of paths; at most n_classes are returned.
         n_jobs : int, optional
-            Threads for a batch: None is one, −1 all cores.
+            Number of threads for a batch; None means 1, −1 means all cores.
 
         Returns
         -------
         paths, scores : arrays of shape (k,) or (B, k)
-            Ties go to the smaller path. Where fewer than k paths are allowed, the rest is −1 with
-            −inf.
+            Ties go to the smaller path. If fewer than k paths are allowed, the rest is −1 with
+            score −inf.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class Trellis:
         h : array of shape (n_edges,) or (B, n_edges)
             Edge scores; −inf forbids an edge.
         n_jobs : int, optional
-            Threads for a batch: None is one, −1 all cores.
+            Number of threads for a batch; None means 1, −1 means all cores.
 
         Returns
         -------
@@ -281,7 +281,7 @@ class Trellis:
         h : array of shape (n_edges,) or (B, n_edges)
             Edge scores; −inf forbids an edge.
         n_jobs : int, optional
-            Threads for a batch: None is one, −1 all cores.
+            Number of threads for a batch; None means 1, −1 means all cores.
 
         Returns
         -------
@@ -321,14 +321,14 @@ class Trellis:
             Positive. Scores are divided by it: low values favour the best paths, high values
             approach a uniform distribution.
         random_state : int, RandomState or None, default=None
-            Seed of the draws; `n_jobs` does not change them.
+            Seed for the samples, which do not depend on `n_jobs`.
         n_jobs : int, optional
-            Threads for a batch: None is one, −1 all cores.
+            Number of threads for a batch; None means 1, −1 means all cores.
 
         Returns
         -------
         paths, log_probabilities : arrays of shape (n,) or (B, n)
-            Where every path is forbidden: −1 and −inf.
+            If every path is forbidden, −1 and −inf.
 
         Examples
         --------
@@ -369,11 +369,12 @@ class Trellis:
         """
         if self.n_classes > _MATRIX_CLASSES:
             raise ValueError(
-                f"matrix() is for at most {_MATRIX_CLASSES} classes, n_classes is {self.n_classes}"
+                f"matrix() supports at most {_MATRIX_CLASSES} classes, got "
+                f"n_classes={self.n_classes}"
             )
         edges = self.path_edges_batch(np.arange(self.n_classes))
         used = edges >= 0
-        indptr = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        indptr = pointers(used.sum(axis=1))
         indices = edges[used]
         matrix = csr_array(
             (np.ones(len(indices), np.float32), indices, indptr),
@@ -383,7 +384,7 @@ class Trellis:
         return matrix
 
     def grow(self) -> tuple[Trellis, Ints]:
-        """Return a larger trellis that keeps every path, and where the edges went.
+        """Return a larger trellis that keeps every path, and the new positions of the edges.
 
         Adds one auxiliary vertex or, if there are already width − 1, one slice. Every old path
         keeps its id and states and follows the mapped edges, so scores do not change.
@@ -410,7 +411,7 @@ class Trellis:
         return larger, edge_map
 
     def _rows(self, h: npt.ArrayLike) -> AnyArray:
-        """Return h as contiguous rows of float32 or float64, copied only if it is not that."""
+        """Return h as contiguous rows of float32 or float64, copied only if necessary."""
         array = np.asarray(h)
         if array.dtype not in (np.float32, np.float64):
             if array.dtype.kind not in "buif":
