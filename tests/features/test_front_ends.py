@@ -162,9 +162,13 @@ def test_columns_of_texts_are_joined():
     [
         ("one text", "texts must be a list of strings, got str: use"),
         (3, "texts must be a list of strings, got int"),
-        (sp.csr_array(X), "LTLSClassifier takes features"),
-        (X, "texts must be strings, row 0 has 1.0; LTLSClassifier takes features"),
-        (["a", None], "texts must be strings, row 1 is None; .*empty one"),
+        (sp.csr_array(X), "use LTLSClassifier for numeric features"),
+        (X, "texts must be strings, but row 0 has 1.0; use LTLSClassifier for numeric features"),
+        (["a", None], "texts must be strings, but row 1 is None; .*empty ones"),
+        (["a", b"b"], r"row 1 is b'b'; decode it, for example with text.decode\(\)"),
+        (["a", 2], r"row 1 is 2; use LTLSClassifier for numeric features, or make it a string"),
+        (["a", float("nan")], "texts must be strings, but row 1 is nan; .*empty ones"),
+        ([["a", "b"], ["c", None]], "texts must be strings, but row 1 has None; .*empty ones"),
         ([], "texts must have at least one row, got none"),
     ],
 )
@@ -184,7 +188,7 @@ def test_what_is_no_list_of_texts_is_rejected(texts, message):
         (Text(n_features=-1), "'n_features' parameter of Text must be"),
         (Text(stop_words="german"), "'stop_words' parameter of Text must be 'english' or a list"),
         (Table(text="a", number="a"), "column 'a' must be given once"),
-        (Table(), "a table needs a column"),
+        (Table(), "a table needs at least one column"),
     ],
 )
 def test_settings_that_contradict_each_other(settings, message):
@@ -210,11 +214,11 @@ def test_columns_that_are_not_known_are_rejected():
         front_end.read([{"n": 1, "m": 2}], 1)
     with pytest.raises(ValueError, match="row 0: it has no 'n'"):
         front_end.read([{}], 1)
-    with pytest.raises(ValueError, match="rows must be dicts, row 0 is 3"):
+    with pytest.raises(ValueError, match="rows must be dicts, but row 0 is 3"):
         front_end.read([3], 1)
 
 
 @pytest.mark.parametrize("texts", [["a b", "c"], np.array(["a b", "c"]), ("a b", "c")])
 def test_features_that_are_texts_name_the_classifier_of_texts(texts):
-    with pytest.raises(ValueError, match="TextClassifier takes texts"):
+    with pytest.raises(ValueError, match="use TextClassifier for texts"):
         LTLSClassifier().fit(texts, ["a", "c"])

@@ -138,7 +138,7 @@ def test_columns_must_be_there_and_differ():
         TableColumns(number=("n",)).read({"m": 1})
     with pytest.raises(ValueError, match="'n' must be given once"):
         TableColumns(number=("n",), category=("n",))
-    with pytest.raises(ValueError, match="needs a column"):
+    with pytest.raises(ValueError, match="needs at least one column"):
         TableColumns()
     with pytest.raises(ValueError, match="number column 'n' must have numbers"):
         Table(number="n").fit([{"n": math.nan}])

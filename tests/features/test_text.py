@@ -1,12 +1,15 @@
 """The front end of texts."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
+from gil import releases_the_gil
 from small_parts import section_of
 
 from ltls.core import _engine
+from ltls.features import text
 from ltls.features.text import Text, Vectorizer
 
 TEXTS = [
@@ -37,18 +40,18 @@ def test_one_text_gives_the_same_row(changed):
     vectorizer = Vectorizer(Text(**{**SETTINGS, **changed}))
     vectorizer.fit_transform(TEXTS)
     restored = Vectorizer.from_state(section_of(*vectorizer.state()))
-    for text in [*TEXTS, "", " \n", "unknown", "lost lost\u2028card", "card " * 30]:
-        expected = vectorizer.transform([text])
+    for given in [*TEXTS, "", " \n", "unknown", "lost lost\u2028card", "card " * 30]:
+        expected = vectorizer.transform([given])
         expected.sort_indices()
         for each in (vectorizer, restored):
             for _ in range(2):  # words are remembered
-                indices, values = each.row(text)
+                indices, values = each.row(given)
                 np.testing.assert_array_equal(indices, expected.indices)
                 np.testing.assert_allclose(values, expected.data, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("changed", "text"),
+    ("changed", "given"),
     [
         ({"tokenizer": r"[a-z]+"}, "lost my card 77"),
         ({"stop_words": ("my",)}, "lost my card"),
@@ -57,16 +60,66 @@ def test_one_text_gives_the_same_row(changed):
     ],
     ids=["tokenizer", "stop words", "surrogate", "Unicode"],
 )
-def test_one_text_of_any_kind_gives_the_same_row(changed, text):
+def test_one_text_of_any_kind_gives_the_same_row(changed, given):
     vectorizer = Vectorizer(Text(**{**SETTINGS, **changed}))
     vectorizer.fit_transform([*TEXTS, "Größe ÉTÉ ẞ ﬀ ſ İ 卡"])
-    expected = vectorizer.transform([text])
+    expected = vectorizer.transform([given])
     expected.sort_indices()
     for each in (vectorizer, pickle.loads(pickle.dumps(vectorizer))):
-        indices, values = each.row(text)
+        indices, values = each.row(given)
         assert len(indices)
         np.testing.assert_array_equal(indices, expected.indices)
         np.testing.assert_allclose(values, expected.data, rtol=1e-5)
+
+
+def long_texts():
+    """Return texts of many words, and of a long one, for which there is more than one piece."""
+    rng = np.random.default_rng(0)
+    words = [*(f"w{n}" for n in range(300)), "été", "東京", "😀", "the", "x" * 5000]
+    many = " ".join(rng.choice(words, 13_000))
+    return [many, "卡" * 70_000, "the " * 20_000, "", "lost card", "w1 w2 " * 2048 + "w3"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"ngram_range": (2, 5), "char_ngram_range": (3, 6)},
+        {"stop_words": ("the", "w3")},
+        {"tokenizer": r"\S+", "ngram_range": (1, 3)},
+        {"tokenizer": r"\S+", "stop_words": ("the",), "char_ngram_range": None},
+        {"n_features": 1 << 12},
+        {"surrogate": True},
+    ],
+    ids=str,
+)
+def test_the_ngrams_of_long_texts_are_counted_in_pieces(changed, monkeypatch):
+    monkeypatch.setattr(text, "_PIECE", 10_000)
+    changed = dict(changed)
+    tail = " \ud800" if changed.pop("surrogate", False) else ""
+    texts = [each + tail for each in long_texts()]
+    vectorizer = Vectorizer(Text(**{**SETTINGS, **changed}))
+    expected = vectorizer.fit_transform(texts)  # counts whole texts
+    expected.sort_indices()
+    found = vectorizer.transform(texts)
+    assert abs(found - expected).max() < 1e-6
+    for number, each in enumerate(texts):
+        indices, values = vectorizer.row(each)
+        np.testing.assert_array_equal(indices, expected[number].indices)
+        np.testing.assert_allclose(values, expected[number].data, rtol=1e-5)
+
+
+def test_a_long_text_beside_short_ones_takes_its_own_memory():
+    vectorizer = Vectorizer(Text(**SETTINGS))
+    vectorizer.fit_transform(TEXTS)
+    texts = ["a" * 1_000_000, *["b"] * 1000]
+    tracemalloc.start()
+    try:
+        vectorizer.matrix(texts)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
 
 
 def test_the_engine_checks_the_weights_of_its_rows():
@@ -116,3 +169,9 @@ def test_characters_are_counted_in_short_texts():
     assert Text(char_ngram_range=(3, 3)).resolved(long).char_ngram_range == (3, 3)
     assert "the" in Text(stop_words="english").resolved(short).stop_words
     assert Text(stop_words=["The"]).resolved(short).stop_words == ("the",)
+
+
+def test_a_long_text_does_not_stop_other_threads():
+    front_end, _ = Text().fit(["the card is lost", "a fee was charged"])
+    text = "the card was charged " * 2000
+    assert releases_the_gil(lambda: front_end.row(text))

@@ -251,13 +251,6 @@ def test_few_rows_take_the_mean_score_of_the_trellises():
     np.testing.assert_array_equal(model.classes_[best], model.predict(X))
 
 
-def test_losses_without_probabilities_have_no_calibration(one_label):
-    _, train, _, _ = one_label
-    model = LTLSClassifier(random_state=0).set_params(trellises__loss="separation").fit(*train)
-    assert model.model_.calibration.curve is None
-    assert not hasattr(model, "predict_proba")
-
-
 # The threshold
 
 

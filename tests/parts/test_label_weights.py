@@ -1,5 +1,7 @@
 """Label weights: −max(0, 1 − s)³, where s is the output of a label's classifier."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import reference_parts as reference
@@ -64,9 +66,12 @@ def test_the_weights_of_some_labels_are_replaced(seed, n_labels):
 
 
 def test_the_usual_cost():
-    assert usual_cost(True, 0.9) == 0.5
-    assert usual_cost(False, 1.0) == 2
-    assert usual_cost(False, 0.0) == 0.25
+    for n_rows, cost in ((100, 0.5), (10, 0.8), (2, 2)):
+        context = SimpleNamespace(several=True, n_labels=5, counts=np.full(5, n_rows))
+        assert usual_cost(context, 0.9) == cost
+    one = SimpleNamespace(several=False)
+    assert usual_cost(one, 0.9) == 4
+    assert usual_cost(one, 0.1) == 0.25
 
 
 @pytest.mark.parametrize("times", [1 / 16, 1.0])

@@ -233,12 +233,12 @@ def test_train_clusters_passes_its_arguments_on():
     options = {"cost": 2.0, "passes": 3, "tolerance": 0.1, "threshold": 0.05}
     options["initial"] = (*start[:2], start[2].astype(np.float32))
     calls = []
-    found = train_clusters(
+    found = list(train_clusters(
         LabelWeights(cost=2.0, passes=3, threshold=0.1),
         problem.examples(), [CLUSTERS, ONE_CLUSTER],
         n_labels=N_LABELS, held_out=np.array([3, 8]), initial=initial, scale=0.5,
         check=lambda: calls.append(1), n_jobs=2,
-    )  # fmt: skip
+    ))  # fmt: skip
     assert calls
     held_out = np.isin(np.arange(len(problem.own)), [3, 8])
     for clusters, pair in zip((CLUSTERS, ONE_CLUSTER), found, strict=True):
@@ -260,11 +260,11 @@ def test_multiplying_all_rows_changes_nothing_but_rounding(factor, intercept):
 
     def trained(times, start):
         rows = problem.rows.like(problem.rows.X * np.float32(times))
-        return train_clusters(
+        return next(train_clusters(
             LabelWeights(cost=2.0, threshold=0.03), problem.examples(rows=rows), [CLUSTERS],
             n_labels=N_LABELS, held_out=np.array([3, 8]), initial=start,
             row_length=rows.usual_length(),
-        )[0]  # fmt: skip
+        ))  # fmt: skip
 
     columns = np.full(problem.rows.n_columns, factor)
     columns[-1] = 1 if intercept else factor

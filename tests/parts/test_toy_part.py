@@ -83,7 +83,7 @@ def test_files_hold_it(rows, saved, monkeypatch):
     assert loaded.parts["toy"].strength == 3
     PARTS.pop("toy")
     monkeypatch.setattr("ltls.parts.base.entry_points", lambda group: ())
-    with pytest.raises(ModelFileError, match="part 'toy', which is not known here: install"):
+    with pytest.raises(ModelFileError, match="unknown part 'toy': install"):
         ltls.load(path)
 
 
@@ -96,7 +96,7 @@ def test_settings_of_a_part_that_held_out_rows_left_out(rows, tmp_path, monkeypa
     assert ltls.load(path).parts["toy"].strength == 3
     PARTS.pop("toy")
     monkeypatch.setattr("ltls.parts.base.entry_points", lambda group: ())
-    with pytest.raises(ModelFileError, match="Toy are settings of a part that is not known"):
+    with pytest.raises(ModelFileError, match="Toy are settings of an unknown part"):
         ltls.load(path)
 
 
@@ -153,7 +153,7 @@ def test_parameters_reach_its_settings(rows):
     PARTS.pop("toy")
     assert LTLSClassifier().set_params(parts__toy__strength=2).parts["toy"].strength == 2
     for name in ("nobody", "trellises"):
-        with pytest.raises(ValueError, match=f"parts must be registered, got '{name}'"):
+        with pytest.raises(ValueError, match=rf"parts must be registered .*, got '{name}'"):
             LTLSClassifier().set_params(**{f"parts__{name}__width": 2})
 
 

@@ -18,16 +18,15 @@ from ltls.parts.trainable import (
     TrainableWeights,
     reusable_zeros,
 )
+from ltls.settings import Trellises
 
 N_FEATURES = 5
 
 
 def trainable(trellis, n_trellises=2, adagrad=True, average=True, intercept=True, seed=0):
     """Weights as after some training, with 0 in the padding."""
-    weights = TrainableWeights(
-        trellis, n_trellises, N_FEATURES, intercept=intercept, unit_length=False,
-        adagrad=adagrad, average=average,
-    )  # fmt: skip
+    chosen = Trellises(optimizer="adagrad" if adagrad else "sgd", average=average)
+    weights = TrainableWeights(chosen, trellis, n_trellises, N_FEATURES, intercept, False)
     rng = np.random.default_rng(seed)
     real = np.tile(np.arange(padded(trellis.n_edges)) < trellis.n_edges, n_trellises)
     weights.values[:, real] = rng.normal(size=(len(weights.values), real.sum()))
@@ -43,9 +42,7 @@ def blocks(array, n_trellises, n_edges):
 
 
 def test_new_weights_are_0_and_aligned():
-    weights = TrainableWeights(
-        Trellis(22), 3, N_FEATURES, intercept=True, unit_length=False, adagrad=True, average=True,
-    )  # fmt: skip
+    weights = TrainableWeights(Trellises(average=True), Trellis(22), 3, N_FEATURES, True, False)
     assert weights.values.shape == (N_FEATURES + 1, 3 * 32)
     assert not weights.values.any()
     assert (weights.squares == INITIAL_SQUARES).all()
@@ -125,7 +122,7 @@ def test_loaded_weights_are_predicted_with(dtype, average, l1):
 
 def test_weights_of_another_shape_are_not_loaded():
     weights = trainable(Trellis(22))
-    with pytest.raises(ValueError, match=r"weights of shape \(6, 96\), its parameters expect"):
+    with pytest.raises(ValueError, match=r"weights of shape \(6, 96\), but its parameters expect"):
         weights.load(trainable(Trellis(22), 3).for_prediction(0.0), 0.0)
 
 
@@ -187,9 +184,9 @@ def test_a_branch_that_has_grown_shares_nothing():
 
 
 def test_a_copy_needs_memory(monkeypatch):
-    monkeypatch.setattr("ltls.parts.trainable.available_memory", lambda: 100)
     branch = trainable(Trellis(22)).branch()
-    with pytest.raises(MemoryError, match=r"training further needs 0\.0 GB for a copy"):
+    monkeypatch.setattr("ltls.parts.trainable.available_memory", lambda: 100)
+    with pytest.raises(MemoryError, match=r"further training needs 0\.0 GB for a copy"):
         branch.unshare(None)
 
 

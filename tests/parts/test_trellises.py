@@ -58,11 +58,13 @@ def test_contradictions_are_refused():
 def test_a_file_may_not_ask_for_much_memory():
     huge = 1 << 40
     described, tensors = trellis_part(np.random.default_rng(0)).state()
-    with pytest.raises(ValueError, match=r"may have 65536 paths in a file, got 1099511627776"):
+    with pytest.raises(
+        ValueError, match=r"may have at most 65536 paths in a file, got 1099511627776"
+    ):
         TrellisPart.from_state(section_of({**described, "n_classes": huge}, tensors), SIZES)
     part = trellis_part(np.random.default_rng(0), n_labels=3, n_paths=10)
     part.codebooks[:] = [TableCodebook(1 << 17, [0, 1, 2])] * 2
-    with pytest.raises(ValueError, match="may have 65536 paths in a file, got 131072"):
+    with pytest.raises(ValueError, match="may have at most 65536 paths in a file, got 131072"):
         part.state()
 
 

@@ -1,1 +1,1 @@
-"""Rows of features as the engine takes them, and the text vectorizer."""
+"""Front ends, which turn numbers, texts and tables into features, and rows of features."""

@@ -1,7 +1,7 @@
 """Blocks: sparse and dense features of the same rows, such as words and an embedding of a text.
 
-`scipy.sparse.hstack` would store every number of an embedding with its column, and one scale for
-both would be wrong for one of them.
+`scipy.sparse.hstack` would store a column index with every number of an embedding, and no single
+scale suits both kinds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Blocks:
     ----------
     sparse : CSR matrix
     dense : array
-        Of shape (n_rows, n_dense). Half precision stays: rows are converted a few at a time.
+        Of shape (n_rows, n_dense). Half precision is kept: rows are converted a few at a time.
     """
 
     def __init__(self, sparse: Any, dense: AnyArray) -> None:
@@ -53,9 +53,9 @@ class Blocks:
 
 
 def given_blocks(X: Any) -> list[Any] | None:
-    """Return the blocks of X, None if it is anything but a list or tuple of them.
+    """Return the blocks of X, None if X is not a list or tuple of blocks.
 
-    A block is a sparse matrix, a two-dimensional array or a data frame. Rows in a list are none.
+    A block is a sparse matrix, a two-dimensional array or a data frame.
     """
     if isinstance(X, Blocks):
         return [X.sparse, X.dense]
@@ -75,9 +75,10 @@ def given_blocks(X: Any) -> list[Any] | None:
 
 
 def united(blocks: list[Any]) -> Any:
-    """Return checked blocks as the engine takes them.
+    """Return checked blocks in the form that the engine takes.
 
-    Several sparse ones become one CSR matrix, several dense ones one array, and both `Blocks`.
+    Sparse blocks are joined to one CSR matrix, dense blocks to one array; if there are both, the
+    result is `Blocks`.
     """
     sparse = [block for block in blocks if hasattr(block, "tocsr")]
     dense = [block for block in blocks if not hasattr(block, "tocsr")]
@@ -89,7 +90,7 @@ def united(blocks: list[Any]) -> Any:
 
 
 def block_names(blocks: list[Any]) -> list[str]:
-    """Return the names of all features, those of sparse blocks first; none if no frame has any."""
+    """Return the names of all features, sparse blocks first; empty if no data frame has names."""
     names: dict[bool, list[str]] = {True: [], False: []}
     named = False
     for block in blocks:
@@ -107,7 +108,7 @@ def block_names(blocks: list[Any]) -> list[str]:
 
 
 def dense_name(number: int) -> str:
-    """Return what a dense feature beside sparse ones is called."""
+    """Return the name of a dense feature in a model that also has sparse ones."""
     return f"dense[{number}]"
 
 

@@ -1,4 +1,4 @@
-"""Counts of n-grams: scikit-learn's `CountVectorizer` with threads of the engine; out of core."""
+"""Counts of n-grams: scikit-learn's `CountVectorizer`, multithreaded and out of core."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .ngrams import WORD
 
 _IN_WORD, _SPACE = 1, 2  # kinds of characters, as in the engine
 _N_ASCII, _N_CHARACTERS = 128, 0x110000
-_ROOM = 4  # times max_features: n-grams that are counted at the same time
+_ROOM = 4  # n-grams counted at the same time, as a multiple of max_features
 _MIN_COUNTED = 1 << 18
 
 
 class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
-    """A `CountVectorizer` with methods that return the same counts, but by the engine.
+    """A `CountVectorizer` with methods that compute the same counts in the engine.
 
-    A regular expression or function of one's own that splits texts, and texts with surrogates,
-    which have no UTF-8, are left to scikit-learn.
+    Custom tokenizers, and texts with surrogates, which have no UTF-8 form, are left to
+    scikit-learn.
     """
 
     def learn_and_count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
-        """Do what `fit_transform` does, in several threads."""
+        """Like `fit_transform`, but multithreaded."""
         self.__dict__.pop("_known", None)
         analyzer = self._engine_analyzer(all(map(str.isascii, texts)))
         if analyzer is None:
@@ -51,20 +51,20 @@ class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
         self.fixed_vocabulary_ = False
         return _matrix(arrays, len(kept))
 
-    def count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
-        """Do what `transform` does, in several threads."""
+    def count(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix | None:
+        """Like `transform`, but multithreaded; None if the engine cannot do it."""
         analyzer = self._engine_analyzer(all(map(str.isascii, texts)))
         if analyzer is None:
-            return self.transform(texts)
+            return None
         try:
             known = self._engine_vocabulary()
             arrays = known.count(analyzer, self._prepared(texts), threads(n_jobs))
         except UnicodeEncodeError:
-            return self.transform(texts)
+            return None
         return _matrix(arrays, len(self.vocabulary_))
 
     def engine_parts(self) -> tuple[_engine.NgramAnalyzer, _engine.Vocabulary] | None:
-        """Return how the engine splits any text, and its vocabulary; None if it cannot."""
+        """Return the engine's analyzer of any text and its vocabulary; None if unsupported."""
         analyzer = self._engine_analyzer(ascii_only=False)
         try:
             return None if analyzer is None else (analyzer, self._engine_vocabulary())
@@ -80,7 +80,7 @@ class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
         return self._known
 
     def _engine_analyzer(self, ascii_only: bool) -> _engine.NgramAnalyzer | None:
-        """Return how the engine splits texts, or those in ASCII; None if it cannot."""
+        """Return the engine's analyzer of texts, or of ASCII texts; None if unsupported."""
         characters = self.analyzer == "char_wb"
         if not characters and (self.tokenizer is not None or self.token_pattern != WORD):
             return None
@@ -102,7 +102,7 @@ class NgramVectorizer(CountVectorizer):  # type: ignore[misc]
         return [text.lower() for text in texts] if self.lowercase else list(texts)
 
     def _selected(self, n_texts: Ints, times: Floats) -> Ints:
-        """Return which n-grams are kept, as `CountVectorizer` does, ties included."""
+        """Select the same n-grams as `CountVectorizer`, ties included."""
         kept = np.flatnonzero(n_texts >= self.min_df)
         if self.max_features is not None and len(kept) > self.max_features:
             kept = np.sort(kept[(-times[kept]).argsort()[: self.max_features]])
@@ -122,7 +122,7 @@ def _matrix(arrays: tuple[Any, Any, Any], n_columns: int) -> csr_matrix:
 
 @lru_cache(2)
 def _kinds_of_characters(ascii_only: bool) -> npt.NDArray[np.uint8]:
-    """Return for every character whether words have it, and whether it is white space."""
+    """Return for every character whether it occurs in words, and whether it is white space."""
     n = _N_ASCII if ascii_only else _N_CHARACTERS
     every = np.arange(n, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     kinds = np.zeros(n, np.uint8)
@@ -136,16 +136,16 @@ def _kinds_of_characters(ascii_only: bool) -> npt.NDArray[np.uint8]:
 
 
 class NgramCounts:
-    """Counts of n-grams, of those that are frequent so far if there are very many.
+    """Counts of n-grams; if there are very many, only of those that are frequent so far.
 
     Parameters
     ----------
     counter : NgramVectorizer
-        Finds the n-grams of texts; it must not limit them.
+        Finds the n-grams of texts; it must not limit their number.
     min_df : int
-        How many texts must have an n-gram that is kept.
+        Minimum number of texts with an n-gram.
     max_features : int or None
-        How many n-grams will be kept. Above four times as many, and 2**18, the less frequent half
+        Number of n-grams to keep. Above four times as many, and above 2**18, the less frequent half
         is forgotten. None counts all.
     """
 
@@ -153,8 +153,8 @@ class NgramCounts:
         self._counter, self._min_df, self._max_features = counter, min_df, max_features
         self._limit = None if max_features is None else max(_ROOM * max_features, _MIN_COUNTED)
         self._ids: dict[str, int] = {}
-        self._texts: Ints = np.zeros(0, np.int64)  # that have an n-gram
-        self._times: Ints = np.zeros(0, np.int64)  # that it occurs
+        self._texts: Ints = np.zeros(0, np.int64)  # texts with each n-gram
+        self._times: Ints = np.zeros(0, np.int64)  # occurrences of each n-gram
 
     def add(self, texts: Sequence[str], n_jobs: int | None = None) -> None:
         """Count the n-grams of texts."""
@@ -184,7 +184,7 @@ class NgramCounts:
     def selected(self) -> tuple[list[str], Ints]:
         """Return a vocabulary, sorted, and how many texts have each of its n-grams.
 
-        They are the most frequent ones, as scikit-learn selects them, ties included.
+        It has the most frequent n-grams, as scikit-learn selects them, ties included.
         """
         kept = (ngram for ngram, n in self._ids.items() if self._texts[n] >= self._min_df)
         order = sorted(kept)

@@ -1,9 +1,9 @@
-"""The front ends: what turns the inputs of users into features.
+"""The front ends, which turn the inputs of users into features.
 
-A front end is a group of settings (`Numbers`, `Text`, `Table`) whose `fit` returns a fitted object.
-That has `matrix(X)`, the features of inputs; `feature_names`; `places`, the names of the features
-of every input with their places in it; `read`, inputs from JSON, of which `empty` is one without
-features; `arrays`, the names and types of what inputs are made of; and `state` for files.
+A front end is a group of settings (`Numbers`, `Text`, `Table`) whose `fit` returns a fitted object
+with `matrix(X)`, the features of inputs; `feature_names`; `places`, the names and positions of the
+features in every input; `read`, which reads inputs from JSON; `empty`, an input without features;
+`arrays`, the names and types of the arrays that inputs consist of; and `state` for files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Where the n-grams of a text are, counted as scikit-learn's analyzers do."""
+"""The positions of n-grams in a text, as scikit-learn's analyzers find them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
@@ -13,7 +14,7 @@ WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I"
 
 
 class Settings(Protocol):
-    """What decides the n-grams of a text."""
+    """The settings that determine the n-grams of a text."""
 
     @property
     def lowercase(self) -> bool:
@@ -33,24 +34,32 @@ class Settings(Protocol):
 
 
 def ngram_places(text: str, kind: str, settings: Settings) -> dict[str, list[Span]]:
-    """Return the n-grams of a text, "words" or "characters", and their places in it."""
+    """Return the n-grams of a text, "words" or "characters", and their positions."""
     shown = text.lower() if settings.lowercase else text
     origin = _origins(text, shown)
-    low, high = settings.kinds[kind]
-    if kind == "words":
-        ngrams = _words(list(_tokens(shown, settings)), low, high)
-    else:
-        ngrams = _characters(shown, low, high)
     places: dict[str, list[Span]] = {}
-    for ngram, start, end in ngrams:
+    for ngram, start, end in _ngrams(shown, kind, settings):
         spans = places.setdefault(ngram, [])
         if end > start:
             spans.append((origin[start], origin[end - 1] + 1))
     return places
 
 
+def each_ngram(text: str, kind: str, settings: Settings) -> Iterator[str]:
+    """Yield the n-grams of a text, in any order; none is kept."""
+    shown = text.lower() if settings.lowercase else text
+    return (ngram for ngram, _, _ in _ngrams(shown, kind, settings))
+
+
+def _ngrams(shown: str, kind: str, settings: Settings) -> Iterator[Place]:
+    low, high = settings.kinds[kind]
+    if kind == "words":
+        return _words(_tokens(shown, settings), low, high)
+    return _characters(shown, low, high)
+
+
 def _tokens(text: str, settings: Settings) -> Iterator[Place]:
-    """Yield the words of a text but for stop words."""
+    """Yield the words of a text, without stop words."""
     ignored = set(settings.stop_words or ())
     if callable(settings.tokenizer):
         places = _found(text, settings.tokenizer(text))
@@ -62,7 +71,7 @@ def _tokens(text: str, settings: Settings) -> Iterator[Place]:
 
 
 def _found(text: str, words: list[str]) -> Iterator[Place]:
-    """Yield words and where they are; one that the text does not have takes no place."""
+    """Yield words and their positions; a word that is not in the text has an empty span."""
     last = 0
     for word in words:
         at = text.find(word, last)
@@ -73,11 +82,13 @@ def _found(text: str, words: list[str]) -> Iterator[Place]:
             yield word, at, last
 
 
-def _words(tokens: list[Place], low: int, high: int) -> Iterator[Place]:
-    for n in range(low, high + 1):
-        for first in range(len(tokens) - n + 1):
-            some = tokens[first : first + n]
-            yield " ".join(token for token, _, _ in some), some[0][1], some[-1][2]
+def _words(tokens: Iterable[Place], low: int, high: int) -> Iterator[Place]:
+    last: deque[Place] = deque(maxlen=high)
+    for token in tokens:
+        last.append(token)
+        for first in range(len(last) - low, -1, -1):
+            some = list(last)[first:]
+            yield " ".join(word for word, _, _ in some), some[0][1], token[2]
 
 
 def _characters(text: str, low: int, high: int) -> Iterator[Place]:
@@ -93,9 +104,9 @@ def _characters(text: str, low: int, high: int) -> Iterator[Place]:
 
 
 def _origins(text: str, shown: str) -> list[int]:
-    """Return for every character of a text in lower case where it comes from."""
+    """Return the original position of every character of a lowercased text."""
     if len(shown) == len(text):
         return list(range(len(text)))
     origins = [place for place, letter in enumerate(text) for _ in letter.lower()]
-    # A few letters are longer or shorter in context.
+    # The length of a few letters in lower case depends on context.
     return (origins + [len(text) - 1] * len(shown))[: len(shown)]

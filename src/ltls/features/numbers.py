@@ -1,4 +1,4 @@
-"""Features are numbers: what is done with all of them, and the front end that takes them as is."""
+"""Settings that all front ends share, and the front end of numeric features."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .rows import Columns, Standardizer, used_features
 
 Span = tuple[int, int]
 
-_MAX_USED = 0.5  # of the features: beyond it, a mapping costs more than it saves
-_ROWS_PER_BLOCK = 1024  # that are converted at a time
+_MAX_USED = 0.5  # fraction of features: beyond it, a mapping costs more than it saves
+_ROWS_PER_BLOCK = 1024  # converted at a time
 
 
 @settings
 class FeatureSettings(Settings):
-    """What all front ends do with features."""
+    """Settings of features that all front ends share."""
 
     takes_matrix: ClassVar[bool] = False  # whether inputs are rows of features already
 
@@ -40,17 +40,17 @@ class FeatureSettings(Settings):
         FLAG,
         AUTO,
         default=AUTO,
-        help='Scale dense features to mean 0 and standard deviation 1. "auto" does so if they are '
-        "unscaled: if a mean is beyond 4 standard deviations, or a standard deviation beyond 10 "
-        "times the median of all. It divides all by that median if it is below 0.01 or above 30. "
-        'Memory-mapped features are never scaled by "auto".',
+        help='Scale dense features to mean 0 and standard deviation 1. "auto" does so if a '
+        "mean is more than 4 standard deviations from 0, or a standard deviation more than 10 "
+        "times the median of all. Otherwise it divides all features by that median if the "
+        'median is below 0.01 or above 30. "auto" never scales memory-mapped features.',
     )
     fit_intercept: bool = setting(FLAG, default=True, help="Add a feature that is always 1.")
 
     def may_standardize(self, X: Any) -> bool:
-        """Return whether such features may be standardized: dense ones, unless told not to.
+        """Return whether features like X may be standardized: dense ones, unless disabled.
 
-        Those on disk are only if that is asked for.
+        Memory-mapped ones only on request.
         """
         X = X.dense if isinstance(X, Blocks) else X
         if hasattr(X, "indptr") and self.standardize is True:
@@ -64,30 +64,30 @@ class FeatureSettings(Settings):
 
 
 class FeatureStats:
-    """What features are like, over batches of rows."""
+    """Statistics of features, over batches of rows."""
 
     def __init__(self) -> None:
         self.n_rows = self.n_features = self.n_values = 0
         self.sparse = False
         self._used: Ints | None = None
         self._scaler = StandardScaler()
-        self._squares = 0.0  # of the lengths of rows
+        self._squares = 0.0  # sum of squared row lengths
         self.beside: FeatureStats | None = None  # of dense features beside sparse ones
 
     def add(self, X: Any, scale: bool) -> None:
         """Add a batch; with `scale`, also means and deviations of dense features."""
         if self.n_rows and isinstance(X, Blocks) != (self.beside is not None):
             raise ValueError(
-                "batches must all be lists of sparse and dense blocks, or none; pass the same "
-                "blocks in every batch"
+                "batches must either all be lists of sparse and dense blocks, or none of them; "
+                "pass the same blocks in every batch"
             )
         self.n_rows, self.n_features = self.n_rows + X.shape[0], X.shape[1]
         if isinstance(X, Blocks):
             self.beside = self.beside or FeatureStats()
             if self.beside.n_rows and self.beside.n_features != X.dense.shape[1]:
                 raise ValueError(
-                    f"batches must all have {self.beside.n_features} dense features, as the first "
-                    f"one, got {X.dense.shape[1]}"
+                    f"batches must all have {self.beside.n_features} dense features, like the "
+                    f"first one, got {X.dense.shape[1]}"
                 )
             self.beside.add(X.dense, scale)
             X = X.sparse
@@ -106,7 +106,7 @@ class FeatureStats:
                 self._scaler.partial_fit(some)
 
     def columns(self, given: FeatureSettings) -> Columns:
-        """Return the columns of a model for such features."""
+        """Return the columns of a model for these features."""
         unit_length = self.sparse if given.normalize == AUTO else bool(given.normalize)
         made = Columns(self.n_features, bool(given.fit_intercept), unit_length)
         if self.beside is not None:
@@ -122,7 +122,7 @@ class FeatureStats:
         return made
 
     def row_length(self, columns: Columns) -> float:
-        """Return the root mean square length of rows, as the model takes them."""
+        """Return the root mean square length of rows as model input."""
         if columns.unit_length:
             return 1.0
         scaling, length = columns.standardizer, (self._squares / max(self.n_rows, 1)) ** 0.5
@@ -148,10 +148,10 @@ def is_mapped(X: Any) -> bool:
 
 @settings
 class Numbers(FeatureSettings):
-    """Rows of numbers, dense or sparse, are the features.
+    """Rows of numeric features, dense or sparse.
 
-    ``n_dense`` is for matrices that have sparse and dense features side by side, as those of a
-    ``ColumnTransformer`` do. A list of blocks says by itself what is dense.
+    ``n_dense`` is for matrices that have sparse and dense features side by side, such as those of a
+    ``ColumnTransformer``. A list of blocks does not need it.
 
     Examples
     --------
@@ -166,35 +166,30 @@ class Numbers(FeatureSettings):
     n_dense: int = setting(
         Integer(0),
         default=0,
-        help="Number of columns at the end of a matrix that are dense features, such as an "
-        "embedding. They become a block of their own.",
+        help="Number of dense features, such as an embedding, at the end of a matrix. They "
+        "become a block of their own.",
     )
 
     def named_columns(
         self, features: str | Sequence[str] | None, text: str | None
     ) -> dict[str, Any]:
-        """Return which columns of a table are read: the features, which must be named."""
+        """Return the columns of a table to read: the features, which must be named."""
         if text or not features:
             raise ValueError("the model takes features: name the columns with features")
         return {"features": (features,) if isinstance(features, str) else tuple(features)}
 
     def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return which columns of a table are read, if nothing says so: all of them."""
+        """Return the columns of a table to read by default: all of them."""
         return {"features": tuple(names)}
 
     def fit(self, X: Any, n_jobs: int | None = None) -> tuple[NumberInputs, Any]:
-        """Return the fitted front end, and the features of X, which a data frame has names for."""
-        if isinstance(X, (list, tuple)):
-            blocks = given_blocks(X)
-            names = [] if blocks is None else block_names(blocks)
-        else:
-            frame = as_frame("X", X)
-            names = [] if frame is None else frame.columns
-        named = all(isinstance(name, str) for name in names)
-        return NumberInputs(self, names if named else ()), X
+        """Return the fitted front end, and the features of X, named if X is a data frame."""
+        front_end = NumberInputs(self)
+        front_end.learn_names(X)
+        return front_end, X
 
     def fit_batches(self, batches: Iterable[Any], n_jobs: int | None = None) -> NumberInputs:
-        """Return the front end fitted on batches; no pass over them is needed."""
+        """Return the front end of batches, without a pass over them: it learns names later."""
         return NumberInputs(self)
 
 
@@ -207,21 +202,33 @@ class NumberInputs:
     def __init__(self, given: Numbers, feature_names: Sequence[str] = ()) -> None:
         self.settings, self.given_names = given, list(feature_names)
 
+    def learn_names(self, X: Any) -> None:
+        """Take the names of the features from a data frame, or from blocks with one."""
+        names: Sequence[Any]
+        if isinstance(X, (list, tuple)):
+            blocks = given_blocks(X)
+            names = [] if blocks is None else block_names(blocks)
+        else:
+            frame = as_frame("X", X)
+            names = [] if frame is None else frame.columns
+        if all(isinstance(name, str) for name in names):
+            self.given_names = list(names)
+
     def matrix(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return the features of rows."""
         return X
 
     def feature_names(self) -> Mapping[int, tuple[str, tuple[Span, ...]]]:
-        """Return the name of every feature, and where it is in a text: nowhere."""
+        """Return the name of every feature, with no positions in a text."""
         return _Named({number: (name, ()) for number, name in enumerate(self.given_names)})
 
     def places(self, X: Any) -> Iterable[Mapping[int, tuple[str, Any]]]:
-        """Yield the names of the features of every row, with their places in it."""
+        """Yield the names of the features of every row, with their positions."""
         blocks = given_blocks(X)
         return repeat(self.feature_names(), np.shape(blocks[0] if blocks else X)[0])
 
     def read(self, items: Sequence[Any], n_features: int) -> Any:
-        """Return rows from JSON: lists of numbers, objects of indices and values, or of names."""
+        """Return rows from JSON: lists of numbers, or objects with indices and values, or names."""
         if not all(isinstance(item, dict) for item in items):
             return _dense(items, n_features)
         if all(item.keys() == {"indices", "values"} for item in items):
@@ -240,11 +247,11 @@ class NumberInputs:
         return _sparse(rows, n_features)
 
     def empty(self) -> Any:
-        """Return a row without features, as `read` takes it."""
+        """Return a row without features, in the form that `read` takes."""
         return {"indices": [], "values": []}
 
     def describe(self) -> dict[str, Any]:
-        """Return what someone has to know to pass rows."""
+        """Describe the input for callers."""
         return {"input": self.name, "feature_names": self.given_names or None}
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
@@ -259,7 +266,7 @@ class NumberInputs:
 
 
 class _Named(dict[int, tuple[str, tuple[Span, ...]]]):
-    """Names of features, of which some have none."""
+    """Names of features; those without one are called x0, x1 and so on."""
 
     def __missing__(self, feature: int) -> tuple[str, tuple[Span, ...]]:
         return f"x{feature}", ()
@@ -267,13 +274,15 @@ class _Named(dict[int, tuple[str, tuple[Span, ...]]]):
 
 def _dense(items: Sequence[Any], n_features: int) -> Any:
     for number, item in enumerate(items):
-        if not isinstance(item, (list, tuple)) or len(item) != n_features:
-            got = f"{len(item)} entries" if isinstance(item, (list, tuple)) else repr(item)[:40]
+        known = isinstance(item, (list, tuple, np.ndarray))
+        if not known or len(item) != n_features:
+            got = f"{len(item)} entries" if known else repr(item)[:40]
             raise ValueError(f"row {number} must be a list of {n_features} numbers, got {got}")
     return csr_array(_numbers(items, "rows"))
 
 
 def _sparse(rows: Sequence[tuple[Any, Any]], n_features: int) -> csr_array:
+    ends, places, numbers = [0], [np.empty(0, np.int64)], [np.empty(0)]
     for number, (indices, values) in enumerate(rows):
         if not (isinstance(indices, (list, np.ndarray)) and isinstance(values, (list, np.ndarray))):
             raise ValueError(f"row {number} must have lists of indices and values")
@@ -282,19 +291,30 @@ def _sparse(rows: Sequence[tuple[Any, Any]], n_features: int) -> csr_array:
                 f"row {number} must have as many indices as values, got {len(indices)} and "
                 f"{len(values)}"
             )
-    indptr = np.cumsum([0, *(len(indices) for indices, _ in rows)])
-    flat = [index for indices, _ in rows for index in indices]
-    if not all(isinstance(index, (int, np.integer)) and 0 <= index < n_features for index in flat):
-        raise ValueError(f"indices must be integers from 0 to {n_features - 1}")
-    values = _numbers([value for _, values in rows for value in values], "values")
-    X = csr_array((values, np.array(flat, np.int64), indptr), shape=(len(rows), n_features))
+        ends.append(ends[-1] + len(indices))
+        places.append(_places(indices, n_features))
+        numbers.append(_numbers(values, "values"))
+    flat = np.concatenate(numbers), np.concatenate(places), np.array(ends)
+    X = csr_array(flat, shape=(len(rows), n_features))
     X.sum_duplicates()
     return X
 
 
-def _numbers(values: Sequence[Any], name: str) -> Any:
+def _places(indices: Any, n_features: int) -> Ints:
+    """Return the indices of features as an array."""
     try:
-        array = np.array(values)
+        array = np.asarray(indices)
+    except (ValueError, OverflowError):
+        array = np.array([None])
+    known = array.dtype.kind in "iu" and array.ndim == 1
+    if array.size and not (known and array.min() >= 0 and array.max() < n_features):
+        raise ValueError(f"indices must be integers from 0 to {n_features - 1}")
+    return array.astype(np.int64)
+
+
+def _numbers(values: Any, name: str) -> Any:
+    try:
+        array = np.asarray(values)
     except ValueError:
         array = np.array(None)
     if array.size and array.dtype.kind not in "iuf":

@@ -1,8 +1,8 @@
 """Rows of features: from a matrix of all features to the rows that a model has weights for.
 
-Sparse features that never occur in training need no weights: hashed features are the usual case, of
-2**20 columns a few thousand are ever used. Dense features may be standardized. Rows of sparse
-features may have dense ones beside them, which only parts for dense features read.
+Sparse features that never occur in training need no weights; of 2**20 hashed features, for example,
+often only a few thousand are used. Dense features may be standardized. Rows of sparse features may
+have dense features beside them, which only parts for dense features read.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from ..core.arrays import (
     as_frame,
     check_unmasked,
     smallest,
+    unlisted,
 )
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
 from .blocks import Blocks, given_blocks, listed, united
 
-_LARGEST_VALUE = 1e15  # of a feature
-_MAX_TABLE = 1 << 22  # features for which a table of all of them is small
-# Features are unscaled if a mean is far from 0, or a standard deviation far from the usual one.
+LARGEST_VALUE = 1e15  # of a feature
+_MAX_TABLE = 1 << 22  # number of features up to which a table of them is small
+# Features are unscaled if a mean is far from 0, or a standard deviation far from the median.
 _FAR_MEAN, _FAR_SCALE = 4.0, 10.0
-# Usual standard deviations that are far from the 1 of the intercept. Embeddings of unit length have
-# 0.01 and more.
+# Median standard deviations outside of this range are far from the 1 of the intercept. Those of
+# unit-length embeddings are at least 0.01.
 _SMALL, _LARGE = 0.01, 30.0
 
 
 class Rows:
-    """Rows of features, dense or sparse, and what parts of a model have computed for them.
+    """Rows of features, dense or sparse, with intermediate results of the parts of a model.
 
     Parameters
     ----------
     X : array or CSR matrix without duplicates
     intercept : bool
-        Whether there is one more feature, which is always 1.
+        Whether there is an additional feature that is always 1.
     unit_length : bool
         Whether rows are scaled to unit length.
     beside : Rows, optional
@@ -99,7 +100,7 @@ class Rows:
 
     @property
     def vectors(self) -> Rows:
-        """The rows that vectors of labels are compared with: the dense ones, if there are both."""
+        """The features that label vectors are compared with: the dense ones, if there are both."""
         return self if self.beside is None else self.beside
 
     @property
@@ -146,14 +147,14 @@ class Rows:
         return float(np.sqrt(np.square(values, dtype=np.float64).sum() / len(self))) or 1.0
 
     def all_columns(self, row: int) -> Ints:
-        """Return the features of a row that are not 0, with those beside them."""
+        """Return the non-zero features of a row, including those beside them."""
         own = self.entries(row)[0]
         if self.beside is None:
             return own
         return np.concatenate([own, self.first_beside + self.beside.entries(row)[0]])
 
     def entries(self, row: int) -> tuple[Ints, AnyArray]:
-        """Return the features of a row that are not 0, and their values as they are scored."""
+        """Return the non-zero features of a row, and their values as they are scored."""
         X = self.X[[row]]
         features = X.indices if self.sparse else np.flatnonzero(X[0])
         values = np.asarray(X.data if self.sparse else X[0][features], np.float64)
@@ -173,7 +174,7 @@ class Standardizer:
     @property
     def is_needed(self) -> bool:
         """Whether the features are unscaled."""
-        varying = self.scale != 1  # that of a constant feature is 1
+        varying = self.scale != 1  # the scale of a constant feature is 1
         if not varying.any():
             return False
         mean, scale = np.abs(self.mean[varying]), self.scale[varying]
@@ -181,14 +182,14 @@ class Standardizer:
 
     @property
     def has_one_scale(self) -> bool:
-        """Whether all features are divided by the same number, and nothing else is done."""
+        """Whether it only divides all features by the same number."""
         return not self.mean.any()
 
     def with_one_scale(self) -> Standardizer | None:
-        """Return one that divides all features by the usual deviation; None if that is usual.
+        """Return one that divides all features by the median deviation; None if that is near 1.
 
-        Beside an intercept of 1, very small or large features would be lost, or it would: steps of
-        the optimizer are of one size, and rows are rounded to 14 bits.
+        Otherwise, very small features would be negligible beside an intercept of 1, or it beside
+        very large ones: the optimizer has one step size, and rows are rounded to 14 bits.
         """
         varying = self.scale != 1
         usual = float(np.median(self.scale[varying])) if varying.any() else 1.0
@@ -200,19 +201,19 @@ class Standardizer:
         """Return rows as float32 or float64, standardized; sparse ones become dense."""
         rows = X.toarray() if hasattr(X, "toarray") else X
         rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows
-        with np.errstate(over="ignore"):  # scores that are not finite are an error
+        with np.errstate(over="ignore"):  # non-finite scores raise an error later
             standardized: AnyArray = ((rows - self.mean) / self.scale).astype(rows.dtype)
         return standardized
 
     def fold(self, coef: Any, intercept: Any) -> tuple[Any, Any]:
-        """Return weights of the features as they are, given those of standardized ones."""
+        """Return weights of the original features, given those of the standardized ones."""
         own = coef / self.scale
         return own, intercept - own @ self.mean
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Turns a matrix of all features into rows of those that a model has weights for.
+    """Turns a matrix of all features into rows of the features that a model has weights for.
 
     Parameters
     ----------
@@ -221,12 +222,12 @@ class Columns:
     intercept, unit_length : bool
         See `Rows`.
     used : int64 array, optional
-        The features that occur in training, in the order of their columns; None is all. One more
-        column is for all others: nothing is dropped, so that rows keep their length.
+        The features that occur in training, in the order of their columns; None means all. An
+        additional column stands for all others: nothing is dropped, so that rows keep their length.
     standardizer : Standardizer, optional
-        Of dense features.
+        The scaling of dense features.
     beside : Columns, optional
-        Those of the last features, which are dense and beside the others, which are sparse.
+        The columns of the last features, if these are dense and the others sparse.
     """
 
     n_features: int
@@ -266,7 +267,7 @@ class Columns:
         return Rows(X, self.intercept, self.unit_length, beside)
 
     def _blocks(self, X: Any) -> tuple[Any, Any]:
-        """Return the features of X that are its own, and those beside them."""
+        """Return the features of these columns, and those beside them."""
         if self.beside is None:
             return X.joined() if isinstance(X, Blocks) else X, None
         if not isinstance(X, Blocks):
@@ -293,7 +294,7 @@ class Columns:
 
     @cached_property
     def _table(self) -> AnyArray | None:
-        """The column of every feature, if that is a table of bearable size."""
+        """The column of every feature, if a table of them is small enough."""
         if self._n_own > _MAX_TABLE:
             return None
         assert self.used is not None
@@ -320,9 +321,9 @@ class Columns:
         return np.where(self.used[places] == features, places, len(self.used))
 
     def grow(self, X: Any) -> tuple[Columns, int]:
-        """Return the columns with those of new features in a batch, and how many these are.
+        """Return the columns extended by the new features of a batch, and the number of these.
 
-        They follow the old ones; the column of unknown features moves behind them.
+        New columns follow the old ones; the column of unknown features moves behind them.
         """
         X = self._blocks(X)[0]
         if self.used is None or not hasattr(X, "indptr"):
@@ -331,7 +332,7 @@ class Columns:
         return replace(self, used=np.concatenate([self.used, new])), len(new)
 
     def features_of(self, columns: Ints) -> Ints:
-        """Return the features of some columns; −1 for that of all features that do not occur."""
+        """Return the features of some columns; −1 for the column of features that do not occur."""
         own = np.minimum(columns, self.n_columns - self.intercept - 1)
         found = own if self.used is None else np.append(self.used, -1)[own]
         others = columns - self.n_columns
@@ -340,7 +341,7 @@ class Columns:
     def of_all_features(self, coef: Any) -> Any:
         """Return weights of all features, given those of the columns without the intercept.
 
-        They are 0 for features beside these.
+        Features beside these have weight 0.
         """
         if self.standardizer is not None:
             dense = coef.toarray() if hasattr(coef, "toarray") else coef
@@ -352,7 +353,7 @@ class Columns:
         return csr_array((found.data, (found.row, self.used[found.col])), shape=shape)
 
     def folded_intercept(self, coef: Any, intercept: AnyArray) -> AnyArray:
-        """Return the intercepts for features as they are."""
+        """Return the intercepts for the original features."""
         if self.standardizer is None:
             return intercept
         dense = coef.toarray() if hasattr(coef, "toarray") else coef
@@ -410,7 +411,7 @@ class Columns:
 
 
 def used_features(X: Any) -> Ints:
-    """Return the features of a sparse matrix that occur, sorted."""
+    """Return the features that occur in a sparse matrix, sorted."""
     if X.shape[1] > _MAX_TABLE:
         return np.unique(_indices(X)).astype(np.int64)
     occurs = np.zeros(X.shape[1], bool)
@@ -419,7 +420,7 @@ def used_features(X: Any) -> Ints:
 
 
 def _indices(X: Any) -> AnyArray:
-    """Return the features of all rows: a matrix may have room for more, with any numbers in it."""
+    """Return the features of all rows, without unused space at the end of the arrays."""
     indices: AnyArray = X.indices[: X.indptr[-1]]
     return indices
 
@@ -428,7 +429,7 @@ def _indices(X: Any) -> AnyArray:
 
 
 def check_features(owner: Any, X: Any, reset: bool) -> Any:
-    """Return X as the engine takes it: C-ordered, or CSR without duplicates.
+    """Return X in the form that the engine takes: C-ordered, or CSR without duplicates.
 
     `owner` is the estimator; `reset` says whether it learns the number and names of features. A
     list of blocks becomes one matrix, or `Blocks` of sparse and dense features.
@@ -436,24 +437,61 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
     if isinstance(X, (Blocks, list, tuple)) and (blocks := given_blocks(X)) is not None:
         return _checked_blocks(owner, blocks, reset)
     check_unmasked("X", X)
+    X = unlisted("X", X)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
     elif getattr(X, "dtype", None) == np.float16:
         X = X.astype(np.float32)  # scikit-learn would take float64
     elif getattr(X, "ndim", 1) == 1 and hasattr(X, "__len__") and isinstance(next(iter(X), 0), str):
-        raise ValueError("X must hold features, got texts; TextClassifier takes texts")
+        raise ValueError("X must contain numbers, got texts; use TextClassifier for texts")
     known = not reset and "feature_names_in_" not in owner.__dict__
-    if not (known and _is_plain(X, owner.n_features_in_)):  # of what is plain, little can be wrong
-        as_frame("X", X)  # an error if it is lazy
-        X = validate_data(
-            owner,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-            reset=reset,
-        )
+    if not (known and _is_plain(X, owner.n_features_in_)):  # plain arrays need few checks
+        frame = as_frame("X", X)  # an error if it is lazy
+        try:
+            X = validate_data(
+                owner,
+                X,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                order="C",
+                reset=reset,
+            )
+        except ValueError as error:
+            if cause := _cause(owner, X, frame, reset):
+                raise ValueError(cause) from error
+            raise
     return checked_values(X)
+
+
+def _cause(owner: Any, X: Any, frame: Any, reset: bool) -> str:
+    """Return why X is refused, if scikit-learn does not know that."""
+    texts = (
+        [] if frame is None else [c for c, kind in frame.schema.items() if str(kind) == "String"]
+    )
+    if texts:
+        return (
+            f"X must hold numbers, column {texts[0]!r} has texts; TableClassifier takes tables of "
+            "texts, numbers and categories"
+        )
+    lists = [] if frame is None else [c for c in frame.columns if _has_lists(frame, c)]
+    if lists:
+        return (
+            f"X must hold numbers, column {lists[0]!r} has vectors; pass this column alone, or use "
+            "TableClassifier, which takes columns of vectors"
+        )
+    fitted = None if reset else owner.__dict__.get("fitted_")  # there is none within fit_stream
+    n_beside = 0 if fitted is None else fitted.model.columns.n_beside
+    if n_beside and getattr(X, "shape", ())[1:] == (owner.n_features_in_ - n_beside,):
+        return (
+            f"X has the {X.shape[1]} sparse features alone, without the dense block of {n_beside} "
+            "columns; give both, as [sparse, dense]"
+        )
+    return ""
+
+
+def _has_lists(frame: Any, column: str) -> bool:
+    """Return whether a column of a data frame has vectors."""
+    return np.ndim(unlisted(column, frame[column].head(1).to_native())) > 1
 
 
 def _checked_blocks(owner: Any, given: list[Any], reset: bool) -> Any:
@@ -482,22 +520,24 @@ def _checked_block(X: Any, name: str) -> Any:
 
 
 def checked_values(X: Any) -> Any:
-    """Return an array or a CSR matrix, without duplicates; values that are too large are errors."""
+    """Return an array or a CSR matrix, without duplicates; raise an error for too large values."""
     sparse = hasattr(X, "tocsr")
     if sparse and not X.has_canonical_format:  # duplicate entries are summed
         X = X.copy()
         X.sum_duplicates()
     values = X.data if sparse else X
-    if values.size and not max(float(values.max()), -float(values.min())) <= _LARGEST_VALUE:
+    if values.size and not max(float(values.max()), -float(values.min())) <= LARGEST_VALUE:
+        at = int(np.abs(values).argmax())
+        row = np.searchsorted(X.indptr, at, "right") - 1 if sparse else at // values.shape[-1]
         raise ValueError(
-            f"X must hold values of at most {_LARGEST_VALUE:g}, since weights are float32; "
-            f"got {values.flat[np.abs(values).argmax()]:g}: scale the features"
+            f"X must have values of at most {LARGEST_VALUE:g}, since weights are float32; "
+            f"got {values.flat[at]:g} in row {row}: scale the features"
         )
     return X
 
 
 def _is_plain(X: Any, n_features: int) -> bool:
-    """Return whether rows are what the engine takes, and there are some."""
+    """Return whether X is non-empty and in the form that the engine takes."""
     if hasattr(X, "tocsr"):
         values = X.data if X.format == "csr" else None
     else:
@@ -510,7 +550,7 @@ def _is_plain(X: Any, n_features: int) -> bool:
 def check_sparse(matrix: Any, name: str) -> None:
     """Raise an error if the arrays of a sparse matrix point outside of it.
 
-    scipy trusts them: converting or sorting a malformed matrix reads and writes foreign memory.
+    scipy trusts them: converting or sorting a malformed matrix accesses memory out of bounds.
     """
     if hasattr(matrix, "indptr"):
         kind = matrix.format.upper()
@@ -536,5 +576,6 @@ def _check_range(name: str, kind: str, what: str, values: AnyArray, n: int) -> N
     if len(values) and (values.min() < 0 or values.max() >= n):
         bad = values.min() if values.min() < 0 else values.max()
         raise ValueError(
-            f"{name} is not a valid {kind} matrix: it has {what} {bad}, not one of 0 to {n - 1}"
+            f"{name} is not a valid {kind} matrix: it has {what} {bad}, which is not from 0 to "
+            f"{n - 1}"
         )

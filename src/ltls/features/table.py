@@ -1,8 +1,8 @@
 """The front end of tables: columns of texts, numbers, categories and vectors.
 
 Texts become TF-IDF weighted n-grams, numbers are standardized, and every value of a category is a
-feature of its own. Each kind of column weighs as much as the others, however many columns it has.
-Vectors, such as embeddings, are dense features beside these.
+feature. All kinds of columns have equal weight, regardless of the number of columns. Vectors, such
+as embeddings, are dense features beside these.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Table(Text):
     """Rows of a table: columns of texts, numbers, categories and vectors.
 
     Texts become TF-IDF weighted n-grams. Numbers are scaled to mean 0 and standard deviation 1.
-    Every value of a category is a feature of its own. Missing numbers are replaced by the mean, and
-    a missing category is a value like others. Texts, numbers and categories have equal weight,
-    however many columns of each there are. Vectors are dense features beside all others, with
-    parts of their own; a missing one is 0. With ``normalize="auto"`` rows keep their length: it
-    would make numbers relative to each other.
+    Every value of a category is a feature. Missing numbers are replaced by the mean, and a missing
+    category is a value like any other. Texts, numbers and categories have equal weight, regardless
+    of the number of columns. Vectors are dense features with parts of their own; a missing vector
+    is 0. ``normalize="auto"`` does not scale rows to unit length, which would make numbers relative
+    to each other.
     """
 
     text: str | Sequence[str] = setting(
@@ -63,7 +63,10 @@ class Table(Text):
     number: str | Sequence[str] = setting(TEXT, _NAMES, default=(), help="The number columns.")
     category: str | Sequence[str] = setting(TEXT, _NAMES, default=(), help="The category columns.")
     vectors: str | Sequence[str] = setting(
-        TEXT, _NAMES, default=(), help="The columns of vectors: lists of numbers of one length."
+        TEXT,
+        _NAMES,
+        default=(),
+        help="The columns of vectors: lists of numbers, all of the same length.",
     )
 
     def check(self, owner: str | None = None) -> None:
@@ -74,15 +77,15 @@ class Table(Text):
     def named_columns(
         self, features: str | Sequence[str] | None, text: str | None
     ) -> dict[str, Any]:
-        """Return which columns of a table are read: its own, and no others may be named."""
+        """Return the columns of a table to read: its own; no others may be named."""
         columns = self.columns()
         if features or text:
             names = ", ".join(columns.names)
-            raise ValueError(f"the model takes the columns {names}: name no others")
+            raise ValueError(f"the model takes the columns {names}: do not name others")
         return {"mixed": columns}
 
     def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return which columns of a table are read, if nothing says so: its own."""
+        """Return the columns of a table to read by default: its own."""
         return self.named_columns(None, None)
 
     def columns(self) -> TableColumns:
@@ -116,7 +119,7 @@ class TableColumns:
         names = self.names
         if not names:
             raise ValueError(
-                "a table needs a column: name one as text, number, category or vectors"
+                "a table needs at least one column: name it with text, number, category or vectors"
             )
         for name in names:
             if not isinstance(name, str) or not name:
@@ -130,7 +133,7 @@ class TableColumns:
         return [*self.text, *self.number, *self.category, *self.vectors]
 
     def by_kind(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns of every kind; of vectors if there are any."""
+        """Return the columns by kind; vectors only if there are any."""
         kinds = KINDS if self.vectors else KINDS[:-1]
         return {kind: getattr(self, kind) for kind in kinds}
 
@@ -149,7 +152,7 @@ class TableColumns:
         return cells | {name: _vector(name, record[name]) for name in self.vectors}
 
     def joined_text(self, cells: Record) -> str:
-        """Return the texts of a row as one, which its n-grams are of."""
+        """Return the texts of a row joined to one, from which n-grams are taken."""
         return _BETWEEN.join(cells[name] for name in self.text)
 
 
@@ -183,7 +186,7 @@ def _number(name: str, cell: Any) -> float:
 
 
 def _category(name: str, cell: Any) -> str | None:
-    """Return a category as text, the same one for a number in a text and a number."""
+    """Return a category as text; a number and its text form are the same category."""
     if _is_missing(cell) or cell == "":
         return None
     value = cell.item() if isinstance(cell, np.generic) else cell
@@ -191,7 +194,7 @@ def _category(name: str, cell: Any) -> str | None:
         return _as_in_json(value)
     if isinstance(value, (date, time)):
         return _as_in_json(value.isoformat())
-    if isinstance(value, float) and value.is_integer():  # integers beside missing ones are floats
+    if isinstance(value, float) and value.is_integer():  # integers with missing ones are floats
         return str(int(value))
     if isinstance(value, (bool, int, float, Decimal)):
         return json.dumps(value) if isinstance(value, bool) else str(value)
@@ -214,10 +217,10 @@ def _vector(name: str, cell: Any) -> AnyArray | None:
 
 
 def _as_in_json(text: str) -> str:
-    """Return a text of a CSV file as the value that JSON and Parquet have instead.
+    """Return a text from a CSV file in the form that JSON and Parquet have.
 
-    A column of integers of which some are missing is written with ".0", true as "True", and the
-    moments of a column of dates without their time, or with a blank before it.
+    CSV files have ".0" after integers if some are missing, "True" for true, and dates without their
+    time, or with a blank before it.
     """
     if _INTEGER.fullmatch(text):
         return text.partition(".")[0]
@@ -230,7 +233,7 @@ def _as_in_json(text: str) -> str:
 
 
 class _Learned:
-    """What batches of rows have shown of the columns that are not texts."""
+    """Statistics of the columns that are not texts, over batches of rows."""
 
     def __init__(self, columns: TableColumns) -> None:
         self._scalers = {name: StandardScaler() for name in columns.number}
@@ -305,7 +308,7 @@ class TableVectorizer:
         return self._joined([*parts, *self._others(rows)], rows)
 
     def fit(self, batches: Iterable[Sequence[Record]], n_jobs: int | None = None) -> None:
-        """Learn from rows that do not fit into memory together, in one pass."""
+        """Learn from batches of rows that need not fit into memory, in one pass."""
         learned = _Learned(self.columns)
 
         def texts() -> Iterator[list[str]]:
@@ -359,7 +362,7 @@ class TableVectorizer:
             yield encoded / math.sqrt(len(self.columns.category))
 
     def _joined(self, parts: list[Any], rows: Sequence[Record]) -> Any:
-        """Return sparse features, with the vectors of rows beside them."""
+        """Return sparse features, with the vectors of the rows beside them."""
         if not parts:
             return self._vectors(rows)
         joined = csr_array(hstack(parts), dtype=np.float32)
@@ -376,8 +379,8 @@ class TableVectorizer:
                     continue
                 if len(vector) != length:
                     raise ValueError(
-                        f"row {number}: {name!r} has {len(vector)} numbers, and the vectors of the "
-                        f"column have {length}"
+                        f"row {number}: {name!r} has {len(vector)} numbers, but the vectors of "
+                        f"the column have {length}"
                     )
                 found[number, first : first + length] = vector
             first += length
@@ -399,11 +402,11 @@ class TableVectorizer:
         return {number: (name, ()) for number, name in enumerate(self.names())}
 
     def names(self) -> list[str]:
-        """Return the names: n-grams, numbers, ``column=value``, and ``column[0]`` of vectors."""
+        """Return the names: n-grams, numbers, ``column=value``, and ``column[0]`` for vectors."""
         return ([] if self.texts is None else self.texts.names()) + self._other_names()
 
     def places(self, X: Any) -> Iterable[Mapping[int, tuple[str, Any]]]:
-        """Yield the names of the features of every row, with their places in its joined text."""
+        """Yield the names of the features of every row, with their positions in its joined text."""
         return map(self.found_in, as_records(X, self.columns))
 
     def read(self, items: Sequence[Any], n_features: int) -> list[Record]:
@@ -421,11 +424,11 @@ class TableVectorizer:
         return {name: kinds[kind] for kind in KINDS for name in getattr(self.columns, kind)}
 
     def empty(self) -> Any:
-        """Return a row without values, as `read` takes it."""
+        """Return a row without values, in the form that `read` takes."""
         return dict.fromkeys(self.columns.names)
 
     def describe(self) -> dict[str, Any]:
-        """Return what someone has to know to pass rows."""
+        """Describe the input for callers."""
         return {"input": self.name, "columns": self.columns.by_kind()}
 
     def _other_names(self) -> list[str]:
@@ -438,7 +441,7 @@ class TableVectorizer:
         return [*self.columns.number, *values, *numbered]
 
     def found_in(self, row: Record) -> dict[int, tuple[str, Sequence[tuple[int, int]]]]:
-        """Return the features of a row: their names, and where they are in its joined text."""
+        """Return the features of a row: their names, and their positions in its joined text."""
         found: dict[int, tuple[str, Sequence[tuple[int, int]]]] = {}
         first = 0
         if self.texts is not None:
@@ -510,12 +513,12 @@ def _are_lengths(value: Any) -> bool:
 
 
 def as_records(X: Any, columns: TableColumns) -> list[Record]:
-    """Return the cells of a data frame or of a list of dicts as the vectorizer takes them."""
+    """Return the cells of a data frame or of a list of dicts as records."""
     if (frame := as_frame("X", X)) is not None:
         for name in columns.names:
             if name not in frame.columns:
                 listed = ", ".join(map(repr, map(str, frame.columns)))
-                raise ValueError(f"X must have a column {name!r}, it has {listed}")
+                raise ValueError(f"X must have a column {name!r}, but it has {listed}")
         cells = (frame[name].to_list() for name in columns.names)
         rows: list[Any] = [
             dict(zip(columns.names, row, strict=True)) for row in zip(*cells, strict=True)
@@ -531,7 +534,7 @@ def as_records(X: Any, columns: TableColumns) -> list[Record]:
     records = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise ValueError(f"rows must be dicts, row {number} is {repr(row)[:40]}")
+            raise ValueError(f"rows must be dicts, but row {number} is {repr(row)[:40]}")
         try:
             records.append(columns.read(row))
         except ValueError as error:

@@ -1,7 +1,7 @@
 """The front end of texts: TF-IDF of word and character n-grams, stored without pickle.
 
-Word and character n-grams are weighted separately as scikit-learn does, each with rows of unit
-length; concatenated, the rows are scaled to unit length again.
+Word and character n-grams are weighted separately, as in scikit-learn, each with rows of unit
+length; the concatenated rows are scaled to unit length again.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
-from numbers import Integral
+from itertools import chain, islice
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix, hstack, vstack
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import (
     ENGLISH_STOP_WORDS,
@@ -29,12 +29,14 @@ from ..core.caching import cached_property
 from ..core.declarations import Array, Described
 from ..core.settings import AUTO, FLAG, NOTHING, TEXT, Allowed, Integer, setting, settings
 from .counting import HashedCounts, NgramCounts, NgramVectorizer
-from .ngrams import WORD, ngram_places
+from .ngrams import WORD, each_ngram, ngram_places
 from .numbers import FeatureSettings
 
 _MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _MAX_NGRAM = 100  # words or characters
-_SHORT_TEXT = 200  # characters: character n-grams of longer ones cost much and add nothing
+_SHORT_TEXT = 200  # characters; for longer texts, character n-grams cost much and add nothing
+_LONG_TEXT = 1 << 16  # characters of a text whose n-grams are counted in pieces, in Python
+_PIECE = 1 << 17  # n-grams
 _PREFIXES = {"words": "", "characters": "chars:"}  # of the names of features
 
 RANGE = Allowed(
@@ -78,23 +80,26 @@ class Text(FeatureSettings):
         NOTHING,
         AUTO,
         default=AUTO,
-        help="Smallest and largest number of characters in an n-gram within words; None for none. "
-        'They are robust to inflection and misspelling, and many: "auto" is (2, 4) for texts of up '
-        "to 200 characters on average, and None for longer ones, which have enough words.",
+        help="Smallest and largest number of characters in an n-gram within words; None for no "
+        "character n-grams. They are robust to inflection and misspelling, but numerous: "
+        '"auto" is (2, 4) for texts of up to 200 characters on average, and None for longer '
+        "texts, which have enough words.",
     )
     min_df: int = setting(Integer(1), default=1, help="Ignore n-grams that occur in fewer texts.")
     max_features: int | None = setting(
         Integer(1, 2**30),
         NOTHING,
         default=1 << 18,
-        help="Keep this many of the most frequent word n-grams, and as many character n-grams.",
+        help="Maximum number of word n-grams, and of character n-grams; the most frequent are "
+        "kept.",
     )
     n_features: int | None = setting(
         Integer(1, 2**30),
         NOTHING,
         default=None,
-        help="None learns a vocabulary. A number hashes n-grams into this many features, for words "
-        "and for characters each: the model stores no words, and `partial_fit` accepts new ones.",
+        help="None learns a vocabulary. A number hashes n-grams into this many features each "
+        "for words and for characters: the model stores no words, and `partial_fit` accepts "
+        "new ones.",
     )
     sublinear_tf: bool = setting(
         FLAG, default=True, help="Replace a term frequency tf by 1 + log(tf)."
@@ -113,8 +118,8 @@ class Text(FeatureSettings):
         NOTHING,
         default=None,
         help="How texts are split into words: a regular expression that matches a word, or a "
-        "function from a text to a list of words. None matches letters and digits. A function is "
-        "not part of a model file: such a model cannot be saved.",
+        "function from a text to a list of words. None matches letters and digits. A model "
+        "with a function cannot be saved.",
     )
 
     def check(self, owner: str | None = None) -> None:
@@ -128,16 +133,17 @@ class Text(FeatureSettings):
     def named_columns(
         self, features: str | Sequence[str] | None, text: str | None
     ) -> dict[str, Any]:
-        """Return which columns of a table are read: that of the texts, which must be named."""
+        """Return the columns of a table to read: the text column, which must be named."""
         if features or not text:
             raise ValueError("the model takes text: name the columns with text")
         return {"text": text}
 
     def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return which columns of a table are read, if nothing says so: the only one."""
+        """Return the columns of a table to read by default: the only one."""
         if len(names) != 1:
             raise ValueError(
-                f"the model takes texts: give one column, or save it with text=, got {list(names)}"
+                "the model takes texts: pass one column, or save the model with text=, got "
+                f"{list(names)}"
             )
         return {"text": names[0]}
 
@@ -148,7 +154,7 @@ class Text(FeatureSettings):
         return {kind: (int(each[0]), int(each[1])) for kind, each in both.items() if each}
 
     def resolved(self, texts: Sequence[str]) -> Text:
-        """Return the settings for texts like these: no "auto" is left."""
+        """Return the settings with "auto" resolved for texts like these."""
         short = sum(map(len, texts)) <= _SHORT_TEXT * len(texts)
         given = self.filled(char_ngram_range=(2, 4) if short or self.ngram_range is None else None)
         if given.stop_words is not None:
@@ -178,7 +184,7 @@ class Text(FeatureSettings):
         return as_texts(X)
 
     def _vectorizer(self, inputs: Sequence[Any]) -> Any:
-        """Return what is to be fitted on inputs like these."""
+        """Return the unfitted vectorizer for inputs like these."""
         return Vectorizer(self.resolved(inputs))
 
 
@@ -189,7 +195,7 @@ def check_pattern(tokenizer: str) -> None:
     except (re.error, OverflowError, RecursionError) as error:
         n_groups, reason = 0, str(error)
     if n_groups > 1:
-        reason = f"it has {n_groups} groups, and one at most can be the word"
+        reason = f"it has {n_groups} groups, but at most one can be the word"
     if reason:
         raise ValueError(
             "tokenizer must be a regular expression that matches a word, got "
@@ -199,7 +205,7 @@ def check_pattern(tokenizer: str) -> None:
 
 def _nothing_left(kind: str, n_texts: int, reason: object) -> str:
     return (
-        f"no {kind} are left of the {n_texts} texts: {reason}; is this the column of text, or "
+        f"no {kind} are left of the {n_texts} texts: {reason}; is this the text column, or is "
         "min_df too high?"
     )
 
@@ -221,24 +227,24 @@ class Vectorizer:
         for kind in self.settings.kinds:
             counter, weights = self._counter(kind), self._weights()
             try:
-                counts = self._counted(counter, texts, n_jobs, learn=True)
-            except ValueError as error:  # "empty vocabulary" says nothing to users
+                counts = self._learned(counter, texts, n_jobs)
+            except ValueError as error:  # "empty vocabulary" alone does not help users
                 raise ValueError(_nothing_left(kind, len(texts), error)) from None
             rows.append(weights.fit_transform(counts))
             self._parts.append((counter, weights))
         return self._joined(rows)
 
     @staticmethod
-    def _counted(counter: Any, texts: Sequence[str], n_jobs: int | None, learn: bool) -> Any:
-        if not isinstance(counter, NgramVectorizer):  # hashed
-            return counter.transform(texts)
-        return counter.learn_and_count(texts, n_jobs) if learn else counter.count(texts, n_jobs)
+    def _learned(counter: Any, texts: Sequence[str], n_jobs: int | None) -> Any:
+        if isinstance(counter, NgramVectorizer):
+            return counter.learn_and_count(texts, n_jobs)
+        return counter.transform(texts)  # hashed
 
     def fit(self, batches: Iterable[Sequence[str]], n_jobs: int | None = None) -> None:
-        """Learn vocabulary and document frequencies from texts that do not fit into memory.
+        """Learn vocabulary and document frequencies from texts that need not fit into memory.
 
         The result is that of `fit_transform` on all texts, unless there are several times more
-        n-grams than `max_features`: then rare ones are forgotten while they are counted.
+        n-grams than `max_features`: then rare ones are dropped during counting.
         """
         counts = {kind: self._counts(kind) for kind in self.settings.kinds}
         n_texts = 0
@@ -272,18 +278,34 @@ class Vectorizer:
 
     def transform(self, texts: Sequence[str], n_jobs: int | None = None) -> csr_matrix:
         """Return the features of a list of texts."""
-        parts = self._parts
-        return self._joined(
-            [
-                weights.transform(self._counted(counter, texts, n_jobs, learn=False))
-                for counter, weights in parts
-            ]
-        )
+        rows = []
+        for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
+            counts = counter.count(texts, n_jobs) if self.settings.n_features is None else None
+            if counts is None:
+                counts = self._counted_in_python(kind, counter, texts)
+            rows.append(weights.transform(counts))
+        return self._joined(rows)
+
+    def _counted_in_python(self, kind: str, counter: Any, texts: Sequence[str]) -> csr_matrix:
+        """Return counts of n-grams that the engine cannot count: those of a long text in pieces.
+
+        scikit-learn would keep every n-gram of a text as an object.
+        """
+        if max(map(len, texts)) <= _LONG_TEXT:
+            return counter.transform(texts)
+        rows = []
+        for text in texts:
+            row = self._columns_of(counter, ())
+            ngrams = each_ngram(text, kind, self.settings)
+            while piece := tuple(islice(ngrams, _PIECE)):
+                row = row + self._columns_of(counter, piece)
+            rows.append(row)
+        return csr_matrix(vstack(rows))
 
     def row(self, text: str) -> tuple[AnyArray, Floats]:
         """Return the features of one text and their values, as `transform` does, but faster.
 
-        scikit-learn's vectorizers take more time for their checks than for a short text.
+        scikit-learn's vectorizers spend more time on checks than on a short text.
         """
         if self._rows is not None:
             try:
@@ -296,7 +318,7 @@ class Vectorizer:
 
     @cached_property
     def _rows(self) -> _engine.TfidfRows | None:
-        """The engine's rows of single texts; None for features and tokenizers that it cannot."""
+        """The engine's vectorizer of single texts; None if it does not support the settings."""
         parts = []
         for counter, weights in self._parts:
             own = None if self.settings.n_features is not None else counter.engine_parts()
@@ -314,7 +336,7 @@ class Vectorizer:
         return sum(len(weights.idf_) for _, weights in self._parts)
 
     def feature_names(self) -> Mapping[int, tuple[str, Any]]:
-        """Return the name of every feature: n-grams, or the numbers of hashed ones."""
+        """Return the name of every feature: the n-gram, or the number of a hashed one."""
         return {number: (name, ()) for number, name in enumerate(self.names())}
 
     def names(self) -> list[str]:
@@ -329,7 +351,7 @@ class Vectorizer:
         return names
 
     def places(self, X: Any) -> Iterable[Mapping[int, tuple[str, Any]]]:
-        """Yield the names of the features of every text, with their places in it."""
+        """Yield the names of the features of every text, with their positions."""
         return map(self.found_in, as_texts(X))
 
     def read(self, items: Sequence[Any], n_features: int) -> Sequence[str]:
@@ -337,15 +359,15 @@ class Vectorizer:
         return as_texts(items)
 
     def empty(self) -> Any:
-        """Return a text without features, as `read` takes it."""
+        """Return a text without features, in the form that `read` takes."""
         return ""
 
     def describe(self) -> dict[str, Any]:
-        """Return what someone has to know to pass texts."""
+        """Describe the input for callers."""
         return {"input": self.name}
 
     def found_in(self, text: str) -> dict[int, tuple[str, list[tuple[int, int]]]]:
-        """Return the features of a text: their n-grams, and where these are in the text.
+        """Return the features of a text: their n-grams, and their positions in the text.
 
         Several n-grams may share a hashed feature.
         """
@@ -368,15 +390,27 @@ class Vectorizer:
         if self.settings.n_features is None:
             place: int | None = counter.vocabulary_.get(ngram)
             return place
-        hasher = FeatureHasher(self.settings.n_features, input_type="string", alternate_sign=False)
-        return int(hasher.transform([[ngram]]).indices[0])
+        return int(self._columns_of(counter, (ngram,)).indices[0])
+
+    def _columns_of(self, counter: Any, ngrams: Sequence[str]) -> csr_matrix:
+        """Return the row of n-grams: how many each column has, of those that are known."""
+        size = self.settings.n_features
+        if size is not None:
+            hasher = FeatureHasher(
+                size, input_type="string", alternate_sign=False, dtype=np.float32
+            )
+            return hasher.transform([ngrams])
+        known = counter.vocabulary_
+        places = [known[ngram] for ngram in ngrams if ngram in known]
+        ones = np.ones(len(places), np.float32)
+        return csr_matrix((ones, places, [0, len(places)]), shape=(1, len(known)))
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
         if callable(self.settings.tokenizer):
             raise ValueError(
-                "a model whose tokenizer is a function cannot be saved: a file holds no code; "
-                "use a regular expression, or split texts into words beforehand"
+                "a model whose tokenizer is a function cannot be saved, since a file holds no "
+                "code; use a regular expression, or split texts into words beforehand"
             )
         tensors: Tensors = {}
         for kind, (counter, weights) in zip(self.settings.kinds, self._parts, strict=True):
@@ -393,7 +427,7 @@ class Vectorizer:
         given = section.get("settings", "settings", lambda v: isinstance(v, dict))
         self = cls(Text.from_dict(given))
         if self.settings.char_ngram_range == AUTO or self.settings.stop_words == "english":
-            raise ValueError("settings must not be automatic")
+            raise ValueError("settings must not be 'auto'")
         hashed = self.settings.n_features
         declared = {}
         for kind in self.settings.kinds:
@@ -451,30 +485,35 @@ def as_texts(X: Any) -> Sequence[str]:
     if isinstance(X, str) or not (hasattr(X, "__iter__") or hasattr(X, "__array__")):
         raise ValueError(f"texts must be a list of strings, got {type(X).__name__}: use [text]")
     check_unmasked("texts", X)
-    if not hasattr(X, "tocsr") and np.ndim(X) == 2:  # several columns of text
-        X = ["\n".join(_strings(row, number)) for number, row in enumerate(np.asarray(X, object))]
-    if hasattr(X, "tocsr") or np.ndim(X) != 1:
+    # As objects: in an array of strings, each would take the memory of the longest.
+    cells = np.empty(()) if hasattr(X, "tocsr") else np.asarray(X, object)
+    if cells.ndim == 2:  # several columns of text
+        X = ["\n".join(_check_strings(row, number)) for number, row in enumerate(cells)]
+    elif cells.ndim != 1:
         raise ValueError(
-            f"texts must be a list of strings, one per row, or have a column for each of several "
-            f"texts of a row, got {type(X).__name__}; LTLSClassifier takes features"
+            "texts must be a list of strings, one per row, or have several columns of strings, "
+            f"got {type(X).__name__}; use LTLSClassifier for numeric features"
         )
     texts = list(X)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(
-                f"texts must be strings, row {number} is {text!r}; drop such rows, or replace "
-                "missing texts by an empty one, as with fillna('')"
-            )
+    _check_strings(texts)
     if not texts:
         raise ValueError("texts must have at least one row, got none")
     return texts
 
 
-def _strings(row: Any, number: int) -> list[str]:
-    """Return the texts of a row with several."""
-    for text in row:
+def _check_strings(texts: Sequence[Any], row: int | None = None) -> Sequence[str]:
+    """Return texts, one per row or those of one row, or raise an error if one is no string."""
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(
-                f"texts must be strings, row {number} has {text!r}; LTLSClassifier takes features"
-            )
-    return list(row)
+            if isinstance(text, bytes):
+                fix = "decode it, for example with text.decode()"
+            elif isinstance(text, Real) and text == text:  # NaN is missing
+                fix = "use LTLSClassifier for numeric features, or make it a string with str()"
+            else:
+                fix = (
+                    "drop such rows, or replace missing texts by empty ones, for example with "
+                    "fillna('')"
+                )
+            where = f"row {number} is" if row is None else f"row {row} has"
+            raise ValueError(f"texts must be strings, but {where} {text!r}; {fix}")
+    return texts

@@ -1,4 +1,4 @@
-"""The parts of models, one file each. All are imported, so that files may hold any of them."""
+"""The parts of models, one file each. All are imported, since a model file may have any."""
 
 from importlib import import_module
 from pkgutil import iter_modules

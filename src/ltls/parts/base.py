@@ -9,15 +9,13 @@ methods.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from ..core.arrays import Doubles, Floats, Ints, Tensors
+from ..core.arrays import Doubles, Ints, Tensors
 from ..core.declarations import Described
 from ..core.settings import Settings
-from ..features.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,15 @@ class Part(Protocol):
     """A part of a fitted model. It is immutable: methods that train return another part.
 
     All parts have ``fit(settings, context)``, a class method that trains a part on the rows of a
-    `ltls.training.context.Context`, and the methods below. All other methods are optional:
+    `ltls.training.fit.Context`, and the methods below. All other methods are optional:
 
-    - ``score(rows, ids, n_jobs)`` and ``explain(rows, label)``: see `Scorer`.
-    - ``candidates(rows, n, n_jobs)``: see `Proposer`. With the class attribute ``takes_known``, it
-      is called after the other parts, and gets the candidates of these as a fourth argument.
+    - ``score(rows, ids, n_jobs)`` returns the scores of labels, an array like `ids`; label −1 may
+      have any score.
+    - ``explain(rows, label)`` returns a `PartExplanation`: what every feature of the only row adds
+      to the score of a label.
+    - ``candidates(rows, n, n_jobs)`` returns about n candidates per row, an array of shape (n_rows,
+      any number), padded with −1. With the class attribute ``takes_known``, it is called after the
+      other parts, and gets the candidates of these as a fourth argument.
     - ``finish(context)`` returns the part trained on the held-out rows, too.
     - ``grow(n_labels, n_new_columns)`` returns the part with more labels and features, before
       `partial_fit` learns them.
@@ -60,7 +62,14 @@ class Part(Protocol):
       default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of weights: 0
       is then tried, too, unless the user asked for the part. Parts with neither have weight 1.
 
-    `has` lists the traits of parts, class attributes that are True.
+    A part may have traits, class attributes that are True:
+
+    - ``ranks_only``: the part changes the ranking of labels, and not their probabilities.
+    - ``needs_memory``: predictions need the training rows in its attribute `memory`.
+    - ``helps_rare_labels``: it is expected to help if labels have few rows.
+    - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on them.
+    - ``has_more``: this variant of the part takes more time and space than others.
+    - ``scales_steps``: the step size of trellises trained with it is relative to the row length.
     """
 
     name: ClassVar[str]
@@ -75,23 +84,6 @@ class Part(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
-
-
-class Scorer(Part, Protocol):
-    """A part that scores labels."""
-
-    def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
-        """Return the scores of labels, an array like `ids`; label −1 may have any score."""
-
-    def explain(self, rows: Rows, label: int) -> PartExplanation:
-        """Return what every feature of the only row adds to the score of a label."""
-
-
-class Proposer(Part, Protocol):
-    """A part that proposes candidates."""
-
-    def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:
-        """Return about n candidates per row, shape (n_rows, any number), padded with −1."""
 
 
 PARTS: dict[str, Any] = {}
@@ -114,24 +106,6 @@ def load_parts() -> dict[str, Any]:
     return PARTS
 
 
-def can(part: Any, method: str) -> bool:
-    """Return whether a part has a method."""
-    return callable(getattr(part, method, None))
-
-
-def has(parts: Iterable[Any], trait: str) -> bool:
-    """Return whether any of some parts has a trait, a class attribute that is True.
-
-    - ``ranks_only``: the part changes the ranking of labels, and not their probabilities.
-    - ``needs_memory``: predictions need the training rows in its attribute `memory`.
-    - ``helps_rare_labels``: it is expected to help if labels have few rows.
-    - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on them.
-    - ``has_more``: of the variants of a part, those that take more time and space.
-    - ``scales_steps``: beside it, the step size of trellises is relative to the length of rows.
-    """
-    return any(getattr(part, trait, False) for part in parts)
-
-
 # Explanations
 
 
@@ -147,7 +121,7 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class PartExplanation:
-    """What one part of a model says about a label.
+    """The explanation of a label's score in one part of a model.
 
     Parameters
     ----------
@@ -155,7 +129,7 @@ class PartExplanation:
     features : int64 array
         Columns of the row.
     contributions : float64 array like `features`
-        What each adds to `linear_score`.
+        What each feature adds to `linear_score`.
     intercept : float
     score : float
         What the part adds to the score of the label.
@@ -171,7 +145,7 @@ class PartExplanation:
     additive : bool
         Whether their scores add up to its own.
     rows : list of dict
-        The training rows that speak for the label, for neighbours.
+        The training rows that support the label, for neighbours.
     """
 
     name: str
@@ -204,6 +178,6 @@ class PartExplanation:
         )
         if self.additive:
             return replace(weighted, parts=[part.times(weight) for part in self.parts])
-        # The linear score has the weight already; the formula is of what it is without.
+        # The linear score already includes the weight: the formula divides it out.
         formula = self.formula.replace("linear_score", f"linear_score / {weight:.6g}")
         return replace(weighted, formula=f"{weight:.6g} · ({formula})")

@@ -1,9 +1,9 @@
 """Calibration: from scores to probabilities that are right as often as they say.
 
-One map for all labels, fitted on rows that the model was not trained on. Several labels per row:
-the probability of a label is a function of its score. One label per row: a softmax of the scaled
-scores, then a function of the logarithm of each probability, and the results are normalized. The
-function increases, so that a higher score is a higher probability.
+One map for all labels is fitted on rows that the model was not trained on. With several labels per
+row, the probability of a label is a function of its score. With one label per row, it is a function
+of the log-softmax of the scaled scores, normalized again. The function is increasing: a higher
+score means a higher probability.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..core.arrays import Bools, Doubles, Floats, Tensors
 from ..core.declarations import Array, Described
 from ..core.settings import Settings, settings
 
-_SAMPLED = 200  # candidates of a row: of more, some of the lower ones are left out
-_SAMPLING = 17  # one in so many of these is used
+_SAMPLED = 200  # candidates per row that are all used; lower ones are subsampled
+_SAMPLING = 17  # one in so many lower candidates is used
 _MAX_SCALE = 100.0  # or its inverse
-_MIN_ISOTONIC = 400  # true labels: fewer are fitted by a function of fewer parameters
+_MIN_ISOTONIC = 400  # true labels for isotonic regression; fewer are fitted by a sigmoid
 _MIN_PROBABILITY, _MIN_KNOT = 1e-6, 0.02
 _SIGMOID_KNOTS = 33
 
 
 @settings
 class Calibration(Settings):
-    """Probabilities are calibrated on held-out rows; there is nothing to set."""
+    """Calibration of probabilities on held-out rows; it has no settings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class ScoreCurve:
     Parameters
     ----------
     scores, probabilities : float32 arrays of the same length
-        The knots: scores increase, probabilities do not decrease and are above 0 and below 1.
+        The knots: scores are increasing; probabilities are non-decreasing and between 0 and 1.
     """
 
     scores: Floats
@@ -65,9 +65,9 @@ class Calibrator:
     ----------
     multilabel : bool
     scale : float
-        What the scores of one label per row are multiplied by; above 0.
+        Positive factor of the scores, for one label per row.
     curve : ScoreCurve or None
-        None if a softmax of the scaled scores, or exp(score) for several labels, is all.
+        None for a plain softmax of the scaled scores or, for several labels per row, exp(score).
     """
 
     multilabel: bool
@@ -75,7 +75,7 @@ class Calibrator:
     curve: ScoreCurve | None = None
 
     def __call__(self, scores: Floats) -> Floats:
-        """Return the probabilities of the labels of every row; of score −inf it is 0."""
+        """Return the probabilities of the labels of every row; 0 for a score of −inf."""
         if self.multilabel:
             if self.curve is not None:
                 return self.curve(scores)
@@ -97,9 +97,9 @@ class Calibrator:
 
     @classmethod
     def fit(cls, scores: Floats, hits: Bools, multilabel: bool) -> Calibrator | None:
-        """Return the calibration of candidates with these scores, None if they tell nothing.
+        """Return the calibration of candidates with these scores, None if they are uninformative.
 
-        `hits` says which of the candidates are true; a score of −inf is no candidate.
+        `hits` marks the candidates that are true; entries with score −inf are not candidates.
         """
         hits = hits & (scores > -np.inf)
         n_true = int(hits.sum())
@@ -111,8 +111,8 @@ class Calibrator:
         scaled = cls(False, _scale(scores, hits))
         if n_true < _MIN_ISOTONIC:
             return scaled
-        # Below the first knot, probabilities stay proportional to the softmax: those of very many
-        # labels add up.
+        # Below the first knot, probabilities stay proportional to the softmax, since those of very
+        # many labels add up.
         pairs = _pairs(scaled.log_softmax(scores), hits)
         return cls(False, scaled.scale, _isotonic(*pairs, _MIN_KNOT))
 
@@ -142,7 +142,7 @@ class Calibrator:
 
 
 def best_threshold(scores: Floats, hits: Bools, n_true: int) -> float:
-    """Return the score from which labels are predicted with the best micro-averaged F1.
+    """Return the score threshold with the best micro-averaged F1.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _scale(scores: Floats, hits: Bools) -> float:
 def _pairs(scores: Floats, hits: Bools) -> tuple[Doubles, Bools, Doubles]:
     """Return scores of labels, whether they are true, and weights.
 
-    These are the best labels of every row, and a sample of all others, which count for more.
+    These are the best labels of every row, and a sample of the others with larger weights.
     """
     weights = np.ones(scores.shape)
     if scores.shape[1] > _SAMPLED:
@@ -200,8 +200,9 @@ def _pairs(scores: Floats, hits: Bools) -> tuple[Doubles, Bools, Doubles]:
 def _isotonic(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> ScoreCurve:
     """Return an isotonic regression, interpolated between the centres of its steps.
 
-    Steps would make labels with different scores equally probable. Those below a probability
-    `lowest` are left out, but for the last one: of weak signals, that may be all.
+    Without interpolation, labels with different scores would be equally probable. Steps below a
+    probability `lowest` are left out, except for the last one: if signals are weak, it may be the
+    only one.
     """
     fitted = IsotonicRegression().fit(scores, hits, weights).predict(scores)
     values, step = np.unique(fitted, return_inverse=True)
@@ -222,7 +223,7 @@ def _sigmoid(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> S
 
 
 def _curve(scores: Doubles, values: Doubles) -> ScoreCurve:
-    """Return a curve through points; both must not decrease."""
+    """Return a curve through points; scores and values must be non-decreasing."""
     at = scores.astype(np.float32)
     probabilities = np.clip(values, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY).astype(np.float32)
     first = np.concatenate([[True], np.diff(at) > 0])

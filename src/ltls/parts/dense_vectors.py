@@ -23,7 +23,7 @@ _LARGEST_OFFSET = 4e8  # as an integer
 
 TENSORS = {
     "values": Array("i1", ("n_values",), mapped=True),
-    "scales": Array("f4", ("n_labels",), low=1e-30, high=1e30),
+    "scales": Array("f2", ("n_labels",), low=2**-14, high=1),
     "offsets": Array("f4", ("n_labels",), low=-1e30, high=1e30),
     "feature_scales": Array("f4", ("n_features",), low=1e-30, high=1e30),
 }
@@ -36,7 +36,7 @@ class DenseVectors:
     Parameters
     ----------
     values : int8 array
-        The vectors, as the engine takes them: two features of 16 vectors follow one another.
+        The vectors in the engine's layout: pairs of features, of 16 vectors at a time.
     scales, offsets : float32 arrays of shape (n_vectors,)
         What the values of a vector are multiplied by, and what is added to its inner product.
     feature_scales : float32 array of shape (n_features,)
@@ -99,12 +99,12 @@ class DenseVectors:
 
     @cached_property
     def _smallest_unit(self) -> float:
-        """What rows are rounded to at least, so that offsets fit into integers too."""
+        """The smallest unit that rows are rounded to, such that offsets fit into integers, too."""
         largest = float((np.abs(self.offsets) / self.scales).max(initial=0))
         return max(largest / _LARGEST_OFFSET, 1e-30)
 
     def _integers(self, rows: Rows) -> tuple[AnyArray, Floats]:
-        """Return rows as integers, and what these are multiplied by; once for the same rows."""
+        """Return rows as integers and their scales, computed once for the same rows."""
         if self not in rows.memo:
             scaled = rows.dense() * self.feature_scales
             size = np.abs(scaled)
@@ -118,7 +118,7 @@ class DenseVectors:
         return rows.memo[self]  # type: ignore[no-any-return]
 
     def highest(self, rows: Rows, n: int, n_jobs: int | None) -> tuple[Ints, Floats]:
-        """Return the n vectors with the highest products with every row, and these, best first."""
+        """Return the n vectors with the highest products with every row, and the products."""
         ids = np.empty((len(rows), min(n, len(self))), np.int64)
         products = np.empty(ids.shape, np.float32)
         self.engine.highest(*self._integers(rows), ids, products, threads(n_jobs))

@@ -163,8 +163,8 @@ class Weights(_Weights):
         """Return the weights whose magnitude reaches a threshold, as int8."""
         if self.stride > MAX_PRUNED_STRIDE:
             raise ValueError(
-                f"trellises of {self.stride:,} weights per feature cannot be pruned, at most "
-                f"{MAX_PRUNED_STRIDE:,} can: use density=1 and no size_budget, or a smaller width"
+                f"trellises with {self.stride:,} weights per feature cannot be pruned (the limit "
+                f"is {MAX_PRUNED_STRIDE:,}): use density=1 and no size_budget, or a smaller width"
             )
         ends, columns, values, scales = [0], [], [], []
         for first in range(0, len(self.values), _ROWS_PER_BLOCK):
@@ -213,7 +213,7 @@ class PrunedWeights(_Weights):
     scales : float32 array of shape (n_rows,)
         What the values of a row are multiplied by.
     n_edges, n_trellises, intercept, unit_length
-        As of `Weights`.
+        As in `Weights`.
     """
 
     row_ptr: Ints
@@ -227,7 +227,7 @@ class PrunedWeights(_Weights):
 
     @cached_property
     def engine(self) -> _engine.Weights:
-        """The weights as the engine takes them; dense, which is faster, if that is not large."""
+        """The weights as the engine takes them; dense, which is faster, if memory allows."""
         pruned = _engine.Weights.pruned(
             self.row_ptr, self.columns, self.values, self.scales, self.stride
         )
@@ -278,8 +278,8 @@ AnyWeights: TypeAlias = Weights | PrunedWeights
 
 _ROWS_PER_BLOCK = 4096
 _SAMPLED_WEIGHTS = 1 << 20
-# int8 weights of a pruned model that are made dense to predict faster: at most four times the
-# memory of those that are kept, if they are not few.
+# Size up to which pruned int8 weights are made dense to predict faster. Above the second one, at
+# most four times the memory of the pruned weights is taken.
 _MAX_EXPANDED, _FEW_EXPANDED = 1 << 27, 1 << 24
 
 

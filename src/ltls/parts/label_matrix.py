@@ -3,11 +3,11 @@
 The score of a label is the inner product of its vector with the row, plus an offset. Vectors are
 trained by a softmax over the labels of a mini-batch and a sample of all others, whose scores are
 corrected for how likely they are to be in the sample. Training starts at the labels' means, in
-coordinates in which features are uncorrelated and have the same variance, unless labels are told
-apart much worse there. All labels are scored, as int8: that takes microseconds.
+coordinates in which features are uncorrelated and have the same variance, unless labels are much
+harder to tell apart there. Prediction scores all labels, with int8 vectors, in microseconds.
 
-The labels of a step are cut into chunks of fixed size, which threads share out: results do not
-depend on their number.
+Threads divide the labels of a step in chunks of fixed size, so results do not depend on the number
+of threads.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, entries_of, int8_scales, threads
+from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, entries_of, threads
 from ..core.declarations import Array, Described
-from ..core.prefetch import prefetch
 from ..core.settings import AUTO, Integer, Number, Settings, setting, settings
+from ..core.streams import prefetch
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 from .dense_vectors import TENSORS, DenseVectors
@@ -34,18 +34,21 @@ _BATCH, _CHUNK = 256, 512  # rows of a step, and labels that a thread takes at a
 _FEWEST, _MOST = 400, 4000  # sampled labels
 _START = 10.0  # what the means of labels are multiplied by
 _SHRINKAGE = 0.03  # of the features' variances towards their mean
+MOST_FEATURES = 1 << 14  # their covariance has the square of this
 _SAMPLE = 50_000  # rows that variances are computed from
 _COMPARED = 1000  # held-out rows that coordinates are compared on
 _USABLE = 0.8  # of the precision at the start, for coordinates to be changed
 _BLOCK = 4096  # rows that are summed up at a time
 _NO_ROWS = -20.0  # the offset of a label without rows
+_ROUNDING = 1e-6  # errors of squares, which are float32
 _SMALLEST = 1e-15  # of the largest feature
 _NO_SQUARES = 1e-8  # what AdaGrad's accumulators begin with
+_SMALLEST_SCALE = np.float16(2**-14)  # of those in full precision
 _LAST_RATE = 0.02  # of the learning rate
 # After two epochs, the precision on held-out rows as a fraction of that on training rows tells how
 # much can still be fitted: from 0.85 to 0.9, the learning rate rises up to threefold.
 _LOOK_AFTER, _OVERFITTED, _UNDERFITTED, _FASTER = 2, 0.85, 0.9, 3.0
-_PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 0.3  # over a further batch and the memory
+_PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 1.0  # over a further batch and the memory
 _WEIGHTS = (1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0, 16.0)  # beside parts of sparse features
 _SEEN_AS = 16  # rows that a new label is trained on at least, so that it is found among others
 
@@ -57,7 +60,7 @@ def _one_thread() -> Any:
 
 @settings
 class LabelMatrix(Settings):
-    """How the vectors of labels are trained."""
+    """How the vectors of labels are trained; rows have at most 16,384 dense features."""
 
     epochs: int = setting(Integer(1), default=8, help="Number of passes over the training data.")
     learning_rate: float | str = setting(
@@ -87,8 +90,8 @@ class LabelMatrixPart:
     vectors : DenseVectors
     mean : float32 array of shape (n_features,)
         The mean of the training rows.
-    squares : float32 array of shape (n_labels,)
-        AdaGrad's accumulators, to train further.
+    square : float
+        AdaGrad's accumulators per training row of a label, on average: to train further.
     """
 
     name: ClassVar[str] = "label_matrix"
@@ -97,11 +100,11 @@ class LabelMatrixPart:
 
     vectors: DenseVectors
     mean: Floats
-    squares: Floats
+    square: float
 
     @classmethod
     def of_vectors(
-        cls, vectors: Floats, offsets: Floats, mean: Floats, squares: Floats
+        cls, vectors: Floats, offsets: Floats, mean: Floats, square: float
     ) -> LabelMatrixPart:
         """Round vectors of shape (n_labels, n_features) to int8."""
         scales = np.sqrt(np.mean(vectors * vectors, axis=0, dtype=np.float64))
@@ -109,12 +112,22 @@ class LabelMatrixPart:
         even = vectors / feature_scales
         # A label without rows has a vector near 0, and an offset that must fit into an integer.
         largest = np.abs(even).max(axis=1)
-        label_scales = int8_scales(np.maximum(largest, np.float32(0.25) * largest.mean()))
-        rounded = np.rint(even / label_scales[:, None]).astype(np.int8)
-        return cls(DenseVectors.of(rounded, label_scales, offsets, feature_scales), mean, squares)
+        usual, most = np.float32(0.25) * largest.mean(), largest.max() or np.float32(1)
+        # Scales are rounded to float16 before vectors are to int8, which makes up for it.
+        label_scales = (np.maximum(largest, usual) / most).astype(np.float16)
+        label_scales = np.maximum(label_scales, _SMALLEST_SCALE).astype(np.float32)
+        unit = most / np.float32(127)
+        rounded = np.rint(even / (label_scales * unit)[:, None]).astype(np.int8)
+        found = DenseVectors.of(rounded, label_scales, offsets, feature_scales * unit)
+        return cls(found, mean, square)
+
+    @property
+    def n_bytes(self) -> int:
+        """How large the vectors are: a byte for every feature of every label."""
+        return len(self.vectors) * len(self.vectors.feature_scales)
 
     def weights_to_try(self, plan: Any) -> tuple[float, ...]:
-        """Return weights for the choice on held-out rows; beside other features, 0 is one."""
+        """Return the weights to try on held-out rows, including 0 beside sparse features."""
         return _WEIGHTS if plan.beside else (1.0,)
 
     # Prediction
@@ -160,11 +173,14 @@ class LabelMatrixPart:
                     rate *= _speed_up(trainer, transform, context.source)
                 trainer.run(mini_batches(context.source.epoch()), transform, rate_at)
         context.kept[cls.name] = trainer, transform, stats.mean, rate
-        return cls._of(trainer, transform, stats.mean)
+        square = float(trainer.squares.sum(dtype=np.float64) / max(int(stats.counts.sum()), 1))
+        return cls._of(trainer, transform, stats.mean, square)
 
     @classmethod
-    def _of(cls, trainer: LabelTrainer, transform: Transform, mean: Floats) -> LabelMatrixPart:
-        return cls.of_vectors(*transform.undone(trainer.W, trainer.b), mean, trainer.squares)
+    def _of(
+        cls, trainer: LabelTrainer, transform: Transform, mean: Floats, square: float
+    ) -> LabelMatrixPart:
+        return cls.of_vectors(*transform.undone(trainer.W, trainer.b), mean, square)
 
     def finish(self, context: Any) -> LabelMatrixPart:
         """Return the vectors after a pass over the held-out rows."""
@@ -175,20 +191,19 @@ class LabelMatrixPart:
         order = trainer.rng.permutation(len(rows))
         with _one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)
-        return self._of(trainer, transform, mean)
+        return self._of(trainer, transform, mean, self.square)
 
     def grow(self, n_labels: int, n_new_columns: int) -> LabelMatrixPart:
-        """Return the vectors with more labels, which nothing is predicted for yet."""
+        """Return the vectors with more labels, which are not predicted yet."""
         more = n_labels - len(self.vectors)
         if not more:
             return self
         vectors = np.pad(self.vectors.matrix(), ((0, more), (0, 0)))
         offsets = np.pad(self.vectors.offsets, (0, more), constant_values=_NO_ROWS)
-        squares = np.pad(self.squares, (0, more), constant_values=_NO_SQUARES)
-        return self.of_vectors(vectors, offsets, self.mean, squares)
+        return self.of_vectors(vectors, offsets, self.mean, self.square)
 
     def learn(self, context: Any) -> LabelMatrixPart:
-        """Return the vectors after a further batch, with rows of the past."""
+        """Return the vectors after training on a further batch and stored rows."""
         wanted = context.labels_to_train()
         return (
             self._trained(context.rows_at_hand(), wanted, context.counts, context.how.n_jobs)
@@ -199,7 +214,7 @@ class LabelMatrixPart:
     def _trained(
         self, examples: Any, wanted: Ints, counts: Ints, n_jobs: int | None
     ) -> LabelMatrixPart:
-        """Return the vectors with those of some labels trained anew on a few rows."""
+        """Return the vectors with those of some labels retrained on a few rows."""
         transform = Transform(
             self.mean, np.diag(self.vectors.feature_scales.astype(np.float64)), 1.0
         )
@@ -211,7 +226,8 @@ class LabelMatrixPart:
             Y = examples.label_matrix(len(self.vectors))
             own = np.bincount(Y.indices, minlength=len(self.vectors))
             W[wanted], b[wanted] = _start((Y.T @ X)[wanted], own[wanted])
-            before, squares = (W.copy(), b.copy()), self.squares.copy()
+            before = W.copy(), b.copy()
+            squares = np.maximum(self.square * counts, _NO_SQUARES).astype(np.float32)
             squares[wanted] = _NO_SQUARES
             rng = np.random.default_rng(int(counts.sum()))
             n_sampled = _n_sampled(AUTO, len(W))
@@ -224,14 +240,15 @@ class LabelMatrixPart:
         # A few rows of other labels would cost more accuracy than they give.
         others = np.delete(np.arange(len(self.vectors)), wanted)
         W[others], b[others] = before[0][others], before[1][others]
-        return self._of(trainer, transform, self.mean)
+        return self._of(trainer, transform, self.mean, self.square)
 
     # Files
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
         vectors = {name: getattr(self.vectors, name) for name in TENSORS}
-        return {}, {**vectors, "mean": self.mean, "squares": self.squares}
+        vectors["scales"] = vectors["scales"].astype(np.float16)
+        return {"square": self.square}, {**vectors, "mean": self.mean}
 
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> LabelMatrixPart:
@@ -245,13 +262,13 @@ class LabelMatrixPart:
         declared = {
             **TENSORS,
             "mean": Array("f4", ("n_features",), low=-1e30, high=1e30),
-            "squares": Array("f4", ("n_labels",), low=_NO_SQUARES, high=1e30),
         }
         tensors = section.tensors(declared, known)
-        scales, offsets, of_features, mean, squares = (
-            np.array(tensors[name]) for name in list(declared)[1:]
+        scales, offsets, of_features, mean = (
+            np.array(tensors[name], np.float32) for name in list(declared)[1:]
         )
-        return cls(DenseVectors(tensors["values"], scales, offsets, of_features), mean, squares)
+        vectors = DenseVectors(tensors["values"], scales, offsets, of_features)
+        return cls(vectors, mean, section.number("square", 0, 1e30))
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
@@ -306,7 +323,7 @@ class Transform:
         return found
 
     def undone(self, W: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """Return vectors and offsets for rows as they were."""
+        """Return vectors and offsets for rows in the original coordinates."""
         own = W @ (self.axes.T / self.length).astype(np.float32)
         return own, b - own @ self.mean
 
@@ -318,7 +335,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What rows and labels are like."""
+    """Statistics of rows and labels."""
 
     mean: Floats
     covariance: Doubles
@@ -352,14 +369,18 @@ class _Statistics:
                 f"float32; got at most {largest:g}: scale the features"
             )
         mean = total / max(n, 1)
-        covariance = squares / max(sampled, 1) - np.outer(mean, mean)
+        squares /= max(sampled, 1)
+        covariance = squares - np.outer(mean, mean)
+        rounding = _ROUNDING * float(np.trace(squares))
+        if np.trace(covariance) < rounding:  # of constant features, nothing else is left
+            covariance = rounding / d * np.eye(d)
         return cls(mean.astype(np.float32), covariance, sums, counts)
 
     def transform(self, compared: Any) -> Transform:
-        """Return coordinates in which features are uncorrelated, of the same variance.
+        """Return coordinates in which features are uncorrelated and have the same variance.
 
-        Training converges faster in these. Rows of images, say, are told apart by the features of
-        large variance alone: then training starts at a much worse place, and features stay.
+        Training converges faster there. But some rows, such as images, differ mainly in features of
+        large variance: training would start from a much worse point, so their features stay.
         """
         variances, axes = np.linalg.eigh(self.covariance)
         variances = np.maximum(variances, 0)
@@ -396,7 +417,7 @@ def _precision(W: Floats, b: Floats, transform: Transform, examples: Any) -> flo
 
 
 def _speed_up(trainer: LabelTrainer, transform: Transform, source: Any) -> float:
-    """Return what the learning rate is multiplied by; the more, the less labels are overfitted."""
+    """Return a factor of the learning rate, which is larger the less labels are overfitted."""
     held_out = source.held_out_rows()
     if held_out is None:
         return 1.0
@@ -435,8 +456,8 @@ class Sampled(NamedTuple):
 class LabelTrainer:
     """Vectors and offsets that are trained, with one AdaGrad accumulator per label.
 
-    A subclass may take the steps elsewhere: it overrides `run`, and has `W`, `b` and `squares` when
-    that returns. What is sampled is the same.
+    A subclass may take the steps on another device: it overrides `run`, and has `W`, `b` and
+    `squares` when `run` returns. The samples are the same.
     """
 
     def __init__(
@@ -513,7 +534,7 @@ class LabelTrainer:
     def step(self, X: Floats, targets: Targets, rate: float, mapped: Any = map) -> None:
         """Take a step on some rows: the gradient of the mean cross-entropy of their labels.
 
-        `mapped` is `map`, or that of threads.
+        `mapped` is `map`, or the map of a thread pool.
         """
         sampled = self.sample(targets)
         n_ids = len(sampled.ids)

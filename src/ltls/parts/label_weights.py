@@ -1,4 +1,4 @@
-"""Label weights: a sparse linear classifier for every label, which tells it from its siblings.
+"""Label weights: sparse linear classifiers that distinguish every label from its siblings.
 
 The siblings of a label are the other labels of its cluster, or all labels where these are few. A
 classifier is trained on the rows of its label and of its siblings, and nothing else. Its score is
@@ -8,7 +8,7 @@ classifier is trained on the rows of its label and of its siblings, and nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,32 +24,34 @@ from .base import PartExplanation, Sizes, register_part
 from .sparse_labels import SparseLabels
 
 _TOLERANCE = 0.1
-_COST_ROWS = 1000  # that the precision of the trellises is measured on
-_BLOCK_VALUES = 1 << 24  # of rows of a stream that are trained on at a time
+_COST_ROWS = 1000  # rows that the precision of the trellises is measured on
+_EXPECTED = 0.5  # precision for new labels, on which none was measured
+_BLOCK_VALUES = 1 << 24  # values of streamed rows that are trained on at a time
 _SECONDS = 0.1  # between two calls of `check`
 
 
 @settings
 class LabelWeights(Settings):
-    """How the classifiers of labels are trained: an L2-regularized squared hinge loss."""
+    """Linear classifiers of labels, trained with an L2-regularized squared hinge loss."""
 
     cost: float | str = setting(
         Number(above=0),
         AUTO,
         default=AUTO,
         help='Cost of a violated margin. "auto" is 0.5 for several labels per row, where true '
-        "labels are often missing from the data. For one label per row, it is twice the precision "
-        "of the trellises, at least 0.25: if features tell little about labels, most violations "
+        "labels are often missing from the data, rising to 2 if labels have fewer than 16 rows on "
+        "average. For one label per row, it is 5p − 0.5, where p is the P@1 of the trellises on "
+        "training rows, and at least 0.25: if features tell little about labels, most violations "
         "are noise.",
     )
     passes: int = setting(
-        Integer(1), default=10, help="Largest number of passes over the rows of a label."
+        Integer(1), default=10, help="Maximum number of passes over the rows of a label."
     )
     threshold: float = setting(
         Number(0),
         default=0.1,
-        help="Smaller weights are dropped. Cost and threshold are relative to rows of unit length: "
-        "other rows are scaled to a root mean square length of 1 in training.",
+        help="Weights of smaller magnitude are dropped. Cost and threshold refer to rows of "
+        "unit length: other rows are scaled to a root mean square length of 1 in training.",
     )
 
 
@@ -105,15 +107,15 @@ class LabelWeightPart:
     ) -> list[LabelWeightPart]:
         """Train classifiers against their siblings, for several clusterings; see `train_clusters`.
 
-        With `groups`, the group of every label, groups have classifiers in place of labels. The
-        classifiers have not seen the held-out rows: `finish` returns those that have.
+        With `groups`, the group of every label, classifiers are trained for groups instead of
+        labels. They are not trained on held-out rows; `finish` returns those that are.
         """
         source, workers, precision = context.source, context.how.workers, 1.0
         if given.cost == AUTO and not context.several:
             rows = source.evaluation_rows()
             some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
             precision = context.training.precision(some, context.how.n_jobs)
-        given = given.filled(cost=usual_cost(context.several, precision))
+        given = given.filled(cost=usual_cost(context, precision))
         if workers is not None:
             unseen = context.plan.early_stopping
             row_length, counts = context.row_length, context.counts
@@ -132,6 +134,7 @@ class LabelWeightPart:
             part = final if without is None else cls.of_matrix(without[place], context.intercept)
             context.kept[part] = final
             parts.append(part)
+            del W, without  # before those of the next clustering are trained
         return parts
 
     def finish(self, context: Any) -> LabelWeightPart:
@@ -146,8 +149,8 @@ class LabelWeightPart:
     def learn_clusters(self, context: Any, ptr: Ints, members: Ints) -> LabelWeightPart:
         """Train the weights of labels that are new, or have many rows in a further batch.
 
-        They are trained from scratch on the rows of their clusters that are at hand: the batch and
-        the memory.
+        They are trained from scratch on the available rows of their clusters: the batch and the
+        memory.
         """
         wanted = context.labels_to_train()
         if not len(wanted):
@@ -169,9 +172,9 @@ class LabelWeightPart:
         return self.replaced(wanted, W[[place[label] for label in wanted.tolist()]])
 
     def learn_groups(self, context: Any, groups: Ints) -> LabelWeightPart:
-        """Train the weights of groups further that have labels to train, see `learn_clusters`.
+        """Continue training the weights of groups that have labels to train; see `learn_clusters`.
 
-        They are trained from where they are, against all other groups as a single one.
+        Training starts from the current weights, with all other groups merged into one.
         """
         wanted = np.unique(groups[context.labels_to_train()])
         if not len(wanted):
@@ -198,7 +201,7 @@ class LabelWeightPart:
         return LabelWeightPart(self.vectors.grow(n_labels, n_new_columns))
 
     def replaced(self, labels: Ints, W: csr_array) -> LabelWeightPart:
-        """Return the weights with other ones for some labels, a row of W each."""
+        """Return the weights with those of some labels replaced by the rows of W."""
         old, n = self.vectors.matrix(), self.vectors.n_labels
         keep = np.ones(n, np.float32)
         keep[labels] = 0
@@ -228,23 +231,25 @@ class LabelWeightPart:
         return {"label_weights": len(self.vectors.values)}
 
 
-def usual_cost(several: bool, precision: float) -> float:
-    """Return the cost for rows of several labels, or for trellises of a precision."""
-    return 0.5 if several else 2 * max(precision, 0.125)
+def usual_cost(context: Any, precision: float) -> float:
+    """Return the cost for labels of so many rows, or for trellises of a given precision."""
+    if context.several:  # a few rows at a low cost stay far below their margin
+        return float(np.clip(8 * context.n_labels / max(context.counts.sum(), 1), 0.5, 2))
+    return max(5 * precision - 0.5, 0.25)
 
 
 def _further(context: Any) -> LabelWeights:
     """Return the settings for a further batch."""
     given = context.how.given.label_weights
     settings = given if isinstance(given, LabelWeights) else LabelWeights()
-    return settings.filled(cost=usual_cost(context.several, 1.0))
+    return settings.filled(cost=usual_cost(context, precision=_EXPECTED))
 
 
 def _train_in_memory(
     given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]], groups: Ints | None
-) -> list[tuple[csr_array, csr_array | None]]:
+) -> Iterator[tuple[csr_array, csr_array | None]]:
     examples, held_out = context.source.whole, context.source.held_out
-    if context.plan.early_stopping:  # these rows stay unseen
+    if context.plan.early_stopping:  # held-out rows stay unseen
         weights = examples.row_weights().copy()
         weights[held_out] = 0
         examples, held_out = replace(examples, weights=weights), None
@@ -303,13 +308,13 @@ def train_clusters(
     row_length: float = 1.0,
     check: Callable[[], None] | None = None,
     n_jobs: int | None = None,
-) -> list[tuple[csr_array, csr_array | None]]:
-    """Return weights of labels that are trained against their siblings, for several clusterings.
+) -> Iterator[tuple[csr_array, csr_array | None]]:
+    """Yield weights of labels that are trained against their siblings, for every clustering.
 
     Parameters
     ----------
     given : LabelWeights
-        No "auto" is left.
+        Without "auto" values.
     examples : ltls.model.examples.Examples
     clusters : list of (cluster_ptr, labels)
         A clustering: cluster i has the labels labels[cluster_ptr[i]:cluster_ptr[i + 1]].
@@ -321,15 +326,15 @@ def train_clusters(
     scale : float
         What the threshold is multiplied by.
     row_length : float
-        The usual length of rows, which they are divided by; weights are for rows as they are.
+        Typical length that rows are divided by in training; the weights apply to undivided rows.
     check : callable, optional
         Called every tenth of a second.
 
-    Returns
-    -------
-    list of (all, without)
+    Yields
+    ------
+    (all, without)
         Weights of shape (number of labels in the clustering, n_columns), in the order of these
-        labels; and those that have not seen the held-out rows, None if there are none.
+        labels; and those trained without the held-out rows, None if there are none.
     """
     rows = examples.rows
     divisor = np.full(rows.n_columns, row_length, np.float32)
@@ -350,7 +355,6 @@ def train_clusters(
             initial.indices.astype(np.int32),
             initial.data.astype(np.float32) * divisor[initial.indices],
         )
-    found = []
     for cluster_ptr, members in clusters:
         lists, without = task.run(
             cluster_ptr,
@@ -366,11 +370,12 @@ def train_clusters(
             n_jobs=threads(n_jobs),
         )
         shape = (len(members), rows.n_columns)
-        matrices = [
+        W, W_without = (
             None
             if each is None
             else csr_array((each[2] / divisor[each[1]], each[1], pointers(each[0])), shape=shape)
             for each in (lists, without)
-        ]
-        found.append((matrices[0], matrices[1]))
-    return found
+        )
+        found = [(W, W_without)]
+        del lists, without, W, W_without
+        yield found.pop()  # the caller's alone, who may free it

@@ -1,9 +1,9 @@
 """Memory: training rows that a model keeps, to find similar ones and to replay them.
 
 The sample is stratified by label: rows are ranked within their label in a pseudo-random order, and
-those of the lowest ranks are kept. So no label keeps more rows than another one that would have
-more. The order depends on the number of a row alone: the same rows are kept whether they come in
-one batch or in many, and a smaller memory is a part of a larger one.
+those of the lowest ranks are kept. So all labels keep the same number of rows, if they have that
+many. The order depends only on the row number: the same rows are kept whether they come in one
+batch or in many, and a smaller memory is a subset of a larger one.
 
 Rows are rounded to 8 bits, with one scale per row.
 """
@@ -33,7 +33,7 @@ from ..core.settings import AUTO, Integer, Settings, setting, settings
 from ..features.rows import Rows
 from .base import Sizes
 
-LATE_ROWS = 64  # of a label that came later, which are kept before others
+LATE_ROWS = 64  # rows of a late label that are kept before other rows
 _OF_ROWS = ("features", "values", "scales", "labels", "weights", "strata", "keys")
 _BESIDE = ("beside", "beside_scales")
 _MOST_WEIGHT = 1e19  # of a row: the product of the weights of a sample and of a class
@@ -43,16 +43,17 @@ _MOST_WEIGHT = 1e19  # of a row: the product of the weights of a sample and of a
 class Memory(Settings):
     """Which training rows a model keeps.
 
-    They are rounded, but otherwise the training data: ``memory=False`` keeps none, in memory and in
-    files. The prototype of a label with a single row resembles it: see ``prototypes=False``.
+    Stored rows are training data, only rounded: ``memory=False`` stores none, neither in memory nor
+    in files. The prototype of a label with a single row resembles that row, too: where rows must
+    not be stored, also pass ``prototypes=False``.
     """
 
     n_rows: int | str = setting(
         Integer(1),
         AUTO,
         default=AUTO,
-        help='Largest number of rows to keep, spread over the labels. "auto" is all rows if the '
-        "model has neighbours, and 10,000 otherwise.",
+        help='Maximum number of rows to keep, spread over the labels. "auto" is all rows if '
+        "the model has neighbours, and 10,000 otherwise.",
     )
 
 
@@ -65,7 +66,7 @@ class StoredRows:
     ptr : int64 array of shape (n_rows + 1,)
         Row i has entries ptr[i] … ptr[i + 1] − 1 of `features` and `values`.
     features : array of integers
-        Columns, without the intercept. Of any type, as the labels: those of a file are mapped.
+        Columns, without the intercept. Features and labels keep the integer type of a mapped file.
     values : int8 array
     scales : float32 array of shape (n_rows,)
         What the values of a row are multiplied by.
@@ -74,12 +75,12 @@ class StoredRows:
     weights : float32 array of shape (n_rows,)
         Weights of the rows in training.
     strata : int64 array of shape (n_rows,)
-        The label that a row is kept for: its rarest one when it came; −1 for a row without labels.
+        The label that a row is kept for: its rarest one when the row arrived; −1 without labels.
     keys : uint32 array of shape (n_rows,)
         The order of the rows.
     first_late : int
-        Labels from this one on came after the first training: the rows that are kept are all that
-        their weights can be trained on, so they keep more, in up to half of the places.
+        Labels from this one on came after the first training. Their weights can be trained only on
+        stored rows, so they keep more of them, in up to half of the capacity.
     beside : int8 array of shape (n_rows, n_beside), optional
         Dense features beside sparse ones.
     beside_scales : float32 array of shape (n_rows,), optional
@@ -187,7 +188,7 @@ class StoredRows:
         return replace(self, features=np.where(features < others, features, moved))
 
     def rows_like(self, rows: Rows) -> Rows:
-        """Return the rows, sparse or dense as others are."""
+        """Return the rows, sparse or dense like the given ones."""
         values = self.values * np.repeat(self.scales, np.diff(self.ptr))
         X = csr_array((values, self.features, self.ptr), shape=(len(self), rows.X.shape[1]))
         beside = None
@@ -221,7 +222,7 @@ class StoredRows:
         return found
 
     def state(self, multilabel: bool, n_inputs: int) -> tuple[dict[str, Any], Tensors]:
-        """Return a JSON description and tensors; rows of few zeros are stored with them."""
+        """Return a JSON description and tensors; rows with few zeros are stored densely."""
         tensors: Tensors = {
             "scales": self.scales,
             "labels": smallest(self.labels),
@@ -254,7 +255,7 @@ class StoredRows:
         if ("vectors" in tensors) == ("values" in tensors):
             raise ValueError("rows must be either sparse or dense")
         if ("beside" in tensors) != (sizes.n_beside > 0):
-            raise ValueError("rows must have dense features beside them if the model has")
+            raise ValueError("rows must have dense features if, and only if, the model has")
         if "vectors" in tensors:
             ptr, features, values = _nonzero(tensors["vectors"])
         else:
@@ -269,7 +270,7 @@ class StoredRows:
             strata = tensors["strata"].astype(np.int64) - 1
         elif len(labels) != n:
             raise ValueError(f"{n} rows must have a label each, got {len(labels)}")
-        # Large arrays stay views of the file, as it has them.
+        # Large arrays stay views of the file.
         return cls(
             ptr,
             features,
@@ -314,7 +315,7 @@ def _lowest(strata: Ints, keys: AnyArray, capacity: int, first_late: int) -> Int
 
 
 def _rarest_labels(label_ptr: Ints, labels: Ints, counts: Ints) -> Ints:
-    """Return the label of every row that the fewest rows have; −1 for a row without labels."""
+    """Return the rarest label of every row; −1 for a row without labels."""
     n = len(label_ptr) - 1
     row_of = np.repeat(np.arange(n), np.diff(label_ptr))
     order = np.lexsort((labels, counts[labels], row_of))

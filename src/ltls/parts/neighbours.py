@@ -1,8 +1,8 @@
 """Neighbours: labels of the training rows that resemble a row most.
 
-A label has q, the sum of weight · cos³ over the nearest rows that have it; its score is
-log(q / Σ q + 0.01). Nothing is trained: a label is found from its first row on. The rows are those
-of the model's memory. Sparse rows are found by an index of their features; dense ones are all
+A label gets q votes, the sum of weight · cos³ over the nearest rows that have it; its score is
+log(q / Σ q + 0.01). Nothing is trained, so a label is found from its first row on. The rows are
+those of the model's memory. Sparse rows are found by an index of their features; dense ones are all
 compared.
 """
 
@@ -30,7 +30,7 @@ _EXPLAINED = 5  # rows
 
 @settings
 class Neighbours(Settings):
-    """How many rows of the memory speak for labels."""
+    """How many rows of the memory vote for labels."""
 
     n_neighbors: int = setting(Integer(1, 1 << 16), default=30, help="Nearest rows that count.")
 
@@ -38,7 +38,7 @@ class Neighbours(Settings):
 @register_part
 @dataclass(frozen=True, eq=False)
 class NeighbourPart:
-    """The rows of the memory, and how many of them count."""
+    """The rows of the memory, and how many of them vote."""
 
     name: ClassVar[str] = "neighbours"
     settings: ClassVar[type[Settings]] = Neighbours
@@ -116,7 +116,7 @@ class NeighbourPart:
         return scores
 
     def explain(self, rows: Rows, label: int) -> PartExplanation:
-        """Return the rows that speak for a label, and what they share with the only row.
+        """Return the rows that vote for a label, and what they share with the only row.
 
         Contributions are shares of the votes: they add up to q / Σ q.
         """
@@ -162,7 +162,7 @@ class NeighbourPart:
         return cls(memory, context.n_labels, context.n_columns, context.intercept, context.dense, n)
 
     def learn(self, context: Any) -> NeighbourPart:
-        """Return the part with the rows of a further batch, which the memory has."""
+        """Return the part with the memory after a further batch."""
         memory, n_labels = context.stored, context.n_labels
         return replace(self, memory=memory, n_labels=n_labels, n_columns=context.n_columns)
 

@@ -1,7 +1,7 @@
-"""Propensities: how likely it is that a label that applies was recorded.
+"""Propensities: the probability that a true label was recorded.
 
-Rare labels are missing more often than frequent ones. Ranking by score − strength · log propensity
-makes up for that, at the cost of frequent labels. Probabilities are not changed.
+Rare labels are missing from the data more often than frequent ones. Ranking by score − strength ·
+log propensity compensates for that, at the cost of frequent labels. Probabilities do not change.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Propensity(Settings):
         Number(0),
         AUTO,
         default=AUTO,
-        help="Labels are ranked by score − strength · log p, where p is how likely the label is to "
-        'be recorded where it is true (Jain et al. 2016). "auto" chooses it on held-out rows, by '
-        "propensity-scored precision, such that P@1 does not decrease.",
+        help="Labels are ranked by score − strength · log p, where p is the probability that the "
+        'label is recorded where it is true (Jain et al. 2016). "auto" maximizes '
+        "propensity-scored precision on held-out rows, as long as P@1 loses at most one "
+        "standard error.",
     )
 
 
@@ -67,7 +68,7 @@ class PropensityPart:
         return cls.of(context.counts, context.n_rows)
 
     def weights_to_try(self, plan: Any) -> tuple[float, ...]:
-        """Return the strength that is given, or those for the choice on held-out rows."""
+        """Return the given strength, or those to try on held-out rows."""
         strength = plan.parts[self.name].strength
         return _STRENGTHS if strength == AUTO else (float(strength),)
 

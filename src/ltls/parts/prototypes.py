@@ -1,8 +1,8 @@
 """Prototypes: the mean row of every label. Labels whose prototype resembles a row are candidates.
 
-Nothing is trained, so a label has a prototype from its first row on. The score of a label is
-log(max(0, cos) + 0.05), where cos is the cosine of the row and the prototype, of which only the
-largest features are kept.
+Nothing is trained, so a label has a prototype from its first row on. Only the largest features of a
+prototype are kept. The score of a label is log(max(0, cos) + 0.05), where cos is the cosine
+similarity of row and prototype.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Prototypes(Settings):
     """How large the prototypes of labels are."""
 
     n_features: int = setting(
-        Integer(1), default=60, help="The largest features of a prototype that are kept."
+        Integer(1), default=60, help="Number of largest features that a prototype keeps."
     )
 
 
@@ -44,7 +44,7 @@ class PrototypePart:
     ----------
     vectors : SparseLabels
     counts : int64 array of shape (n_labels,)
-        Rows that every prototype is the mean of.
+        Number of rows that every prototype is the mean of.
     n_kept : int
         See `Prototypes.n_features`.
     """
@@ -62,7 +62,7 @@ class PrototypePart:
     @classmethod
     def of_sums(cls, sums: csr_array, counts: Ints, n_kept: int, intercept: bool) -> PrototypePart:
         """Return prototypes of labels whose rows add up to `sums`, (n_labels, n_columns)."""
-        # The length is that of all features: what is dropped makes a prototype less similar.
+        # The length includes dropped features: they make a prototype less similar.
         length = np.maximum(norm(sums, axis=1), 1e-15).astype(np.float32)
         vectors = SparseLabels.of_matrix(_largest(sums, n_kept), intercept)
         return cls(replace(vectors, scales=vectors.scales / length), counts, n_kept)
@@ -70,7 +70,7 @@ class PrototypePart:
     def candidates(self, rows: Rows, n: int, n_jobs: int | None, known: Ints | None = None) -> Ints:
         """Return the labels of the n most similar prototypes.
 
-        All prototypes are compared for that, so the scores of labels that are `known` are kept.
+        This compares all prototypes, so the scores of the `known` labels are memoized, too.
         """
         ids, products, others = self.vectors.largest_products(rows, n, n_jobs, known)
         if known is not None:
@@ -124,7 +124,7 @@ class PrototypePart:
     def learn(self, context: Any) -> PrototypePart:
         """Return the prototypes with the rows of a further batch."""
         more, counts = context.label_sums()
-        # A mean of n rows of length 1 is taken for n times a prototype.
+        # The sum of n rows is approximated by n times the prototype, which has unit length.
         times = csr_array((self.counts.astype(np.float32), (np.arange(len(self.counts)),) * 2))
         sums = csr_array(times @ self.vectors.matrix() + more)
         return self.of_sums(sums, self.counts + counts, self.n_kept, self.vectors.intercept)
@@ -153,9 +153,14 @@ class PrototypePart:
 
 def _largest(matrix: csr_array, n: int) -> csr_array:
     """Return the n largest entries of every row, by magnitude; ties go to the first."""
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -np.abs(matrix.data), row))
-    rank = np.arange(len(order)) - matrix.indptr[:-1][row]
-    kept = np.sort(order[rank < n])
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(np.diff(matrix.indptr), n))])
+    sizes = np.diff(matrix.indptr)
+    if (sizes <= n).all():
+        return matrix
+    longer = np.flatnonzero(np.repeat(sizes > n, sizes))
+    row = np.repeat(np.flatnonzero(sizes > n), sizes[sizes > n])
+    order = np.lexsort((matrix.indices[longer], -np.abs(matrix.data[longer]), row))
+    rank = np.concatenate([np.arange(size) for size in sizes[sizes > n]])
+    kept = np.ones(matrix.nnz, bool)
+    kept[longer[order[rank >= n]]] = False
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, n))])
     return csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

@@ -85,7 +85,7 @@ class SparseLabels:
     ) -> tuple[Ints, Floats, Floats]:
         """Return the labels with the n largest inner products above 0; −1 if there are fewer.
 
-        Also these products, and those of labels that are `known`, which cost nothing more.
+        Also return these products, and those of `known` labels at no extra cost.
         """
         ids = np.empty((len(rows), min(n, self.n_labels)), np.int64)
         known = np.empty((len(rows), 0), np.int64) if known is None else known
@@ -122,7 +122,7 @@ class SparseLabels:
     def grow(self, n_labels: int, n_new_columns: int) -> SparseLabels:
         """Return the vectors with more labels and features, which have no values yet.
 
-        New features are numbered after the old ones, before that of all others and the intercept.
+        New features follow the old ones, before the feature of all other columns and the intercept.
         """
         at = len(self.ptr) - 2 - self.intercept
         return replace(

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core.arrays import AnyArray, Floats, Ints, aligned_zeros
-from ..core.memory import available_memory
+from ..core.arrays import AnyArray, Floats, Ints, aligned_zeros, available_memory
 from ..structure.trellis import Trellis
 from .edge_weights import AnyWeights, Weights, aligned, padded
 from .trellises import Trellises
@@ -21,7 +20,7 @@ from .trellises import Trellises
 # Initial value of AdaGrad's accumulators. With 0, the first step of every weight would have full
 # size, however small its gradient, and rare features would count too much.
 INITIAL_SQUARES = np.float32(0.3)
-_LARGEST_SQUARES = 1e30  # further ones are added to them in float32
+_LARGEST_SQUARES = 1e30  # leaves room to add to them in float32
 
 
 class TrainableWeights:
@@ -33,7 +32,7 @@ class TrainableWeights:
     squares : array like `values`, or None
         AdaGrad's sums of squared gradients; None for plain SGD.
     sums : float64 array like `values`, or None
-        Steps weighted by their time, for the average over all steps; None without averaging.
+        Updates weighted by their step number, for averaging over all steps; None without averaging.
     step : int
         Examples seen so far, plus one.
     epochs : int
@@ -44,53 +43,31 @@ class TrainableWeights:
 
     def __init__(
         self,
-        trellis: Trellis,
-        n_trellises: int,
-        n_features: int,
-        *,
-        intercept: bool,
-        unit_length: bool,
-        adagrad: bool,
-        average: bool,
-    ) -> None:
-        shape = (n_features + intercept, n_trellises * padded(trellis.n_edges))
-        self.intercept = intercept
-        self.unit_length = unit_length
-        self.n_edges = trellis.n_edges
-        self.n_trellises = n_trellises
-        self.values = reusable_zeros(shape, np.float32)
-        self.squares = reusable_zeros(shape, np.float32) if adagrad else None
-        if self.squares is not None:
-            self.squares += INITIAL_SQUARES
-        self.sums = reusable_zeros(shape, np.float64) if average else None
-        self.step = 1
-        self.epochs = 0
-        self.row_length = 1.0
-        self._cached: tuple[int, float, Weights] | None = None
-        self._shared = False
-        self._spares: dict[str, Spare | None] = {}
-
-    @classmethod
-    def new(
-        cls,
         settings: Trellises,
         trellis: Trellis,
         n_trellises: int,
         n_features: int,
         intercept: bool,
         unit_length: bool,
-    ) -> TrainableWeights:
-        """Return weights of 0, if they fit into memory."""
+    ) -> None:
         check_memory(settings, trellis, n_trellises, n_features)
-        return cls(
-            trellis,
-            n_trellises,
-            n_features,
-            intercept=intercept,
-            unit_length=unit_length,
-            adagrad=settings.optimizer == "adagrad",
-            average=bool(settings.average),
-        )
+        shape = (n_features + intercept, n_trellises * padded(trellis.n_edges))
+        self.intercept = intercept
+        self.unit_length = unit_length
+        self.n_edges = trellis.n_edges
+        self.n_trellises = n_trellises
+        self.values = reusable_zeros(shape, np.float32)
+        adagrad = settings.optimizer == "adagrad"
+        self.squares = reusable_zeros(shape, np.float32) if adagrad else None
+        if self.squares is not None:
+            self.squares += INITIAL_SQUARES
+        self.sums = reusable_zeros(shape, np.float64) if settings.average else None
+        self.step = 1
+        self.epochs = 0
+        self.row_length = 1.0
+        self._cached: tuple[int, float, Weights] | None = None
+        self._shared = False
+        self._spares: dict[str, Spare | None] = {}
 
     def tensors(self) -> dict[str, AnyArray]:
         """Return the arrays that training changes, by name; not copies."""
@@ -130,10 +107,10 @@ class TrainableWeights:
         return slice(first * block, last * block)
 
     def unshare(self, rows: Ints | None) -> None:
-        """Take arrays of its own, of which some rows and the intercept are then changed.
+        """Take copies of the shared arrays, to change some rows and the intercept.
 
-        `rows` may be None for all. What this is a branch of, and whoever predicts with it, does not
-        see the changes.
+        `rows` may be None for all. The weights that this branched from, and predictors that use
+        them, do not see the changes.
         """
         if not self._shared:
             return
@@ -152,7 +129,7 @@ class TrainableWeights:
             available = available_memory()
             if available is not None and array.nbytes > available:
                 raise MemoryError(
-                    f"training further needs {array.nbytes / 1e9:.1f} GB for a copy of the "
+                    f"further training needs {array.nbytes / 1e9:.1f} GB for a copy of the "
                     f"weights, and {available / 1e9:.1f} GB are available"
                 )
             copied = reusable_zeros(array.shape, array.dtype)
@@ -201,15 +178,15 @@ class TrainableWeights:
         self._forget_arrays()
 
     def _forget_arrays(self) -> None:
-        """Keep nothing of the arrays before these."""
+        """Drop all references to earlier arrays."""
         self._cached, self._shared, self._spares = None, False, {}
 
     def load(self, weights: AnyWeights, l1: float) -> None:
-        """Continue from given weights, as they were before soft-thresholding; averages restart."""
+        """Continue from given weights, undoing soft-thresholding; averages restart."""
         values = weights.to_float32()
         if values.shape != self.values.shape:
             raise ValueError(
-                f"the model has weights of shape {values.shape}, its parameters expect "
+                f"the model has weights of shape {values.shape}, but its parameters expect "
                 f"{self.values.shape}"
             )
         self.values[:] = values
@@ -231,11 +208,11 @@ class TrainableWeights:
             self.squares *= np.float32(row_length**2)
 
     def end_average(self) -> None:
-        """Continue from the average, without averaging; steps stay as small as they have become."""
+        """Continue from the average, without averaging; step sizes do not grow again."""
         self.values[:] = self._make_weights(0.0).values
         self.sums, self._cached = None, None
         factor = self.row_length**2
-        # Of very long rows, the squares would be infinite: the learning rate stays divided.
+        # For very long rows the squares would overflow: the learning rate stays divided.
         if self.squares is not None and factor * float(self.squares.max()) < _LARGEST_SQUARES:
             self.squares *= np.float32(factor)
             self.row_length = 1.0
@@ -266,7 +243,7 @@ class TrainableWeights:
 
 
 def check_memory(settings: Trellises, trellis: Trellis, n_trellises: int, n_features: int) -> None:
-    """Raise an error before weights are allocated that do not fit into memory."""
+    """Raise an error if the weights will not fit into memory, before they are allocated."""
     available = available_memory()
     per_weight = 4 + 4 * (settings.optimizer == "adagrad") + 8 * bool(settings.average)
     per_trellis = (n_features + 1) * padded(trellis.n_edges) * per_weight
@@ -281,12 +258,12 @@ def check_memory(settings: Trellises, trellis: Trellis, n_trellises: int, n_feat
     )
 
 
-# Memory that is used again
+# Reusing memory
 #
-# A model that was handed out does not change: who predicts with it or saves it sees one state. So
-# further training needs arrays of its own. A copy of all weights would take far longer than to
-# train on a few rows. But the arrays of the model before the last one differ from its arrays in few
-# rows, and usually nobody has them any more.
+# A model that was handed out never changes: threads that predict with it or save it see one state.
+# So further training needs arrays of its own. Copying all weights would take far longer than
+# training on a few rows. But the arrays of the model before the last differ from the last ones in
+# only a few rows, and usually nothing refers to them any more.
 
 
 class Memory:
@@ -305,8 +282,8 @@ class Memory:
     def array(self, n_before: int = 0) -> AnyArray | None:
         """Return the next array.
 
-        None if there were more than `n_before`, or if anything has the last one or a view of it:
-        all of these refer to the one array whose base is this object.
+        None if there were more than `n_before`, or if the last one or a view of it is still
+        referenced: all of these refer to the one array whose base is this object.
         """
         with self._lock:
             if self.n_arrays != n_before or self._array() is not None:
@@ -318,7 +295,7 @@ class Memory:
 
 
 def reusable_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-    """Return zeros whose memory can be used again."""
+    """Return zeros in reusable memory."""
     array = Memory(shape, dtype).array()
     assert array is not None
     return array
@@ -332,9 +309,9 @@ class Spare:
     ----------
     memory : Memory
     n_arrays : int
-        How many arrays it has had.
+        Number of arrays that the memory has held.
     rows : int64 array or None
-        Where the array that followed is different; None is everywhere.
+        Where the next array differs; None means everywhere.
     """
 
     memory: Memory
@@ -343,12 +320,12 @@ class Spare:
 
     @classmethod
     def of(cls, array: AnyArray, rows: Ints | None) -> Spare | None:
-        """Return the memory of an array, None if it cannot be used again."""
+        """Return the memory of an array, None if it cannot be reused."""
         memory = array.base
         return cls(memory, memory.n_arrays, rows) if isinstance(memory, Memory) else None
 
     def copy_of(self, current: AnyArray) -> AnyArray | None:
-        """Return a copy of the array that followed, None if this one is still used."""
+        """Return a copy of the next array, None if this one is still used."""
         array = self.memory.array(self.n_arrays)
         if array is not None:
             rows = slice(None) if self.rows is None else self.rows
@@ -364,7 +341,7 @@ _HIGHEST = 255
 class SquaresSketch:
     """The product of sums over rows and over columns, as in Adafactor (Shazeer and Stern 2018).
 
-    It is enough for step sizes of the right magnitude when training continues from a small file.
+    It suffices for step sizes of the right magnitude when training continues from a small file.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Trellises: every label is a path, and the sum of the scores of its edges is its score.
+"""Trellises: every label is a path, and its score is the sum of its edge scores.
 
-Several trellises over the same features, each with a codebook of its own, add up. Labels may share
-paths: then trellises tell clusters of labels apart (see `ltls.parts.views`).
+The scores of several trellises over the same features, each with its own codebook, add up. Labels
+may share paths: then trellises distinguish clusters of labels (see `ltls.parts.views`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .base import Edge, PartExplanation, Sizes, register_part
 from .edge_weights import DTYPES, AnyWeights, weights_from_state, weights_state
 
 _MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels to return
-_SCAN = 64  # all labels are scored as fast as so many times fewer are found by list Viterbi
+_SCAN = 64  # scoring all labels costs as much as finding one in 64 by list Viterbi
 _MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time
-_MAX_PREDICTORS = 8  # that are kept: each has memory for its search
+_MAX_PREDICTORS = 8  # cached ones; each has memory for its search
 _FEATURES_PER_BLOCK = 4096
-# Weights beside label weights, and beside a label matrix; the usual one first.
+# Weights to try with label weights, and with a label matrix; the default first.
 _WEIGHTS, _WEAK_WEIGHTS = (0.5, 0.25, 1.0, 2.0, 4.0), (0.1, 0.01, 0.3, 1.0)
 # A table codebook takes memory for every path, labelled or not.
 _PATHS_PER_LABEL, _FEW_PATHS = 16, 1 << 16
@@ -71,9 +71,8 @@ class Trellises(Settings):
         Integer(1, 1 << 16),
         AUTO,
         default=AUTO,
-        help="Number of trellises over the same features, each with its own codebook; in every "
-        "view, if there are views. Several narrow ones are more accurate than a wide one of the "
-        "same size.",
+        help="Number of trellises, each with its own codebook; per view, if there are views. "
+        "Several narrow trellises are more accurate than a wide one of the same size.",
     )
     loss: str = setting(
         OneOf(LOSSES),
@@ -88,12 +87,12 @@ class Trellises(Settings):
         OneOf(POLICIES),
         _CODEBOOKS,
         default="random",
-        help='How labels are assigned to paths. "ranking" is the paper\'s: the best free path when '
-        'the label is first seen. "random" needs no memory. "similarity" lets labels with similar '
-        'rows share edges. "frequency" gives frequent labels short paths. "learned" starts as '
-        '"similarity", and between epochs labels move to paths that the model scores higher for '
-        "their rows; it helps narrow trellises. Codebooks are used for the labels in the order of "
-        "`classes_`. Views assign clusters at random.",
+        help='How labels are assigned to paths. "ranking" is the paper\'s: the best free path '
+        'when the label is first seen. "random" stores no table. "similarity" lets labels with '
+        'similar rows share edges. "frequency" gives frequent labels short paths. "learned" '
+        'starts as "similarity", and between epochs labels move to paths that the model scores '
+        "higher for their rows; it helps narrow trellises. A codebook applies to the labels in "
+        "the order of `classes_`. Views assign clusters at random.",
     )
     ranking_multiplier: int = setting(
         Integer(1, 1 << 16),
@@ -108,12 +107,12 @@ class Trellises(Settings):
         Number(high=1e38, above=0),
         AUTO,
         default=AUTO,
-        help='Step size. "auto" is 0.7, and 0.07 beside a label matrix.',
+        help='Step size. "auto" is 0.7, or 0.07 with a label matrix.',
     )
     optimizer: str = setting(
         OneOf(("adagrad", "sgd")),
         default="adagrad",
-        help="The paper uses plain SGD with a constant learning rate.",
+        help="Optimizer; the paper uses plain SGD with a constant learning rate.",
     )
     average: bool | str = setting(
         FLAG,
@@ -132,7 +131,7 @@ class Trellises(Settings):
     l1: float = setting(
         Number(0, 1e38),
         default=0.0,
-        help="Soft threshold (the paper's λ) applied to the weights when they score, from the "
+        help="Soft threshold (the paper's λ) applied to the weights for scoring, from the "
         "second epoch on.",
     )
     n_iter_no_change: int = setting(
@@ -148,7 +147,7 @@ class Trellises(Settings):
     dtype: str = setting(
         OneOf(DTYPES),
         default="int8",
-        help="What weights are rounded to when they have been trained. Pruned weights are int8.",
+        help="Type that trained weights are rounded to. Pruned weights are int8.",
     )
 
     def loss_for(self, multilabel: bool) -> Loss:
@@ -157,8 +156,8 @@ class Trellises(Settings):
         return LOSSES[usual if self.loss == AUTO else self.loss]
 
 
-# Settings that determine the shape and state of the weights: they cannot change while these are
-# trained further.
+# Settings that determine the shape and state of the weights: they cannot change in further
+# training.
 FIXED = ("width", "n_trellises", "optimizer", "average", "l1", "dtype")
 
 
@@ -218,8 +217,8 @@ class TrellisPart:
     ) -> _engine.Predictor:
         """Return the engine's predictor of the k best labels on the `n_paths` best paths.
 
-        With label weights, these are the best of `n_candidates` by their score; see
-        `ltls.parts.views`. A row with fewer labels ends with −1.
+        With label weights, these are the best of `n_candidates` by the score of the view; see
+        `ltls.parts.views`. A row with fewer labels is padded with −1.
         """
         key = (
             k,
@@ -258,7 +257,7 @@ class TrellisPart:
         k = min(k, self.n_labels)
         n_paths = self._n_paths(k)
         ids, scores = self._search(rows, k, n_paths, n_jobs)
-        while len(lacking := np.flatnonzero(ids[:, -1] < 0)):  # free paths are no labels
+        while len(lacking := np.flatnonzero(ids[:, -1] < 0)):  # free paths have no label
             n_paths *= 4
             some = rows if len(lacking) == len(rows) else rows[lacking]
             if n_paths <= _MAX_PATHS:
@@ -269,7 +268,7 @@ class TrellisPart:
         return ids, scores
 
     def _n_paths(self, k: int) -> int:
-        """Return how many paths of each trellis to search: all of them if that is no more work."""
+        """Return how many paths of each trellis to search: all of them if that costs no more."""
         n_paths, n_trellises = self.trellis.n_classes, len(self.codebooks)
         if n_trellises == 1:
             return min(k, n_paths)
@@ -298,7 +297,7 @@ class TrellisPart:
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
         """Return the sums of the labels' path scores over all trellises.
 
-        For softmax they are minus the log-partitions; for logistic, sums of log σ(h).
+        For softmax, log-partitions are subtracted; for logistic, they are sums of log σ(h).
         """
         scores = np.empty(ids.shape, np.float32)
         self.predictor(1, 1).score(rows.engine, 0, ids, scores, threads(n_jobs))
@@ -387,7 +386,8 @@ class TrellisPart:
             formula = "sum of log σ(edge score) over the edges of the path"
             terms["log_sigma"] = float(-np.logaddexp(0, -h[edges]).sum())
             if abs(score - terms["log_sigma"]) > 1e-4 * max(1, abs(score)):
-                # A path that leaves early is credited with the best edges of what it skips.
+                # A path that exits early is credited with the best edges of the slices that it
+                # skips.
                 terms["skipped_slices"] = score - terms["log_sigma"]
                 formula += ", and over the best edges of the slices that the path skips"
         else:
@@ -520,10 +520,10 @@ def codebooks_from_state(section: Described, n_paths: int, n_labels: int) -> lis
 
 
 def _check_n_paths(n_paths: int, n_labels: int) -> None:
-    """Raise an error if a table codebook has more paths than a file may ask memory for."""
+    """Raise an error if a table codebook in a file would take too much memory."""
     limit = max(_FEW_PATHS, _PATHS_PER_LABEL * n_labels)
     if n_paths > limit:
         raise ValueError(
-            f"a table codebook of {n_labels} labels may have {limit} paths in a file, got "
-            f"{n_paths}; a random codebook takes no memory"
+            f"a table codebook of {n_labels} labels may have at most {limit} paths in a file, "
+            f"got {n_paths}; a random codebook takes no memory"
         )

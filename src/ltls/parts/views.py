@@ -1,13 +1,13 @@
 """Views: clusterings of the labels.
 
-A view has clusters of similar labels, about a hundred to a cluster, trellises that find clusters,
-and label weights that tell the labels of a cluster apart. Where clusters are few, each also has a
-linear classifier, which tells it from all others. The score of a label in a view is
-−max(0, 1 − s)³ + weight · b − cluster_weight · max(0, 1 − c)³, where s is the output of its
-classifier among its siblings, b what the view's trellises say of its cluster (log p(cluster) for
-one label per row), and c the output of its cluster's classifier. Several views, which differ in the
-random starts of the clustering, add up as log Σ exp(score): a label that one view hides among too
-similar siblings is found by another.
+A view has clusters of about a hundred similar labels, trellises that find clusters, and label
+weights that distinguish the labels of a cluster. If there are few clusters, each also has a linear
+classifier against all others. The score of a label in a view is −max(0, 1 − s)³ + weight · b −
+cluster_weight · max(0, 1 − c)³, where s is the output of its classifier among its siblings, b the
+score of its cluster in the view's trellises (log p(cluster) for one label per row), and c the
+output of its cluster's classifier. Several views, which differ in the random starts of the
+clustering, are combined as log Σ exp(score): a label that one view hides among similar siblings can
+be found by another.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .base import PartExplanation, Sizes, register_part
 from .label_weights import LabelWeightPart, LabelWeights
 from .trellises import TrellisPart
 
-_CLUSTERS = 4  # of a view that are searched for candidates
-# Weights of the trellises, and of these and the clusters' classifiers; the usual ones first.
+_CLUSTERS = 4  # clusters of a view that are searched for candidates
+# Weights to try for the trellises and for the clusters' classifiers; the default first.
 _ALONE = ((1.0, 0.0), (0.5, 0.0), (0.75, 0.0), (1.5, 0.0), (2.0, 0.0))
 _TOGETHER = ((0.5, 0.5), (0.25, 0.75), (0.1, 1.0))
 MOST_CLUSTERS = 1 << 14  # that may have weights
@@ -42,7 +42,7 @@ class Views(Settings):
         Integer(1, 64),
         AUTO,
         default=AUTO,
-        help="Number of clusterings. More are more accurate, larger and slower.",
+        help="Number of clusterings. More of them are more accurate, larger and slower.",
     )
     cluster_size: int | str = setting(
         Integer(2), AUTO, default=AUTO, help='Mean number of labels in a cluster. "auto" is 100.'
@@ -51,16 +51,17 @@ class Views(Settings):
         FLAG,
         AUTO,
         default=AUTO,
-        help="Train a linear classifier for every cluster, against all other clusters. Held-out "
-        'rows decide whether they are kept. "auto" trains them if labels have 10 rows on average '
-        "and rows × clusters is at most 2²³.",
+        help="Train a linear classifier for every cluster against all others. Held-out rows "
+        'decide whether the classifiers are kept. "auto" trains them if labels have at least 4 '
+        "rows on average and rows × clusters is at most 2²⁵ (with one label per row: 10 rows and "
+        "2²³).",
     )
 
 
 class View(NamedTuple):
     """A clustering: trellises over clusters, which are buckets of labels, and label weights.
 
-    `cluster_weights`, unless they are None, are weights of clusters in place of labels.
+    `cluster_weights`, unless None, are the weights of clusters instead of labels.
     """
 
     trellises: TrellisPart
@@ -113,7 +114,7 @@ class ViewPart:
             self.weight / n_trellises,
             n_candidates,
             None if clusters is None else clusters.vectors.engine,
-            # It is added to the score of the first trellis, which has a weight already.
+            # It is added to the score of the first trellis, which is already weighted.
             self.cluster_weight * n_trellises / self.weight,
         )
 
@@ -141,7 +142,7 @@ class ViewPart:
         return scores
 
     def variants(self) -> Iterator[ViewPart]:
-        """Yield the part with other weights, for the choice on held-out rows."""
+        """Yield the part with other weights, to choose from on held-out rows."""
         tried = _ALONE if self.views[0].cluster_weights is None else _ALONE + _TOGETHER
         for weight, of_clusters in tried:
             if (weight, of_clusters) != (self.weight, self.cluster_weight):
@@ -196,7 +197,7 @@ class ViewPart:
 
     @classmethod
     def fit(cls, given: Views, context: Any) -> ViewPart:
-        """Train label weights for the clusters of trellises that are trained already."""
+        """Train label weights for the clusters of trellises that are already trained."""
         trellises, wanted = context.trellis_parts(), context.plan.label_weights
         lists = [clusters_of(each) for each in trellises]
         weights = LabelWeightPart.fit_clusters(wanted, context, lists)
@@ -208,7 +209,7 @@ class ViewPart:
     def finish(self, context: Any) -> ViewPart:
         """Return the views after training on the held-out rows, too.
 
-        Weights of clusters that held-out rows have not chosen are left out.
+        Cluster weights that were not chosen on held-out rows are left out.
         """
         views = []
         for view, trellises in zip(self.views, context.trellis_parts(), strict=False):
@@ -322,7 +323,7 @@ def _train_cluster_weights(
 
 
 def clusters_of(trellises: TrellisPart) -> tuple[Ints, Ints]:
-    """Return the clusters of a view: pointers, and the labels of one cluster after the other."""
+    """Return the clusters of a view: pointers, and labels ordered by cluster."""
     paths = _paths_of(trellises)
     sizes = np.bincount(paths, minlength=trellises.trellis.n_classes)
     return np.concatenate([[0], np.cumsum(sizes)]), np.argsort(paths, kind="stable")
