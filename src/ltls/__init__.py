@@ -39,7 +39,7 @@ __all__ = [
     "settings",
 ]
 
-# Public names are imported when they are first used, so that `import ltls` stays fast (PEP 562).
+# Public names are imported on first use, so that `import ltls` stays fast (PEP 562).
 _HOME = {
     "Checkpoint": "training.checkpoint",
     "LTLSClassifier": "estimators.classifier",
@@ -67,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

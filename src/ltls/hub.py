@@ -40,13 +40,13 @@ def save_pretrained(
     Parameters
     ----------
     estimator : LTLSClassifier
-        Fitted; of texts or tables too.
+        A fitted estimator, also of texts or tables.
     folder : path-like
-        A model card that is there already is kept.
+        The folder to write. An existing model card is kept.
     data : str, optional
-        What the model was trained on, for the card.
+        Description of the training data, for the card.
     metrics : dict, optional
-        What was measured, and the values, for the card.
+        Names and values of metrics, for the card.
     card : dict, optional
         Metadata of the card, such as ``{"license": "mit", "language": "en"}``.
 
@@ -81,9 +81,9 @@ def push_to_hub(
     estimator, data, metrics, card
         As in `save_pretrained`.
     repo_id : str
-        The repository, as in ``"name/tickets"``. It is made if there is none.
+        The repository, such as ``"name/tickets"``. It is created if it does not exist.
     **options
-        Those of `huggingface_hub.ModelHubMixin.push_to_hub`, such as ``private`` and ``token``.
+        Options of `huggingface_hub.ModelHubMixin.push_to_hub`, such as ``private`` and ``token``.
     """
     told = {"data": data, "metrics": metrics, **(card or {})}
     return str(_HubEstimator(estimator).push_to_hub(repo_id, model_card_kwargs=told, **options))
@@ -92,16 +92,16 @@ def push_to_hub(
 def from_pretrained(
     repo_id: str | os.PathLike[str], *, mmap: bool = True, **options: Any
 ) -> LTLSClassifier:
-    """Return the estimator that a folder or a repository of the Hub has.
+    """Load an estimator from a folder or a repository on the Hub.
 
     Parameters
     ----------
     repo_id : str or path-like
-        A folder, or a repository as in ``"name/tickets"``.
+        A folder, or a repository such as ``"name/tickets"``.
     mmap : bool, default=True
         Memory-map the weights, as `ltls.load` does.
     **options
-        Those of `huggingface_hub.ModelHubMixin.from_pretrained`, such as ``revision``.
+        Options of `huggingface_hub.ModelHubMixin.from_pretrained`, such as ``revision``.
     """
     found: _HubEstimator = _HubEstimator.from_pretrained(repo_id, mmap=mmap, **options)
     return found.estimator
@@ -129,9 +129,9 @@ class _WithCard:
         Parameters
         ----------
         data : str, optional
-            What the model was trained on.
+            Description of the training data.
         metrics : dict, optional
-            What was measured, and the values.
+            Names and values of metrics.
         **card
             Metadata of the card, such as ``license="mit"``.
         """
@@ -155,9 +155,9 @@ class HubModule(_WithCard, PyTorchModelHubMixin):
     """Mixin for layers and networks: `save_pretrained`, `from_pretrained` and `push_to_hub`.
 
     It is `huggingface_hub.PyTorchModelHubMixin` with a model card that states data, metrics and
-    size; ``model_card_kwargs`` has what `ltls.hub.save_pretrained` takes for it. Arguments of the
-    constructor are stored as JSON. Those that are none, such as counts, may be left out when a head
-    is loaded: the paths of its classes are stored with its weights.
+    size; pass those as ``model_card_kwargs``, as to `ltls.hub.save_pretrained`. Constructor
+    arguments are stored as JSON. Arguments that are not JSON, such as counts, may be omitted when a
+    head is loaded: the paths of its classes are stored with its weights.
 
     Examples
     --------
@@ -197,7 +197,7 @@ class HubModule(_WithCard, PyTorchModelHubMixin):
 
 
 class _HubEstimator(_WithCard, ModelHubMixin):
-    """An estimator as the mixin has it: an object that can save itself."""
+    """An estimator in the form that the mixin expects: an object that can save itself."""
 
     def __init__(self, estimator: LTLSClassifier) -> None:
         self.estimator = estimator

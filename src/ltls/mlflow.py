@@ -1,8 +1,8 @@
-"""Models in MLflow: a pyfunc flavour, which serves, batch scoring and Spark read.
+"""Models in MLflow: a pyfunc flavour for serving, batch scoring and Spark.
 
-`save_model` and `log_model` write a model as MLflow stores it, `load` returns the estimator, and
-`mlflow.pyfunc.load_model` and `mlflow.pyfunc.spark_udf` work as for every flavour. It needs
-``pip install 'ltls[mlflow]'``.
+`save_model` and `log_model` write an MLflow model, `load` returns its estimator, and
+`mlflow.pyfunc.load_model` and `mlflow.pyfunc.spark_udf` work as for every flavour. Requires ``pip
+install 'ltls[mlflow]'``.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def save_model(
     path : path-like
         The folder to write.
     features : str or sequence of str, optional
-        The columns of the features, see `ltls.ray.BatchPredictor`. By default all columns.
+        The columns of features; see `ltls.ray.BatchPredictor`. By default, all columns.
     text : str, optional
-        The column of texts. By default the only column. A model of tables knows its columns.
+        The column of texts. By default, the only column. A model of tables knows its columns.
     input_example : DataFrame, optional
-        Some rows. The signature is inferred from them.
+        Example rows, from which the signature is inferred.
     signature : mlflow.models.ModelSignature, optional
         By default that of the example, with the parameters ``k`` and ``proba``.
     mlflow_model : mlflow.models.Model, optional
         The description to add to; `log_model` passes one.
     **options
-        Of `mlflow.pyfunc.save_model`.
+        Options of `mlflow.pyfunc.save_model`.
     """
     check_is_fitted(estimator)
     estimator = copy(estimator)
@@ -110,7 +110,7 @@ def log_model(
     name : str
         The name of the model.
     **options
-        Of `mlflow.models.Model.log`, such as `registered_model_name`.
+        Options of `mlflow.models.Model.log`, such as `registered_model_name`.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def log_model(
 
 
 def load(model_uri: str) -> LTLSClassifier:
-    """Return the estimator of an MLflow model, as `ltls.load` does.
+    """Load the estimator of an MLflow model, as `ltls.load` does.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def load(model_uri: str) -> LTLSClassifier:
     folder = mlflow.artifacts.download_artifacts(os.fspath(model_uri))
     flavours = Model.load(folder).flavors
     if _FLAVOUR not in flavours:
-        raise ValueError(f"{model_uri} is not a model of ltls, its flavours are {list(flavours)}")
+        raise ValueError(f"{model_uri} is not an ltls model, its flavours are {list(flavours)}")
     place = Path(folder).resolve()
     file = place.joinpath(str(flavours[_FLAVOUR].get("data"))).resolve()
     if not file.is_relative_to(place):
@@ -158,13 +158,13 @@ class PyfuncModel:
         self.estimator = estimator
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return a frame with the columns labels and scores, and probabilities if asked for.
+        """Return a data frame with the columns labels and scores, and probabilities if requested.
 
         Parameters
         ----------
         model_input : DataFrame, dict of arrays, array, sparse matrix or list of texts
-            A frame has the columns that the model was saved with; without such, texts are the
-            only column, and features are all columns.
+            A data frame must have the columns that the model was saved with. If none were named,
+            texts are the only column, and features are all columns.
         params : dict, optional
             ``k``, the number of labels per row, and ``proba``, whether to return probabilities.
         """
@@ -172,7 +172,7 @@ class PyfuncModel:
         chosen = {**_DEFAULTS, **(params or {})}
         unknown = next((name for name in chosen if name not in _DEFAULTS), None)
         if unknown is not None:
-            raise ValueError(f"params must be {' and '.join(_DEFAULTS)}, got {unknown!r}")
+            raise ValueError(f"params must be among {' and '.join(_DEFAULTS)}, got {unknown!r}")
         predict = TablePredictor(self.estimator, columns, int(chosen["k"]), bool(chosen["proba"]))
         found = {name: column.to_pylist() for name, column in predict(table).items()}
         index = model_input.index if _is_frame(model_input) else None

@@ -1,4 +1,4 @@
-"""Estimators with the settings of a paper."""
+"""Estimators configured as in a paper."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["paper"]
 def paper(**changes: Any) -> LTLSClassifier:
     """Return an estimator that follows sections 4 to 6 of the paper and its authors' code.
 
-    A path for every label and no other parts, separation ranking loss, online assignment by
-    ranking, width 2, plain SGD with a constant learning rate of 1, weights averaged over all
-    examples, no intercept, and rows in their given order, which should be shuffled beforehand.
+    It has a path for every label and no other parts, the separation ranking loss, online assignment
+    by ranking, width 2, plain SGD with a constant learning rate of 1, weights averaged over all
+    examples, and no intercept. Rows are not shuffled: shuffle them beforehand.
 
     Parameters
     ----------
     **changes
-        Settings of the trellises, or parameters of `LTLSClassifier`: the paper chose `epochs` (4
-        for Bibtex), `l1` (2.3 for LSHTC1, 1.75 for Dmoz) and `ranking_multiplier` (3 for
-        rcv1-regions and Eur-Lex, 4 for LSHTCwiki) for each data set.
+        Settings of the trellises, or parameters of `LTLSClassifier`. For each data set, the paper
+        chose `epochs` (4 for Bibtex), `l1` (2.3 for LSHTC1, 1.75 for Dmoz) and `ranking_multiplier`
+        (3 for rcv1-regions and Eur-Lex, 4 for LSHTCwiki).
 
     Examples
     --------

@@ -5,7 +5,7 @@ import problems
 import pytest
 from scipy.sparse import coo_array, csr_array
 
-from ltls import LTLSClassifier, TextClassifier
+from ltls import LTLSClassifier
 from ltls.settings import Propensity, Trellises, Views
 
 SOME = [3, 7, 11, 20]
@@ -95,10 +95,10 @@ def test_probabilities_given_the_allowed_labels(case):
     [
         ("label 3", "a list of such lists [(]one per row[)] or a boolean mask, got 'label 3'"),
         (3, "among must be a list of labels"),
-        (["label 3", "visa"], "among must hold labels of classes_, got 'visa'"),
+        (["label 3", "visa"], "among must contain only labels in classes_, got 'visa'"),
         ([], "among must hold at least one label"),
         ([["label 3"], ["label 4"]], "one set for each of 50 rows, got 2"),
-        (["label 3", ["label 4"]], "all labels or all lists of labels, entry 0 is 'label 3'"),
+        (["label 3", ["label 4"]], "either labels or lists of labels, but entry 0 is 'label 3'"),
         (np.ones(7, bool), "a column for each of the 40 classes, got 7"),
         (np.ones((3, 40), bool), "one set for each of 50 rows, got 3"),
         (np.zeros(40, bool), "at least one label"),
@@ -121,7 +121,7 @@ def test_masks_of_every_kind():
         labels, _ = model.predict_topk(X, 2, among=form)
         assert np.sort(labels).tolist() == [[2, 3]] * 6
     for form in (mask, np.tile(mask, (6, 1)), mask.astype(float)):
-        with pytest.raises(ValueError, match=r"got a mask of .*: pass it as bool"):
+        with pytest.raises(ValueError, match=r"got .* values: pass it as bool"):
             model.predict_topk(X, 2, among=form)
     with pytest.raises(ValueError, match="one or two dimensions"):
         model.predict_topk(X, 2, among=np.zeros((1, 1, 6), bool))
@@ -148,14 +148,6 @@ def test_any_iterable_and_pandas():
         model.predict_topk(X, 2, among=missing)
 
 
-def test_arrow():
-    pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
-    X, model = small(["a", "b", "c", "d"])
-    for form in (pa.array(["b", "d"]), pa.chunked_array([["d"], ["b"]]),
-                 pa.array([False, True, False, True])):  # fmt: skip
-        same(model.predict_topk(X, 2, among=form), model.predict_topk(X, 2, among=["b", "d"]))
-
-
 @pytest.mark.parametrize(
     "labels", [[0, 1, "x", "y", "z", ("t", 1)], ["a", "b", "c", "d", "e", "f" * 100]], ids=str
 )
@@ -179,7 +171,7 @@ def test_dates(unit):
         labels, _ = model.predict_topk(X, 3, among=form)
         assert labels.dtype == days.dtype
         assert np.sort(labels, axis=1).tolist() == np.tile(two, (6, 1)).tolist()
-    with pytest.raises(ValueError, match="among must hold labels of classes_"):
+    with pytest.raises(ValueError, match="among must contain only labels in classes_"):
         model.predict_topk(X, 3, among=np.array(["NaT", "2020-01-02"], "M8[D]"))
     assert (model.predict_topk(X, 1, among=model.classes_)[0] == model.predict_topk(X, 1)[0]).all()
 
@@ -200,11 +192,3 @@ def test_labels_that_cannot_be_looked_up_are_a_type_error(case):
     X, model = case
     with pytest.raises(TypeError, match="among must hold labels"):
         model.predict_topk(X, among=[{"a": 1}])
-
-
-def test_texts():
-    texts, kinds = problems.texts()
-    model = TextClassifier(random_state=0).fit(texts, kinds)
-    allowed = sorted(set(kinds))[:2]
-    labels, _ = model.predict_topk(texts, 1, among=allowed)
-    assert set(labels[:, 0]) <= set(allowed)

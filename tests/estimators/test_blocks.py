@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from ltls import Checkpoint, LTLSClassifier, load
+from ltls.parts.label_matrix import MOST_FEATURES
 from ltls.settings import Numbers, Trellises
 
 N_ROWS, N_SPARSE, N_DENSE, N_LABELS = 1500, 400, 12, 80
@@ -276,6 +277,7 @@ def test_several_labels_per_row(test_rows):
         lambda sparse, dense: (csr_array(sparse.shape, dtype=np.float32), dense),
         lambda sparse, dense: (sparse, np.zeros_like(dense)),
         lambda sparse, dense: (sparse, np.ones_like(dense)),
+        lambda sparse, dense: (sparse, np.tile(dense[:1], (len(dense), 1))),
         lambda sparse, dense: (sparse, dense[:, :1]),
         lambda sparse, dense: (sparse[:, :1], dense),
         lambda sparse, dense: (sparse, 1e6 * dense),
@@ -290,6 +292,16 @@ def test_degenerate_blocks_are_models_that_work(change):
         some = [block[rows] for block in blocks]
         model = LTLSClassifier(random_state=0).fit(some, y[rows])
         assert np.isfinite(model.decision_function(some)).all()
+
+
+def test_very_many_dense_features_are_left_to_other_parts():
+    (sparse, dense), y = make_blocks(40)
+    wide = np.pad(dense, ((0, 0), (0, MOST_FEATURES)))
+    for X in ([sparse, wide], wide):
+        model = LTLSClassifier(random_state=0).fit(X, y)
+        assert "label_matrix" not in {part.name for part in model.model_.parts}
+        with pytest.raises(ValueError, match="label_matrix takes at most 16,384 dense features"):
+            LTLSClassifier(label_matrix=True).fit(X, y)
 
 
 def test_a_block_that_says_nothing_costs_nothing(test_rows):
@@ -333,21 +345,24 @@ def test_blocks_that_cannot_be_trained_on_are_errors(change, message):
         (lambda s, d: [s, d, d], r"\(400, 12 and 12\).* expecting 412"),
         (lambda s, d: [s[:, 1:], np.pad(d, ((0, 0), (0, 1)))], "400 sparse and 12 dense"),
         (lambda s, d: [s, d[:, 1:]], "expecting 412"),
-        (lambda s, d: s, "expecting 412"),
+        (lambda s, d: s, "400 sparse features alone, without the dense block of 12 columns"),
         (lambda s, d: [s, np.full_like(d, np.inf)], "infinity"),
+        (lambda s, d: [s, d + 1j], "[Cc]omplex"),
     ],
 )
 def test_other_blocks_than_in_training_are_errors(fitted, change, message):
     X, _ = make_blocks(5)
     with pytest.raises(ValueError, match=message):
         fitted.predict(change(*X))
+    with pytest.raises(ValueError, match=message):
+        fitted.predictor(2)(change(*X))
 
 
 def test_batches_of_other_blocks_are_errors():
     (sparse, dense), y = make_blocks()
     first = ([sparse[:700], dense[:700]], y[:700])
     for second, message in (
-        (joined([sparse[700:], dense[700:]]), "batches must all be lists"),
+        (joined([sparse[700:], dense[700:]]), "batches must either all be lists"),
         ([sparse[700:, 1:], np.pad(dense[700:], ((0, 0), (0, 1)))], "12 dense features"),
         ([sparse[700:]], "expecting 412"),
     ):

@@ -201,7 +201,9 @@ def test_warm_start_continues_training(digits):
     model.fit(X, y).fit(X, y)
     twice = classifier(epochs=2, **given).set_params(calibration=False).fit(X, y)
     np.testing.assert_array_equal(model.coef_, twice.coef_)
-    with pytest.raises(ValueError, match=r"classes of the last fit, got 10, .* partial_fit"):
+    with pytest.raises(
+        ValueError, match=r"classes of the last fit, got the new label 10; use partial_fit"
+    ):
         model.fit(X, y + 1)
     with pytest.raises(ValueError, match=r"got no row of 9; use partial_fit"):
         model.fit(X[y < 9], y[y < 9])

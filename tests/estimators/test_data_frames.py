@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import DataConversionWarning
 
-from ltls import LTLSClassifier, TableClassifier, TextClassifier
+from ltls import LTLSClassifier, TableClassifier, TextClassifier, load
 from ltls.settings import Table, Text
 
 ROWS = {
@@ -39,7 +39,7 @@ def test_tables(frame):
     expected = TableClassifier(features=columns, random_state=0).fit(as_dicts, LABELS)
     model = TableClassifier(features=columns, random_state=0).fit(frame(ROWS), LABELS)
     np.testing.assert_array_equal(model.edge_scores(frame(ROWS)), expected.edge_scores(as_dicts))
-    with pytest.raises(ValueError, match="X must have a column 'note', it has 'amount'"):
+    with pytest.raises(ValueError, match="X must have a column 'note', but it has 'amount'"):
         model.predict(frame({"amount": [1.0]}))
 
 
@@ -54,7 +54,7 @@ def test_texts_and_labels(column, frame):
     joined = model.edge_scores(frame({"subject": TEXTS, "body": LABELS}))
     both = [f"{text}\n{label}" for text, label in zip(TEXTS, LABELS, strict=True)]
     np.testing.assert_array_equal(joined, model.edge_scores(both))
-    with pytest.raises(ValueError, match="texts must be strings, row 1 is"):
+    with pytest.raises(ValueError, match="texts must be strings, but row 1 is"):
         model.predict(column(["a", None]))
     with pytest.raises(ValueError, match="y must not hold missing labels, entry 1"):
         TextClassifier().fit(TEXTS[:2], column(["a", None]))
@@ -89,6 +89,17 @@ def test_numbers_keep_the_names_of_their_columns(frame):
         model.predict(frame({name: X[:, i] for i, name in enumerate("abcd")}))
 
 
+def test_batches_keep_the_names_of_their_columns(frame, tmp_path):
+    X = frame({"size": [0.0, 1.0, 2.0], "price": [3.0, 0.0, 1.0]})
+    model = LTLSClassifier(random_state=0).fit_stream([(X, ["a", "b", "a"])] * 4)
+    model.save(tmp_path / "model.ltls")
+    for each in (model, load(tmp_path / "model.ltls")):
+        assert each.feature_names_in_.tolist() == ["size", "price"]
+        assert each.predict(X).shape == (3,)  # without a warning
+        found = each.explain(X, k=1)[1][0].contributions
+        assert {one.feature for one in found} <= {"size", "price"}
+
+
 def test_among(column, frame):
     X = np.eye(4)
     model = LTLSClassifier(random_state=0).fit(X, list("abcd"))
@@ -117,3 +128,42 @@ def test_lazy_frames_are_an_error_that_says_what_to_do():
         model.predict(lazy)
     with pytest.raises(ValueError, match="among must be a data frame in memory"):
         model.predict_topk(np.eye(2), among=lazy)
+
+
+def test_a_column_of_texts_is_an_error_that_names_the_estimator_for_it(frame):
+    X = frame({"n": [1.0, 2.0], "country": ["fi", "se"]})
+    with pytest.raises(ValueError, match="column 'country' has texts; TableClassifier takes"):
+        LTLSClassifier().fit(X, [1, 2])
+
+
+def test_labels_of_lists_come_back_as_those_of_python(column):
+    model = LTLSClassifier(random_state=0).fit(np.eye(4), column([[1], [2, 3], [3], [1]]))
+    found = model.predict(np.eye(4), output="lists")
+    assert {type(label) for row in found for label in row} == {int}
+
+
+def test_a_column_of_vectors_is_an_array(column, frame):
+    X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    y = np.arange(60) % 3
+    model = LTLSClassifier(random_state=0).fit(column(X.tolist()), y)
+    expected = LTLSClassifier(random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.predict(column(X.tolist())), expected.predict(X))
+    with pytest.raises(ValueError, match="row 0 has 5 numbers, row 1 has 4"):
+        model.predict(column([X[0].tolist(), X[1, :4].tolist()]))
+    with pytest.raises(ValueError, match="row 1 has None"):
+        model.predict(column([X[0].tolist(), None]))
+    with pytest.raises(ValueError, match="column 'v' has vectors; pass this column alone"):
+        LTLSClassifier().fit(frame({"v": X.tolist()}), y)
+
+
+def test_fixed_size_lists_are_an_array(library):
+    X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    if library.__name__ == "pandas":
+        given = library.Series(list(X))
+    elif library.__name__ == "polars":
+        given = library.Series(X)
+    else:
+        given = library.FixedSizeListArray.from_arrays(library.array(X.ravel()), 5)
+    y = np.arange(60) % 3
+    expected = LTLSClassifier(random_state=0).fit(X, y).predict(X)
+    np.testing.assert_array_equal(LTLSClassifier(random_state=0).fit(given, y).predict(X), expected)

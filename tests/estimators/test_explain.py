@@ -23,6 +23,16 @@ def model():
     return TextClassifier(random_state=0).fit(TEXTS, LABELS)
 
 
+def test_an_explanation_prints_label_probability_score_and_ten_contributions(model):
+    [[best]] = model.explain(["my lost card"], k=1)
+    first, *lines = str(best).splitlines()
+    assert first == f"card: probability {best.probability:.3f}, score {best.score:.4g}"
+    assert len(lines) == 11
+    for line, each in zip(lines, best.contributions[:10], strict=False):
+        assert line.split("  ")[-1] == each.visible_name
+    assert lines[-1].endswith(f"  {len(best.contributions) - 10} other features")
+
+
 @pytest.mark.parametrize(
     ("kind", "lowercase", "stop_words", "tokenizer"),
     [*product(["words", "characters"], [True, False], [None], [None]),

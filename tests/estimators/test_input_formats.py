@@ -80,12 +80,3 @@ def test_every_multilabel_format_gives_the_same_model(loss):
     model = trellises_only(given).fit(X, names)
     assert list(model.classes_) == [f"label {c:02}" for c in range(22)]
     np.testing.assert_array_equal(model.coef_, expected.coef_)
-
-
-def test_class_names_have_no_effect():
-    X, labels = draw(23, 22)
-    expected = comparison.classifier(X, labels, assignment=CODEBOOK)
-    named = [[f"class {label:02}"] for (label,) in labels]
-    model = comparison.classifier(X, named, assignment=CODEBOOK)
-    np.testing.assert_array_equal(model.coef_, expected.coef_)
-    assert list(model.predict(X)) == [f"class {label:02}" for label in expected.predict(X)]

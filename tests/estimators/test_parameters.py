@@ -254,7 +254,7 @@ def test_an_invalid_parameter_is_named_with_its_value(name, values):
         ({"class_weight": {"a": -1.0}}, "class_weight must hold numbers"),
         ({"class_weight": {"a": np.nan}}, "class_weight must hold numbers"),
         ({"class_weight": {"z": 2}}, "labels that occur in y, got 'z'"),
-        ({"trellises": Trellises(assignment=RandomCodebook(3))}, "has 3 paths, y has 4 labels"),
+        ({"trellises": Trellises(assignment=RandomCodebook(3))}, "has 3 paths, but y has 4 labels"),
     ],
     ids=str,
 )

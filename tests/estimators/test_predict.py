@@ -59,7 +59,7 @@ def test_path_log_proba_is_the_score_of_the_path_of_a_label():
     np.testing.assert_allclose(np.exp(every).sum(axis=0), 1, atol=1e-5)
     np.testing.assert_allclose(np.exp(every).T, model.predict_proba(X), atol=1e-5)
     for ask in (model.log_proba, model.path_log_proba):
-        with pytest.raises(ValueError, match="labels of classes_, got 22"):
+        with pytest.raises(ValueError, match="labels in classes_, got 22"):
             ask(X[:1], [22])
         with pytest.raises(ValueError, match="one label for each of the 100 rows of X, got 2"):
             ask(X, [1, 2])

@@ -29,6 +29,14 @@ def clustered(n_rows, n_labels, several=False, seed=0):
     return csr_array(X + centres[second]), y
 
 
+def vectors():
+    """Dense rows around the vectors of 80 labels, as embeddings of texts are."""
+    rng = np.random.default_rng(0)
+    y = np.arange(1300) % 80
+    X = rng.normal(size=(80, 64))[y] + 0.8 * rng.normal(size=(1300, 64))
+    return X.astype(np.float32), [f"label {label:05}" for label in y]
+
+
 EVERYTHING = {
     "views": Views(n_views=3, cluster_size=8),
     "prototypes": True,
@@ -45,6 +53,7 @@ CASES = {
     "views, several": (lambda: clustered(1300, 80, several=True), {"views": True}),
     "everything": (lambda: clustered(1300, 80), EVERYTHING),
     "everything, several": (lambda: clustered(1300, 80, several=True), EVERYTHING),
+    "label matrix": (vectors, {"label_matrix": True}),
     "many labels": (lambda: clustered(5000, 2500), {}),
     "many labels, several": (lambda: clustered(5000, 2500, several=True), EVERYTHING),
 }

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from problems import in_batches
 from toy_policy import ToyPolicy
 
-from ltls import LTLSClassifier, load, readers
+from ltls import LTLSClassifier, load
 from ltls.settings import Trellises
 from ltls.structure.policies import POLICIES, register_policy
 
@@ -22,15 +23,11 @@ def classifier(**parameters):
     return LTLSClassifier(trellises=given, random_state=0)
 
 
-def in_batches(X, y, size=300):
-    return [(X[i : i + size], y[i : i + size]) for i in range(0, len(X), size)]
-
-
 @pytest.mark.parametrize("stream", [False, True], ids=["fit", "fit_stream"])
 def test_training(digits, toy, stream):
     X, y = digits
     model = classifier(epochs=3)
-    model = model.fit_stream(in_batches(X, y)) if stream else model.fit(X, y)
+    model = model.fit_stream(in_batches(X, y, 300)) if stream else model.fit(X, y)
     first, *between = toy.seen
     assert first == ("initial", 10, 2, 10)
     np.testing.assert_array_equal(toy.counts, np.bincount(y))
@@ -72,18 +69,3 @@ def test_a_saved_model_predicts_without_the_policy(digits, toy, tmp_path):
     finally:
         POLICIES["toy"] = toy
     assert "new" in loaded.partial_fit(X[:20], ["new"] * 20).classes_
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["in memory", "stream"])
-def test_the_terminal_trains_with_it(digits, toy, tmp_path, command, stream):
-    X, y = digits
-    data, file = tmp_path / "digits.svm", tmp_path / "model.ltls"
-    readers.write(data, X, y, "svmlight")
-    given = {"assignment": "toy", "width": 4, "n_trellises": 2, "epochs": 3}
-    options = [word for name in given for word in ("--set", f"trellises.{name}={given[name]}")]
-    mode = "--stream" if stream else "--no-stream"
-    result = command("train", data, "-o", file, "--quiet", mode, "--random-state", 0, *options)
-    assert (result.code, result.err) == (0, "")
-    assert [what for what, *_ in toy.seen] == ["initial", "between epochs", "between epochs"]
-    for book in load(file).codebooks_:
-        np.testing.assert_array_equal(book.paths, np.roll(np.arange(10)[::-1], 2))

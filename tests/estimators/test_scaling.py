@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problems import in_batches
 from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
@@ -20,12 +21,8 @@ def wine():
     return X[order], y[order]
 
 
-def batches_of(X, y, size=25):
-    return [(X[first : first + size], y[first : first + size]) for first in range(0, len(y), size)]
-
-
 def fitted(model, X, y, stream=False):
-    return model.fit_stream(batches_of(X, y)) if stream else model.fit(X, y)
+    return model.fit_stream(in_batches(X, y, 25)) if stream else model.fit(X, y)
 
 
 def standardizer_of(model):
@@ -99,7 +96,7 @@ def test_codebooks_of_streams_are_those_of_standardized_rows(wine):
 def test_partial_fit_standardizes_by_its_first_batch(wine):
     X, y = wine
     model = LTLSClassifier(random_state=0)
-    for rows, labels in batches_of(X, y, 120):
+    for rows, labels in in_batches(X, y, 120):
         model.partial_fit(rows, labels)
     np.testing.assert_allclose(standardizer_of(model).mean, X[:120].mean(axis=0))
     for _ in range(4):
@@ -133,3 +130,11 @@ def test_very_small_and_large_features_are_learned_as_others_are(parts, factor):
     # One scale for all: features that tell little stay as small as they are.
     scale = scaled.model_.columns.standardizer.scale
     np.testing.assert_allclose(scale, np.median((factor * X[:, :7]).std(axis=0)))
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e-38, 1e-30])
+def test_sparse_rows_of_the_smallest_numbers_have_unit_length(scale):
+    X = csr_array(np.eye(6, dtype=np.float32) * np.float32(scale))
+    model = LTLSClassifier(random_state=0, label_weights=False).set_params(trellises__epochs=20)
+    assert model.fit(X, range(6)).predict(X).tolist() == [*range(6)]
+    assert all(np.isfinite(row[0].score) for row in model.explain(X, k=1))

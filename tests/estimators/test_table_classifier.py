@@ -118,7 +118,7 @@ def test_data_frames(model):
     frame["country"] = frame["country"].astype("category")
     frame["amount"] = frame["amount"].astype("Float64")  # with pandas.NA
     np.testing.assert_array_equal(model.predict(frame), model.predict(TEST))
-    with pytest.raises(ValueError, match=r"must have a column 'amount', it has 'subject'"):
+    with pytest.raises(ValueError, match=r"must have a column 'amount', but it has 'subject'"):
         model.predict(frame.drop(columns="amount"))
 
 
@@ -201,7 +201,7 @@ def test_vectors_of_data_frames(frame, of_vectors):
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ([1.0, 2.0], "row 0: 'vector' has 2 numbers, and the vectors of the column have 3"),
+        ([1.0, 2.0], "row 0: 'vector' has 2 numbers, but the vectors of the column have 3"),
         ("a", "row 0: 'vector' is 'a', not a list of numbers"),
         ([], "not a list of numbers"),
         ([[1.0, 2.0, 3.0]], "not a list of numbers"),

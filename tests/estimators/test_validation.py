@@ -96,11 +96,11 @@ def test_values_too_large_for_float32_weights_are_rejected(digits):
     X, y = digits
     model = LTLSClassifier(random_state=0).fit(X, y)
     for call in (model.fit, model.partial_fit):
-        with pytest.raises(ValueError, match="X must hold values of at most"):
+        with pytest.raises(ValueError, match="X must have values of at most"):
             call(X * 1e300, y)
     with pytest.raises(ValueError, match="learning_rate"):
         model.set_params(trellises__learning_rate=1e38, trellises__optimizer="sgd").fit(X, y)
-    with pytest.raises(ValueError, match=r"X must hold values of at most 1e\+15.* got 1e\+16"):
+    with pytest.raises(ValueError, match=r"X must have values of at most 1e\+15.* got 1e\+16"):
         model.predict(np.full((1, 64), 1e16))
     assert model.score(X, y) > 0.5
 

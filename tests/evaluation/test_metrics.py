@@ -223,7 +223,7 @@ def test_many_rows_and_labels_need_no_dense_matrix():
         ([0, -1], [[0], [1]], {}, "y_true must hold label ids.*got -1"),
         ([0.5, 1], [[0], [1]], {}, "y_true must hold label ids.*float64"),
         (["a", "b"], [[0], [1]], {}, "y_true must be.*got values of type"),
-        ([[0, 1], [1]], [[0], [1]], {}, "y_true must be.*different lengths"),
+        ([[0, 1], [1]], [[0], [1]], {}, "y_true must be.*different lengths; .*MultiLabelBinarizer"),
         ([[[1]]], [[0]], {}, "y_true must be.*got 3 dimensions"),
         ([[0.0, np.nan]], [[0]], {}, "y_true must hold 0 and 1.*NaN"),
         ([], [[0]], {}, "y_true must have at least one row|y_true must"),

@@ -162,7 +162,7 @@ def test_the_global_explanation_has_the_weights_of_all_parts():
     assert [each.feature for each in found.contributions] == [f"x{at}" for at in best]
     values = [each.value for each in found.contributions]
     assert values == pytest.approx(expected[best].tolist(), rel=1e-4)
-    with pytest.raises(ValueError, match="label must be of classes_, got 99"):
+    with pytest.raises(ValueError, match="label must be in classes_, got 99"):
         model.global_explanation(99)
 
 

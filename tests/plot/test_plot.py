@@ -358,7 +358,9 @@ def test_invalid_models_and_rows(classifier):
         plot_prediction(classifier, X[:2])
     with pytest.raises(ValueError, match="trellis must be at most 1, got 2"):
         plot_prediction(classifier, X[:1], trellis=2)
-    with pytest.raises(ValueError, match=r"codebook must fit .* 10 paths, got n_paths=11"):
+    with pytest.raises(
+        ValueError, match=r"codebook must have at most the 10 paths .*, got n_paths=11"
+    ):
         plot_codebook(Trellis(10), RandomCodebook(11))
     with pytest.raises(ValueError, match="curves must hold at least one"):
         plot_learning_curves({})

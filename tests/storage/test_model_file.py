@@ -68,7 +68,7 @@ def test_files_and_pickles_give_the_same_answers_and_the_same_file_again(name, p
         assert path.read_bytes() == content
     assert_same_answers(answers(pickle.loads(pickle.dumps(model)), X), expected)
     facts = describe(path)
-    assert (facts["classes"], facts["features"]) == (len(model.classes_), model.n_features_in_)
+    assert (facts["labels"], facts["features"]) == (len(model.classes_), model.n_features_in_)
     assert facts["bytes"] == path.stat().st_size
     assert list(facts["weights"]) == [part.name for part in model.model_.parts]
     assert facts["rows_in_memory"] == len(loaded.model_.memory or ())
@@ -161,7 +161,7 @@ def a_label_of_another_type(model):
         (too_large, "cannot be saved: tensor 'parts.trellises.weights.values' has numbers"),
         (invalid_parameter, "'n_jobs' parameter"),
         (invalid_setting, "'width' parameter"),
-        (a_label_of_another_type, "a model file holds labels that are"),
+        (a_label_of_another_type, "a model file can store labels that are"),
     ],
 )
 def test_a_refused_save_leaves_the_old_file(path, spoil, error):
@@ -277,7 +277,7 @@ def test_a_file_lists_its_sections_and_no_other_is_accepted(path):
     weights = [*file.description["weights"], 1.0]
     changed = {**file.description, "parts": parts, "part_names": names, "weights": weights}
     write(path, MODEL, changed, tensors)
-    with pytest.raises(ModelFileError, match=r"has a part 'routing', which is not known here"):
+    with pytest.raises(ModelFileError, match=r"has an unknown part 'routing'"):
         ltls.load(path)
 
 
@@ -286,6 +286,8 @@ def test_a_table_codebook_of_too_many_paths_is_not_saved(digits, path):
     book = TableCodebook(1 << 17, np.arange(10))
     given = Trellises(assignment=book, epochs=1)
     model = LTLSClassifier(trellises=given, memory=Memory(n_rows=5)).fit(X, y)
-    with pytest.raises(ValueError, match="a table codebook of 10 labels may have 65536 paths"):
+    with pytest.raises(
+        ValueError, match="a table codebook of 10 labels may have at most 65536 paths"
+    ):
         model.save(path)
     assert not path.exists()

@@ -56,14 +56,6 @@ def test_what_the_user_asked_for_is_only_pruned(problem, tmp_path):
     assert small.model_.part("prototypes") is not None
 
 
-def test_a_budget_that_is_large_enough_changes_nothing(problem, tmp_path):
-    model, whole = fitted(problem, tmp_path, views=True)
-    same, _ = fitted(problem, tmp_path, views=True, size_budget=2 * whole)
-    assert same.model_.weights == model.model_.weights
-    ours, theirs = (each.predict_topk(problem[0], 3)[1] for each in (same, model))
-    np.testing.assert_array_equal(ours, theirs)
-
-
 def test_a_smaller_model_has_the_variant_that_was_chosen_for_it(problem, tmp_path, monkeypatch):
     pairs = iter([(1.0, 0.0), *[(0.25, 0.75)] * 9])  # of the whole model, and of smaller ones
 

@@ -6,6 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from problems import in_batches
 from scipy.sparse import csr_array
 
 from ltls import Checkpoint, LTLSClassifier, ModelFileError, TextClassifier
@@ -106,7 +107,7 @@ def test_resuming_is_bit_identical(path, tmp_path, name, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_resuming_a_stream_is_bit_identical(path, tmp_path, name, seed):
     y = CASES[name][2]
-    batches = [(X[first : first + 70], y[first : first + 70]) for first in range(0, 300, 70)]
+    batches = in_batches(X, y, 70)
     model = estimator(name, random_state=seed)
     np.random.seed(7)  # noqa: NPY002
     whole = model_bytes(model.fit_stream(batches), tmp_path / "whole")
@@ -128,7 +129,7 @@ def test_resuming_a_stream_is_bit_identical(path, tmp_path, name, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_resuming_within_an_epoch_is_bit_identical(path, tmp_path, name, stream, chunk, chunks):
     y, model = CASES[name][2], estimator(name, random_state=0)
-    batches = [(X[first : first + 170], y[first : first + 170]) for first in (0, 170)]
+    batches = in_batches(X, y, 170)
 
     def fit(checkpoint=None):
         return (
@@ -190,7 +191,7 @@ def test_text_classifiers_resume(path):
     model(2).fit(texts, ONE, checkpoint=path)
     resume = Checkpoint(path, resume=True)
     np.testing.assert_array_equal(model(4).fit(texts, ONE, checkpoint=resume).coef_, whole.coef_)
-    with pytest.raises(CheckpointMismatchError, match="a checkpoint of features__tokenizer="):
+    with pytest.raises(CheckpointMismatchError, match="a checkpoint with features__tokenizer="):
         model(4, list).fit(texts, ONE, checkpoint=resume)
 
 
@@ -210,10 +211,10 @@ def test_an_interrupted_fit_resumes_from_its_last_epoch(path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"trellises__width": 3}, "of trellises__width='auto', got 3: resume with the same"),
-        ({"class_weight": {3: 2.0}}, "of class_weight=None, got "),
-        ({"views": True}, "of views='auto', got True"),
-        ({"random_state": 1}, "of random_state=0, got 1"),
+        ({"trellises__width": 3}, "with trellises__width='auto', got 3: resume with the same"),
+        ({"class_weight": {3: 2.0}}, "with class_weight=None, got "),
+        ({"views": True}, "with views='auto', got True"),
+        ({"random_state": 1}, "with random_state=0, got 1"),
     ],
 )
 def test_checkpoints_of_other_parameters_are_rejected(path, change, message):
@@ -245,7 +246,7 @@ def test_files_that_are_not_checkpoints_are_rejected(path):
         model.fit(X, ONE, checkpoint=resume)
     model.fit(X, ONE).save(path)
     for checkpoint in (resume, path):  # it is not overwritten
-        with pytest.raises(ModelFileError, match="is not a checkpoint of ltls"):
+        with pytest.raises(ModelFileError, match="is not an ltls checkpoint"):
             model.fit(X, ONE, checkpoint=checkpoint)
     path.unlink()
     model.fit(X, ONE, checkpoint=path)

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import in_batches
 
 from ltls import LTLSClassifier
 from ltls.features.numbers import NumberInputs, Numbers
@@ -283,7 +284,7 @@ def one_row_per_class(n):
 def fitted(model, X, y, stream, size):
     if not stream:
         return model.fit(X, y)
-    return model.fit_stream([(X[i : i + size], y[i : i + size]) for i in range(0, len(y), size)])
+    return model.fit_stream(in_batches(X, y, size))
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["fit", "fit_stream"])

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from problems import in_batches
 from scipy.sparse import csr_matrix
 
 from ltls import LTLSClassifier, load
@@ -131,7 +132,7 @@ def test_a_stream_keeps_the_rows_of_fit_and_no_more_than_wanted():
     X = rows_of(labels)
     model = estimator(memory=Memory(n_rows=300)).fit(X, labels)
     whole = np.sort(model.model_.memory.keys)
-    model.fit_stream([(X[i : i + 100], labels[i : i + 100]) for i in range(0, N_ROWS, 100)])
+    model.fit_stream(in_batches(X, labels, 100))
     np.testing.assert_array_equal(np.sort(model.model_.memory.keys), whole)
     for _ in range(2):
         model.partial_fit(rows_of(labels, 1), labels)

@@ -1,11 +1,14 @@
 """From rows to a model: plans that keep what is given, and small dense problems."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from problems import in_batches
+from scipy.sparse import csr_array
 from sklearn.datasets import load_digits, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -61,7 +64,7 @@ def test_what_is_given_replaces_a_field_and_never_switches_the_recipe(size, name
         values = {} if group is None else group.get_params()
         assert "auto" not in {k: v for k, v in values.items() if k not in ("loss", "average")}
     assert str(plan).startswith(f"{plan.recipe}: {plan.reason}; ")
-    assert not usual.left_out
+    assert not usual.left_out or not size.few_vector_features
 
 
 SPARSE = DatasetSize(5000, 300, 10**5, 200, 5000, True, False)
@@ -116,8 +119,12 @@ def test_a_plan_says_what_is_trained(size, given, left_out, trained):
     [
         (SPARSE, {"label_matrix": True}, "label_matrix needs dense rows"),
         (SPARSE, {"label_matrix": LabelMatrix()}, "label_matrix needs dense rows"),
-        (DENSE, {"label_matrix": True, "views": True}, "label_matrix is trained without"),
-        (DENSE, {"label_matrix": True, "label_weights": True}, "label_matrix is trained without"),
+        (DENSE, {"label_matrix": True, "views": True}, "label_matrix cannot be combined with"),
+        (
+            DENSE,
+            {"label_matrix": True, "label_weights": True},
+            "label_matrix cannot be combined with",
+        ),
         (SPARSE, {"views": True, "trellises": BOOKS}, "views assign clusters at random"),
         (SPARSE, {"calibration": True, "trellises": SEPARATION}, "calibration needs probabilities"),
     ],
@@ -125,6 +132,15 @@ def test_a_plan_says_what_is_trained(size, given, left_out, trained):
 def test_what_is_asked_for_is_trained_or_an_error(size, given, message):
     with pytest.raises(ValueError, match=message):
         plan_for(Given(**given), size)
+
+
+def test_the_reason_names_the_limit_of_the_rule():
+    """Dense rows of one label have a label matrix above 128 labels, of several from 64 on."""
+    for multilabel, most in ((False, 128), (True, 63)):
+        size = replace(DENSE, multilabel=multilabel)
+        reasons = [plan_for(Given(), replace(size, n_labels=most + more)) for more in (0, 1)]
+        assert [plan.recipe == "label matrix" for plan in reasons] == [False, True]
+        assert reasons[1].reason == f"dense rows, and more than {most} labels"
 
 
 def test_a_calibration_that_is_asked_for_needs_no_minimum_of_rows():
@@ -141,6 +157,44 @@ def test_verbose_shows_the_plan_before_training(digits, capsys, stream):
     assert lines.index(model.plan_) < lines.index("epoch 1/1") < lines.index("trellises")
     model.set_params(verbose=0).fit(X, y)
     assert capsys.readouterr().err == ""
+
+
+def with_views():
+    """Rows of 80 labels; labels are in clusters, and neighbours are tried and do not help."""
+    rng = np.random.default_rng(0)
+    y = np.arange(1200) % 80
+    X = (rng.random((1200, 100)) < 0.02).astype(np.float32)
+    X[np.arange(1200), y] = 1
+    return csr_array(X), y
+
+
+def test_precision_on_held_out_rows_is_shown_and_recorded(tmp_path, capsys):
+    X, y = with_views()
+    model = LTLSClassifier(verbose=1, random_state=0).fit(X, y)
+    shown = capsys.readouterr().err
+    assert 0.5 < model.held_out_precision_ <= 1
+    assert f"\nP@1 {model.held_out_precision_:.4f} on the held-out rows that" in shown
+    assert "P@1 of clusters on training rows" in shown
+    model.set_params(verbose=0).save(tmp_path / "model.ltls")
+    assert load(tmp_path / "model.ltls").held_out_precision_ == model.held_out_precision_
+    assert model.partial_fit(X[:9], y[:9]).held_out_precision_ is None  # it is another model
+    few = LTLSClassifier(random_state=0).fit(X[:200], y[:200])  # too few rows to hold some out
+    assert few.held_out_precision_ is None
+
+
+def test_the_plan_of_a_model_says_what_was_tried_and_left_out(capsys):
+    X, y = with_views()
+    model = LTLSClassifier(verbose=1, random_state=0).fit(X, y)
+    kept = {part.name for part in model.model_.parts}
+    assert "neighbours" not in kept
+    *_, left_out = model.plan_.split("; ")
+    assert re.fullmatch(r"left out: [a-z_, ]+ \(no gain on held-out rows\)", left_out)
+    tried = re.findall(r"[a-z_]+", left_out.split(": ")[1].split(" (")[0])
+    assert "neighbours" in tried
+    assert not kept & set(tried)
+    assert f"\n{left_out}\n" in capsys.readouterr().err
+    alone = LTLSClassifier(random_state=0, prototypes=False, neighbours=False).fit(X, y)
+    assert "left out" not in alone.plan_
 
 
 # Small dense problems: one-vs-all with averaged weights
@@ -210,7 +264,7 @@ def test_rare_classes_have_their_intercept():
 
 def test_streams_and_checkpoints_give_the_same_model(tmp_path):
     X, y = load_digits(return_X_y=True)
-    batches = [(X[first : first + 300], y[first : first + 300]) for first in range(0, 1797, 300)]
+    batches = in_batches(X, y, 300)
 
     def model(epochs=2):
         given_ = Trellises(epochs=epochs, shuffle=False)

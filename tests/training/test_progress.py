@@ -18,6 +18,7 @@ import numpy as np
 import problems
 import pytest
 from comparison import trellises_only
+from problems import in_batches
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -66,10 +67,6 @@ class InterruptedBatches:
         self.passes += 1
 
 
-def in_batches(X, y, size=300):
-    return [(X[i : i + size], y[i : i + size]) for i in range(0, len(y), size)]
-
-
 def classifier(assignment="random", epochs=10, validation_fraction="auto", **settings):
     usual = {"n_trellises": 3, "width": 8, "average": False, "learning_rate": 0.3}
     given = Trellises(assignment=assignment, epochs=epochs, **usual, **settings)
@@ -115,7 +112,7 @@ def test_an_interrupted_stream_keeps_a_model_that_predicts(digits, assignment, e
     X, y = digits
     model = classifier(assignment, 5)
     with pytest.warns(TrainingInterruptedWarning) as caught:
-        model.fit_stream(InterruptedBatches(in_batches(X, y), epoch, batch))
+        model.fit_stream(InterruptedBatches(in_batches(X, y, 300), epoch, batch))
     assert len(caught) == 1
     # The second pass of "learned" is over label scores, before the second epoch.
     assert model.n_iter_ == (1 if assignment == "learned" else epoch)
@@ -132,7 +129,7 @@ def test_an_interrupted_pass_over_statistics_propagates(digits):
     model = classifier("random", 2).fit(X, y)
     before = model.coef_.copy()
     with pytest.raises(KeyboardInterrupt):
-        model.fit_stream(InterruptedBatches(in_batches(X, y), 0, 2))
+        model.fit_stream(InterruptedBatches(in_batches(X, y, 300), 0, 2))
     np.testing.assert_array_equal(model.coef_, before)
 
 
@@ -275,7 +272,7 @@ USES = {
     ),
     "clone": lambda model, X, y: clone(model).fit(X, y),
     "clone of a clone": lambda model, X, y: clone(clone(model)).fit(X, y),
-    "stream": lambda model, X, y: clone(model).fit_stream(in_batches(X, y)),
+    "stream": lambda model, X, y: clone(model).fit_stream(in_batches(X, y, 300)),
 }
 
 

@@ -107,7 +107,7 @@ def test_memory_that_is_off_is_forgotten_by_pickles_and_files(tmp_path):
 def test_neighbours_cannot_be_forgotten(tmp_path):
     X, y = rows()
     model = estimator(label_weights=True, neighbours=True).fit(X, y).set_params(memory=False)
-    message = "memory=False: the model has neighbours, which are training rows; fit again"
+    message = "memory=False: the model has neighbours, which need training rows; fit again"
     for call in (
         lambda: model.save(tmp_path / "model"),
         lambda: model.partial_fit(X[:5], y[:5]),

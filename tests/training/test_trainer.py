@@ -113,15 +113,6 @@ def test_early_stopping_restores_the_weights_of_the_best_epoch(digits, average, 
     np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-3 if average else 1e-6)
 
 
-def test_weights_that_overflow_are_an_error(digits):
-    X, y = digits
-    model = classifier(learning_rate=1e38, optimizer="sgd")
-    for call in (model.fit, model.partial_fit):
-        with pytest.raises(ValueError, match="the weights became infinite: scale the features"):
-            call(X, y)
-        assert not hasattr(model, "classes_")
-
-
 @pytest.mark.parametrize("kind", ["numbers", "texts", "hashed texts"])
 def test_files_do_not_depend_on_the_number_of_threads(kind, tmp_path):
     rng = np.random.default_rng(0)

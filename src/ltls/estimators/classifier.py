@@ -15,16 +15,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Floats, check_unmasked
-from ..core.prefetch import prefetch
 from ..core.settings import settings
+from ..core.streams import prefetch
 from ..features.blocks import Blocks
-from ..features.front_ends import FrontEnd
+from ..features.front_ends import FrontEnd, FrontEndSettings
+from ..features.numbers import NumberInputs
 from ..features.rows import check_features
 from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
 from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
-from ..storage.budget import check_front_end, within_budget
+from ..storage.budget import check_front_end, n_bytes, within_budget
 from ..storage.model_file import save_model
 from .explain import ExplainMixin
 from .parameters import Parameters
@@ -32,7 +33,7 @@ from .predict import PredictMixin
 
 if TYPE_CHECKING:  # methods that train import the rest of `training`: prediction does not need it
     from ..training.checkpoint import Checkpoint
-    from ..training.context import How
+    from ..training.trainer import How
 
 Self = TypeVar("Self", bound="LTLSClassifier")
 
@@ -41,12 +42,12 @@ Self = TypeVar("Self", bound="LTLSClassifier")
 class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  # type: ignore[misc]
     """Classifier among very many classes.
 
-    A model is made of parts. Trellises, in which every class is a path, find labels or clusters of
-    labels in logarithmic time. Label weights tell the labels of a cluster apart; for dense rows, a
-    label matrix does. Prototypes and neighbours find labels with few rows. The parts of a model
-    depend on the size of the data and on their accuracy on held-out rows; `plan_` says what was
-    chosen. A part is given as an object of `ltls.settings`, as "auto", or as False to leave it out.
-    ``set_params(trellises__width=16)`` sets a single setting.
+    A model combines several parts. Trellises, in which every class is a path, find labels or
+    clusters of labels in logarithmic time. Label weights distinguish the labels within a cluster;
+    for dense rows, a label matrix does. Prototypes and neighbours find labels with few rows. Which
+    parts a model has depends on the size of the data and on accuracy on held-out rows; `plan_`
+    explains the choice. To configure a part, pass an object from `ltls.settings`; True asks for it,
+    False leaves it out. ``set_params(trellises__width=16)`` changes a single setting.
 
     Attributes
     ----------
@@ -56,25 +57,28 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     model_ : Model
         The fitted model.
     plan_ : str
-        Which parts were trained, and why.
+        Which parts were trained, which of them were left out, and why.
     trellis_ : Trellis
         The graph, which all trellises share.
     codebooks_ : list of TableCodebook, RandomCodebook or BucketCodebook
         The path of every label in each trellis; label i is classes_[i]. In a model with views, the
         labels of a cluster share a path.
     coef_ : array of shape (n_trellises · n_edges, n_features)
-        The weights of the trellises, 0 where they were dropped. A sparse array if few of the
-        features occur in training.
+        The weights of the trellises; dropped weights are 0. A sparse array if few of the features
+        occur in the training data.
     intercept_ : array of shape (n_trellises · n_edges,)
     n_features_in_ : int
     n_iter_ : int
         Number of epochs run.
     loss_curve_ : list of float
         The mean loss of every epoch.
+    held_out_precision_ : float or None
+        P@1 on the rows that `fit` held out to choose the weights of the parts, None without such
+        rows. The weights were chosen on these rows, so this is not a test score.
     multilabel_ : bool
     threshold_ : float
-        Multi-label only: the score from which `predict` returns a label, chosen for the best
-        micro-averaged F1 on held-out rows.
+        Multi-label only: `predict` returns the labels that score at least this much. Chosen to
+        maximize micro-averaged F1 on held-out rows.
 
     References
     ----------
@@ -94,13 +98,18 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     (297, 3)
     """
 
+    def front_end_settings(self) -> FrontEndSettings:
+        """Return the settings of the front end, its defaults if "auto"."""
+        given = self.features
+        return self.default_features() if isinstance(given, str) else given
+
     # Training
 
     def _how(self) -> How:
-        from ..training.context import How
         from ..training.recipes import Given
+        from ..training.trainer import How
 
-        self.check_parameters()
+        self.check()
         given = Given(**{each.name: getattr(self, each.name) for each in fields(Given)})
         # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
         keep = "_is_clone" not in self.__dict__
@@ -110,7 +119,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             int(self.verbose),
             self.class_weight,
             keep,
-            size_budget=self.budget(),
+            size_budget=self._budget,
         )
 
     def fit(
@@ -134,15 +143,19 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         sample_weight : array of shape (n_rows,), optional
             Weights of the rows.
         checkpoint : path-like or Checkpoint, optional
-            Where to save the state of training after every epoch. A `Checkpoint` can also resume
-            from there.
+            File that the training state is saved to after every epoch. Pass a `Checkpoint` to
+            resume from it.
 
         Returns
         -------
         self
-            Ctrl-C during the epochs ends them with a `TrainingInterruptedWarning`, and the model
-            keeps the weights so far. A second Ctrl-C, or one after the epochs, leaves the estimator
-            as it was and propagates. In clones, such as those of `GridSearchCV`, it always does.
+
+        Notes
+        -----
+        Ctrl-C during the epochs ends training with a `TrainingInterruptedWarning`: the estimator is
+        fitted, with the weights trained so far. A second Ctrl-C, or one after the epochs, raises
+        `KeyboardInterrupt` and leaves the estimator unchanged. In clones, such as those that
+        `GridSearchCV` fits, Ctrl-C always raises `KeyboardInterrupt`.
 
         Examples
         --------
@@ -173,24 +186,24 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def partial_fit(
         self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Train on a batch in one pass; it may have new labels.
+        """Train on one batch, which may contain new labels.
 
-        A new label has a prototype, and rows in memory, from its first row on. It joins a cluster
-        of every view; in a model without views, it takes a free path. If no path is free, the
-        trellis grows, which changes no score of another label. Rows of earlier calls are replayed
-        with the batch, so that the model does not forget old labels: see `memory`. A model that
-        starts with `partial_fit` has trellises only.
+        From its first row on, a new label has rows in memory, and a prototype if the model has
+        these. It joins one cluster of every view or, in a model without views, takes a free path.
+        If no path is free, the trellis grows, which does not change the scores of other labels.
+        Stored rows from earlier calls are replayed with the batch so that the model does not forget
+        old labels; see `memory`. A model that is first trained by `partial_fit` has only trellises.
 
-        Other threads may predict or save at the same time: they use the old model until the call
-        ends. If the call fails or is interrupted, the estimator is exactly as it was. That takes
-        memory for two copies of the weights.
+        Other threads may predict or save during the call; they use the old model until it returns.
+        If the call fails or is interrupted, the estimator is unchanged. This takes memory for two
+        copies of the weights.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : array, optional
-            Labels to add, with or without rows in the batch. Not required.
+            Labels to add, even if they do not occur in y.
 
         Returns
         -------
@@ -233,25 +246,27 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def fit_stream(
         self: Self, batches: Any, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
     ) -> Self:
-        """Fit the model on batches that do not fit into memory together.
+        """Fit the model on batches of data that need not fit into memory.
 
-        A first pass over all batches counts labels and rows. Then follow the epochs of the
-        trellises and a few passes for the other parts. Rows are shuffled within their batch only,
-        so shuffle a file that is sorted by label beforehand.
+        The first pass over the batches counts labels and rows. The epochs of the trellises and a
+        few passes for the other parts follow. Rows are shuffled only within their batch: if the
+        data is sorted by label, shuffle it beforehand.
 
         Parameters
         ----------
         batches : iterable of (X, y), `ltls.readers.Stream` or `ltls.readers.TableStream`
-            Iterated again in every epoch, which a generator does not support. X and y are as in
-            `fit`.
+            Iterated once per pass, so it cannot be a generator. X and y are as in `fit`.
         checkpoint : path-like or Checkpoint, optional
             As in `fit`.
 
         Returns
         -------
         self
-            As after `fit` on all rows, with two differences: the order of rows, and that clusters
-            and codebooks by similarity are computed from the first 32 rows of every label.
+
+        Notes
+        -----
+        The model is that of `fit` on all rows, except that rows are trained on in another order,
+        and that clusters and similarity codebooks are computed from the first 32 rows per label.
 
         Examples
         --------
@@ -268,7 +283,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             how = self._how()
             if isinstance(batches, Iterator):
                 raise TypeError(
-                    "batches must be iterable again for every epoch, as a list or a Stream is, "
+                    "batches must be iterable more than once, like a list or a Stream, "
                     f"got a {type(batches).__name__}"
                 )
             saved = self._checkpoint(checkpoint)
@@ -284,12 +299,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def _stream_rows(
         self, batches: Iterable[Any], front_end: FrontEnd, first: bool
     ) -> Iterator[tuple[Any, Targets]]:
-        """Yield the features and targets of all batches, validated; the first pass is `first`."""
+        """Yield the validated features and targets of all batches; `first` marks the first pass."""
         pairs = map(_pair, batches)
         rows: Iterator[tuple[Any, Any]] = ((front_end.matrix(X), y) for X, y in pairs)
         if not front_end.settings.takes_matrix:
-            rows = prefetch(rows)  # inputs become features while the rows before are trained on
+            rows = prefetch(rows)  # prepare the next features while training on these
         for X, y in rows:
+            if first and isinstance(front_end, NumberInputs):
+                front_end.learn_names(X)
             yield self._checked_pair(X, y, reset=first)
             first = False
 
@@ -347,7 +364,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         from ..training.checkpoint import Checkpoint
 
         checkpoint = given if isinstance(given, Checkpoint) else Checkpoint(given)
-        checkpoint.begin(self.get_params(deep=True), type(self)().get_params(deep=True))
+        checkpoint.begin(self.get_params(deep=True))
         return checkpoint
 
     @contextmanager
@@ -357,23 +374,23 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         try:
             yield
         except BaseException:
-            self.__dict__ = before  # in one step, for another interrupt may come
+            self.__dict__ = before  # in one step, since another interrupt may come
             raise
 
     # Files
 
     def save(self, path: str | os.PathLike[str], resumable: bool = False) -> None:
-        """Save the fitted model to a file that `ltls.load` reads, and that predicts the same.
+        """Save the fitted model; `ltls.load` restores it with identical predictions.
 
         Parameters
         ----------
         path : path-like
             Replaced atomically.
         resumable : bool, default=False
-            Also store all weights in full precision and the optimizer's state, which makes the file
-            several times as large. Then `partial_fit` after `load` gives the same bits as without
-            saving, if `random_state` is a number. Other files can be trained further, too, but not
-            bit for bit; see `memory`.
+            Also store the whole memory, all weights in full precision and the optimizer state, so
+            that `partial_fit` after `load` is bit-identical to `partial_fit` without saving if
+            `random_state` is an integer. The file is several times as large. Models from other
+            files can be trained further, too, but not bit-identically; see `memory`.
 
         Examples
         --------
@@ -390,8 +407,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
         check_is_fitted(self)
-        self.check_parameters(groups=False)
-        fitted, budget = self.fitted_, self.budget()
+        self.check_own()
+        fitted, budget = self.fitted_, self._budget
         if budget is not None:
             if resumable:
                 raise ValueError("resumable must be False with a size_budget, got True")
@@ -399,17 +416,23 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         parameters = self.get_params(deep=False)
         save_model(self._kept(fitted), parameters, path, resumable=resumable, budget=budget)
 
+    @property
+    def _budget(self) -> int | None:
+        """The size budget in bytes."""
+        given = self.size_budget
+        return n_bytes(given) if isinstance(given, str) else given
+
     def _within_budget(self, fitted: Fitted) -> Fitted:
-        budget, parameters = self.budget(), self.get_params(deep=False)
-        if budget is None:
+        if self._budget is None:
             return fitted
         with self._phase("weights within size_budget"):
-            model = within_budget(self._kept(fitted), parameters, budget)
+            parameters = self.get_params(deep=False)
+            model = within_budget(self._kept(fitted), parameters, self._budget)
         return replace(fitted, model=model)
 
     def _check_budget(self, front_end: FrontEnd) -> None:
         """Raise an error before training if features alone take more than the size budget."""
-        budget = self.budget()
+        budget = self._budget
         if budget is not None and not callable(getattr(front_end.settings, "tokenizer", None)):
             check_front_end(front_end, budget)
 

@@ -17,13 +17,19 @@ from ..model.model import Model
 from ..parts.base import Edge, PartExplanation
 
 Span: TypeAlias = tuple[int, int]
+_SHOWN = 10  # contributions of an explanation that is printed
+
+
+def others(number: int) -> str:
+    """Return what the features are called that are not shown one by one."""
+    return f"{number} other feature{'s' if number > 1 else ''}"
 
 
 @dataclass(frozen=True)
 class Contribution:
     """What a feature adds to the linear score of a label.
 
-    `spans` are the places in the text, (start, end), that a feature of a text was found at.
+    `spans` holds the (start, end) positions of the feature in the text.
     """
 
     feature: str
@@ -32,22 +38,22 @@ class Contribution:
 
     @property
     def visible_name(self) -> str:
-        """The name of the feature, with the spaces of n-grams of characters made visible."""
+        """The name of the feature; spaces in character n-grams are shown as ␣."""
         return self.feature.replace(" ", "␣") if self.feature.startswith("chars:") else self.feature
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return a JSON-serializable dict."""
         known: dict[str, Any] = {"feature": self.feature, "value": self.value}
         return known | ({"spans": self.spans} if self.spans else {})
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one part of a model says.
+    """The explanation of one part of a model.
 
-    `contributions` and `intercept` add up to `linear_score`, and `formula` gives `score` from it
-    and from the numbers in `terms`. A trellis has the label's `path` and its `edges`; a part that
-    is made of others has `parts`; neighbours have `rows`, the training rows for the label.
+    `contributions` and `intercept` add up to `linear_score`; `formula` computes `score` from it and
+    the numbers in `terms`. A trellis has the label's `path` and its `edges`, a composite part has
+    `parts`, and neighbours have `rows`: the training rows that support the label.
     """
 
     part: str
@@ -63,7 +69,7 @@ class Part:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return a JSON-serializable dict."""
         names = ("part", "score", "linear_score", "intercept", "formula", "terms")
         known = {name: getattr(self, name) for name in names}
         known["contributions"] = [each.to_dict() for each in self.contributions]
@@ -89,7 +95,7 @@ class Explanation:
         The sum of `contributions` and `intercept`, over all parts.
     intercept : float
     contributions : list of Contribution
-        Those that are not 0, the largest first.
+        Non-zero contributions, largest first.
     parts : list of Part
     formula : str
         How `score` follows from the scores of the parts.
@@ -104,10 +110,21 @@ class Explanation:
     parts: list[Part]
     formula: str
 
-    def words(self, text: str) -> list[tuple[int, int, float]]:
-        """Return the words of a text and what each adds to the linear score: (start, end, value).
+    def __str__(self) -> str:
+        """Return label, probability, score, and the largest contributions; `repr` has them all."""
+        sure = "" if self.probability is None else f"probability {self.probability:.3f}, "
+        shown = self.contributions[:_SHOWN]
+        lines = [f"{self.label}: {sure}score {self.score:.4g}"]
+        lines += [f"  {each.value:+10.4f}  {each.visible_name}" for each in shown]
+        if more := self.contributions[_SHOWN:]:
+            value = sum(each.value for each in more)
+            lines.append(f"  {value:+10.4f}  {others(len(more))}")
+        return "\n".join(lines)
 
-        The contribution of an n-gram is shared out evenly among the characters of its spans.
+    def words(self, text: str) -> list[tuple[int, int, float]]:
+        """Return (start, end, value) for every word: its position and its part of the linear score.
+
+        The contribution of an n-gram is divided evenly among the characters of its spans.
         """
         values = np.zeros(len(text))
         for each in self.contributions:
@@ -118,10 +135,10 @@ class Explanation:
         return [(start, end, float(values[start:end].sum())) for start, end in spans]
 
     def by_word(self, text: str) -> list[Contribution]:
-        """Return the contributions, with those of character n-grams summed up by word of a text.
+        """Return the contributions, with those of character n-grams summed by word.
 
-        They are called "letters of" the word. The value of an n-gram that occurs in several words
-        is shared out evenly.
+        The sums are named "letters of" the word. The value of an n-gram that occurs in several
+        words is divided evenly among them.
         """
         words = {match.span(): match[0] for match in re.finditer(r"\S+", text)}
         letters: dict[str, tuple[float, set[Span]]] = {}
@@ -143,9 +160,9 @@ class Explanation:
         return sorted([*others, *merged], key=lambda each: -abs(each.value))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it.
+        """Return a JSON-serializable dict.
 
-        Labels that JSON has no type for become strings.
+        Labels of types that JSON lacks become strings.
         """
         label = self.label if isinstance(self.label, (str, int, float)) else str(self.label)
         return {
@@ -161,7 +178,7 @@ class Explanation:
 
 
 class ExplainMixin:
-    """The explaining half of `LTLSClassifier`."""
+    """The explanation methods of `LTLSClassifier`."""
 
     n_jobs: int | None
     _model: Callable[[], Model]
@@ -169,21 +186,21 @@ class ExplainMixin:
     def explain(
         self, X: Any, labels: Sequence[Any] | None = None, k: int = 5
     ) -> list[list[Explanation]]:
-        """Explain which features speak for and against labels, exactly.
+        """Explain scores of labels by the exact contribution of every feature.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
             For a `TextClassifier`, texts.
         labels : sequence of labels, optional
-            The labels to explain, for every row; by default its k best ones.
+            Labels to explain for every row. By default, the k best labels of each row.
         k : int, default=5
 
         Returns
         -------
         list of list of Explanation
-            One list per row, with an explanation for each label, best first. It takes time
-            proportional to the features of a row times log C, for every label.
+            One list per row, with an explanation for each label, best first. Explaining a label
+            takes time proportional to log C times the number of features in the row.
 
         Examples
         --------
@@ -214,19 +231,19 @@ class ExplainMixin:
         return found
 
     def global_explanation(self, label: Any, k: int = 20) -> Explanation:
-        """Return the features that count most for a label, over all its paths.
+        """Return the features with the largest weights for a label, over all its paths.
 
         Parameters
         ----------
         label : label of `classes_`
         k : int, default=20
-            How many features to return: those with the largest weights, positive or negative.
+            Number of features to return, by magnitude of their weights.
 
         Returns
         -------
         Explanation
-            The value of a feature is what a feature of value 1 adds to the linear score. `score`
-            is that of a row without features; it has no probability.
+            A contribution is what the feature adds to the linear score at value 1. `score` is that
+            of a row without features; `probability` is None.
 
         Examples
         --------
@@ -251,7 +268,7 @@ def _ids_of(model: Model, labels: Sequence[Any], name: str = "labels") -> Any:
         is_number = isinstance(label, np.generic) and label.dtype.kind not in "mM"
         plain = label.item() if is_number else label  # dates are labels as NumPy's own scalars
         if plain not in model.labels:
-            raise ValueError(f"{name} must be of classes_, got {plain!r}")
+            raise ValueError(f"{name} must be in classes_, got {plain!r}")
         ids.append(model.labels.id(plain))
     if not ids:
         raise ValueError("labels must have at least one label, got none")

@@ -34,7 +34,7 @@ class TextClassifier(LTLSClassifier):
     default_features: ClassVar[type[FrontEndSettings]] = Text
 
     def get_feature_names_out(self, input_features: Any = None) -> AnyArray:
-        """Return the names of the features: n-grams, those of characters with the prefix "chars:".
+        """Return the feature names: n-grams, with the prefix "chars:" for character n-grams.
 
         Parameters
         ----------
@@ -46,7 +46,7 @@ class TextClassifier(LTLSClassifier):
 
 
 class TableClassifier(TextClassifier):
-    """Classifier of table rows with texts, numbers and categories, among very many classes.
+    """Classifier of rows with texts, numbers, categories and vectors, among very many classes.
 
     It is an `LTLSClassifier` whose `features` are `ltls.settings.Table`, which name the columns:
     `fit`, `predict` and the others take a data frame, or a list of dicts, where

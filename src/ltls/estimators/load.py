@@ -13,20 +13,20 @@ from .front_ends import ESTIMATORS
 
 
 def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) -> LTLSClassifier:
-    """Load an estimator that `LTLSClassifier.save` has written.
+    """Load an estimator saved by `LTLSClassifier.save`.
 
     Parameters
     ----------
     path : path-like
     mmap : bool, default=True
-        Memory-map the weights: processes share their memory. A mapped file must not be changed in
-        place: predictions would change with it, and a process that reads beyond the end of a
-        truncated file is killed (SIGBUS). Replace it by a rename, as `save` does. False reads the
-        weights into memory, once.
+        Memory-map the weights, so that processes share them. Do not modify a mapped file in place:
+        predictions would change, and reading past the end of a truncated file kills the process
+        (SIGBUS). Replace it by renaming another file, as `save` does. If False, read the weights
+        into memory.
     verify : bool, default=False
-        Verify the checksums of all tensors, and that no weight is NaN. It reads the whole file:
-        about a second per gigabyte. Otherwise, the weights are not verified. The commands
-        ``ltls predict``, ``evaluate``, ``info`` and ``serve`` verify by default.
+        Verify the checksums of all tensors, and that no weight is NaN. This reads the whole file,
+        at about one second per gigabyte. The commands ``ltls predict``, ``evaluate``, ``info`` and
+        ``serve`` verify by default.
 
     Returns
     -------
@@ -37,8 +37,8 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     Raises
     ------
     ModelFileError
-        If the file is not a model, is damaged, or comes from a newer version. It is the only
-        error of a bad file; an `OSError` means that it cannot be read.
+        If the file is not a model, is damaged, or comes from a newer version. A bad file raises no
+        other error; an `OSError` means that the file cannot be read.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     with damage_reported(path):
         front_end = fitted.model.front_end
         estimator = ESTIMATORS[front_end.name](**parameters)
-        estimator.check()  # settings of groups are, as they are read; all again before training
+        estimator.check_own()  # settings of groups were checked on reading
         estimator.fitted_ = fitted
         estimator.n_features_in_ = fitted.model.columns.n_features
         if names := front_end.describe().get("feature_names"):

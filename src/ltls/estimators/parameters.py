@@ -1,10 +1,8 @@
-"""The parameters of the estimators: groups of settings, and what concerns all of them."""
+"""The parameters of the estimators: groups of settings, and settings of the whole model."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import field, fields
-from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -23,7 +21,6 @@ from ..core.settings import (
     settings,
 )
 from ..features.front_ends import FrontEndSettings, Numbers, Table, Text
-from ..model.examples import LARGEST_WEIGHT
 from ..parts.base import PARTS, load_parts
 from ..parts.calibration import Calibration
 from ..parts.label_matrix import LabelMatrix
@@ -34,10 +31,10 @@ from ..parts.propensity import Propensity
 from ..parts.prototypes import Prototypes
 from ..parts.trellises import Trellises
 from ..parts.views import Views
+from ..storage.budget import n_bytes
 
 Self = TypeVar("Self", bound="Parameters")
 
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _ON = Allowed("True", lambda value: value is True)
 _OFF = Allowed("False", lambda value: value is False)
 _FRONT_END = Instance("settings.Numbers, settings.Text or settings.Table", Numbers, Text, Table)
@@ -69,20 +66,12 @@ def _are_parts(value: Any) -> bool:
 
 
 def _settings_of(part: str) -> Settings:
-    """Return the defaults of a part that was registered besides."""
+    """Return the default settings of a part registered by another package."""
     others = set(PARTS if part in PARTS else load_parts()) - set(Parameters.groups())
     if part not in others:
-        raise ValueError(f"parts must be registered, got {part!r}, not one of {sorted(others)}")
+        raise ValueError(f"parts must be registered (one of {sorted(others)}), got {part!r}")
     made: Settings = PARTS[part].settings()
     return made
-
-
-def _n_bytes(size: Any) -> int | None:
-    """Return a size such as "5MB" in bytes, None for what is none."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size).upper())
-    if not match or match[2] not in _UNITS or float(match[1]) == 0:
-        return None
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 _PARTS = Allowed("a dict of registered parts and their settings", _are_parts)
@@ -90,7 +79,7 @@ _PARTS = Allowed("a dict of registered parts and their settings", _are_parts)
 
 @settings
 class Parameters(Settings):
-    """Groups of settings, and what concerns all of them."""
+    """Groups of settings, and settings of the whole model."""
 
     default_features: ClassVar[type[FrontEndSettings]] = Numbers
 
@@ -98,7 +87,7 @@ class Parameters(Settings):
         _FRONT_END,
         AUTO,
         default=AUTO,
-        help="The kind of input (numbers, texts or rows of a table) and how it becomes features.",
+        help="The kind of input (numbers, texts or table rows) and how it is turned into features.",
     )
     trellises: Trellises | str = _part(
         Trellises, required=True, help="How trellises are built and trained."
@@ -109,83 +98,88 @@ class Parameters(Settings):
     )
     label_weights: LabelWeights | str | bool = _part(
         LabelWeights,
-        help="Sparse classifiers of labels. False leaves out views, too: the model then has "
-        "logarithmic size.",
+        help="Sparse linear classifiers, one per label. False also leaves out views: the model "
+        "then has logarithmic size.",
     )
     label_matrix: LabelMatrix | str | bool = _part(
         LabelMatrix,
-        help="A dense vector for every label, for dense rows such as embeddings, alone or beside "
-        "sparse features.",
+        help="A dense vector for every label, for dense features such as embeddings, with or "
+        "without sparse features.",
     )
     prototypes: Prototypes | str | bool = _part(
         Prototypes,
-        help='The mean row of every label, which finds labels with few rows. "auto" keeps them if '
-        "they help on held-out rows.",
+        help='The mean row of every label, which helps to find labels with few rows. "auto" keeps '
+        "prototypes if they help on held-out rows.",
     )
     neighbours: Neighbours | str | bool = _part(
         Neighbours,
-        help='The labels of similar training rows, which the model then keeps. "auto" uses them if '
-        "they help on held-out rows.",
+        help='The labels of similar training rows, which the model then stores. "auto" keeps '
+        "neighbours if they help on held-out rows.",
     )
     propensity: Propensity | str | bool = _part(
         Propensity,
         default=False,
-        help="Rank rare labels higher. Probabilities stay the same.",
+        help="Rank rare labels higher. Does not change probabilities.",
     )
     calibration: Calibration | str | bool = _part(
         Calibration,
-        help='Calibrate probabilities on held-out rows. "auto" does so from 1,000 rows on. '
+        help='Calibrate probabilities on held-out rows. "auto" does so with at least 1,000 rows. '
         "`partial_fit` keeps the calibration of `fit`.",
     )
     memory: Memory | str | bool = _part(
         Memory,
-        help="Training rows that the model keeps, for neighbours and to replay them in "
-        "`partial_fit`. False keeps none, in memory and in files.",
+        help="Training rows that the model stores, for neighbours and for replay in "
+        "`partial_fit`. False stores none, neither in memory nor in files.",
     )
     parts: dict[str, Settings] | None = setting(
         _PARTS,
         NOTHING,
         default=None,
-        help="Settings of parts that other packages registered, by name.",
+        help="Settings of parts registered by other packages, by name.",
     )
     size_budget: str | int | None = setting(
         Integer(1),
-        Allowed("a size such as '5MB' or '300KB'", lambda value: _n_bytes(value) is not None),
+        Allowed("a size such as '5MB' or '300KB'", lambda value: n_bytes(value) is not None),
         NOTHING,
         default=None,
-        help="Largest size of the file that `save` writes. Small weights, parts or views are left "
-        "out until it fits, whichever costs least on held-out rows. A budget that is larger than "
-        "the file changes nothing.",
+        help="Maximum size of the file that `save` writes. Small weights, parts or views are "
+        "dropped until it fits, whichever costs the least accuracy on held-out rows. A budget "
+        "larger than the file has no effect.",
     )
     class_weight: dict[Any, float] | str | None = setting(
         Instance("a dict of weights", dict),
         "balanced",
         NOTHING,
         default=None,
-        help="Weights of labels. A row with several labels has the mean of their weights.",
+        help="Weights associated with labels. A row with several labels has the mean of their "
+        "weights.",
     )
     validation_fraction: float | str = setting(
         Number(0, below=1),
         AUTO,
         default=AUTO,
-        help="Fraction of rows held out for early stopping: when P@1 on them has not improved for "
-        '`trellises.n_iter_no_change` epochs, the weights of the best epoch are kept. "auto" runs '
-        "all epochs; rows are held out only to choose weights and calibration, then trained on.",
+        help="Fraction of rows held out for early stopping: training stops when P@1 on them "
+        "has not improved for `trellises.n_iter_no_change` epochs, and keeps the weights of "
+        'the best epoch. "auto" runs all epochs; rows are held out only to choose part weights '
+        "and calibration, and are then trained on.",
     )
     n_jobs: int | None = setting(
         NOTHING,
         Integer(1, 1 << 16),
         Integer(-(1 << 16), -1),
         default=None,
-        help="Number of threads: None is one, −1 all cores. Results do not depend on it.",
+        help="Number of threads; None means 1, −1 means all cores. Results do not depend on it.",
     )
     random_state: Any = setting(
         _SEED,
         default=None,
-        help="Seed of shuffling, clusterings, random codebooks and held-out rows.",
+        help="Seed for shuffling, clusterings, random codebooks and held-out rows.",
     )
     verbose: int = setting(
-        Integer(0), FLAG, default=0, help="Above 0, show the plan, and progress of every phase."
+        Integer(0),
+        FLAG,
+        default=0,
+        help="If above 0, print the plan and the progress of every phase.",
     )
     warm_start: bool = setting(
         FLAG,
@@ -194,7 +188,7 @@ class Parameters(Settings):
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; groups that are "auto" have the defaults of their settings."""
+        """Return the parameters; groups that are "auto" have their default settings."""
         params: dict[str, Any] = super().get_params(deep=False)
         for name in list(params) if deep else ():
             group = self._group(name)
@@ -206,9 +200,9 @@ class Parameters(Settings):
         return params
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters; ``trellises__width=16`` sets one of a group, which is then on.
+        """Set parameters; ``trellises__width=16`` sets one of a group and enables the group.
 
-        ``parts__name__setting=value`` sets one of a part that another package registered.
+        ``parts__name__setting=value`` sets one of a part registered by another package.
         """
         kinds = self.groups()
         for key in list(params):
@@ -241,34 +235,3 @@ class Parameters(Settings):
             "features": cls.default_features,
             **{name: kind for name, kind in named.items() if kind is not None},
         }
-
-    def check_parameters(self, groups: bool = True) -> None:
-        """Raise an error if a parameter is invalid, before any data is read.
-
-        Without `groups`, their settings are not checked. A codebook policy need not be registered
-        then, as nothing but training takes it.
-        """
-        self.check(type(self).__name__)
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        given |= {f"parts[{name!r}]": own for name, own in (self.parts or {}).items()}
-        for name, value in given.items() if groups else ():
-            if isinstance(value, Settings):
-                value.check(name)
-        for label, weight in (
-            self.class_weight.items() if isinstance(self.class_weight, dict) else ()
-        ):
-            if not isinstance(weight, Real) or not 0 <= float(weight) <= LARGEST_WEIGHT:
-                raise ValueError(
-                    f"class_weight must hold numbers from 0 to {LARGEST_WEIGHT:g}, got {weight!r} "
-                    f"for {label!r}"
-                )
-
-    def budget(self) -> int | None:
-        """Return `size_budget` in bytes."""
-        given = self.size_budget
-        return _n_bytes(given) if isinstance(given, str) else given
-
-    def front_end_settings(self) -> FrontEndSettings:
-        """Return the settings of the front end; "auto" are the defaults."""
-        given = self.features
-        return self.default_features() if isinstance(given, str) else given

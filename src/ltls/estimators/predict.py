@@ -1,4 +1,4 @@
-"""The predicting half of the estimators: learned attributes and predictions."""
+"""Learned attributes and predictions of the estimators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 
-from ..core.arrays import AnyArray, Floats, Ints, as_integer
+from ..core.arrays import AnyArray, Floats, Ints, as_integer, pointers
 from ..features.rows import Rows, check_features
 from ..model.among import allowed_labels
 from ..model.examples import Examples, check_sample_weight
@@ -49,7 +49,7 @@ class PredictMixin:
         return "fitted_" in self.__dict__
 
     def _model(self) -> Model:
-        """Return the model, once for a whole call: another thread may replace it meanwhile."""
+        """Return the model. Call it once per prediction: another thread may replace the model."""
         fitted = self.__dict__.get("fitted_")
         if fitted is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
@@ -63,7 +63,7 @@ class PredictMixin:
 
     @property
     def plan_(self) -> str:
-        """Which parts were trained, and why."""
+        """Which parts were trained, which of them were left out, and why."""
         self._model()
         return self.fitted_.provenance.recipe
 
@@ -79,14 +79,14 @@ class PredictMixin:
 
     @property
     def codebooks_(self) -> list[Codebook]:
-        """The codebook of every trellis, those of one view after the other."""
+        """The codebook of every trellis, view by view."""
         return [book for part in self._model().trellises() for book in part.codebooks]
 
     @property
     def coef_(self) -> Any:
         """The weights of the trellises, shape (n_trellises · n_edges, n_features).
 
-        A sparse array if few of the features occur in training.
+        A sparse array if few of the features occur in the training data.
         """
         model = self._model()
         dense = [part.weights.dense()[: part.weights.n_features].T for part in model.trellises()]
@@ -114,6 +114,16 @@ class PredictMixin:
         return self.fitted_.provenance.loss_curve
 
     @property
+    def held_out_precision_(self) -> float | None:
+        """P@1 on the rows that the weights of the parts were chosen on; None if none were held out.
+
+        `fit` then trains on these rows, too. A test score is usually lower: here, every label
+        also has training rows.
+        """
+        self._model()
+        return self.fitted_.provenance.held_out_precision
+
+    @property
     def n_iter_(self) -> int:
         """The number of epochs run."""
         self._model()
@@ -121,7 +131,7 @@ class PredictMixin:
 
     @property
     def threshold_(self) -> float:
-        """The score from which a multi-label `predict` returns a label; may be set."""
+        """The lowest score at which a multi-label `predict` returns a label; can be set."""
         threshold = self._model().threshold
         if threshold is None:
             raise AttributeError("only multi-label models have a threshold")
@@ -137,7 +147,7 @@ class PredictMixin:
     # Prediction
 
     def _rows(self, X: Any) -> tuple[Rows, Model]:
-        """Return rows as the model takes them, and the model."""
+        """Return rows in the form that the model takes, and the model."""
         model = self._model()
         features = check_features(self, model.front_end.matrix(X, self.n_jobs), reset=False)
         return model.columns.rows(features), model
@@ -176,25 +186,25 @@ class PredictMixin:
             Or texts, or rows of a table; see `fit`.
         k : int, default=5
         proba : bool, default=False
-            Return the probabilities of the k best labels, sorted by them, instead of scores.
+            Return probabilities instead of scores, and sort the k best labels by them.
         among : optional
             Allow only these labels: a list or array of labels, or one such list per row. A boolean
             array of shape (n_classes,), or (n_rows, n_classes), or a sparse matrix of that shape,
             is a mask over `classes_`. The result is the exact top k of `decision_function` among
-            them, at a cost proportional to their number. Probabilities are those given that the
-            label is one of them: for one label per row, they sum to 1 over the allowed labels.
-
-        Notes
-        -----
-        With up to 2,048 labels, all labels are scored. With more, parts propose 50 candidates each,
-        and all parts score the union. The scores are exact, but a good label that no part proposes
-        is missing, in particular if k is large. ``among=model.classes_`` scores all labels.
+            them, at a cost proportional to their number. Probabilities are conditional on the label
+            being one of them: for one label per row, they sum to 1 over the allowed labels.
 
         Returns
         -------
         labels, scores : arrays of shape (n_rows, k)
-            k is at most the number of classes, or of allowed labels. Where a row has fewer than k
-            allowed labels, the rest is None with score −inf, or probability 0.
+            k is at most the number of classes, or of allowed labels. Rows with fewer than k allowed
+            labels are padded with None, and with score −inf or probability 0.
+
+        Notes
+        -----
+        With up to 2,048 labels, all labels are scored. With more, parts propose 50 candidates each,
+        and all parts score the union. A label that no part proposes is missing, in particular if k
+        is large. With ``among=model.classes_``, such labels follow the candidates.
 
         Examples
         --------
@@ -228,10 +238,10 @@ class PredictMixin:
         return labels, scores
 
     def predictor(self, k: int = 5) -> Predictor:
-        """Return a thread-safe callable with low latency: the k best labels of a row.
+        """Return a thread-safe, low-latency callable that predicts the k best labels.
 
-        It takes what `predict` takes, or a single text or row of a table. Of numbers it also takes
-        ``(indices, values)`` of one row. It is a snapshot: later training does not change it.
+        It accepts the input of `predict`, a single text, a table row or, for numeric features,
+        the ``(indices, values)`` of one row. It is a snapshot: later training does not change it.
 
         Returns
         -------
@@ -248,7 +258,11 @@ class PredictMixin:
         >>> labels.tolist()[0]
         'cat'
         """
-        return Predictor(self._model(), as_integer("k", k, at_least=1))
+        self._model()
+        owner = object.__new__(type(self))
+        owner.__dict__.update(self.__dict__)
+        owner.__dict__.pop("feature_names_in_", None)  # a row alone has no names
+        return Predictor(owner, as_integer("k", k, at_least=1))
 
     def predict(self, X: Any, output: str = "auto") -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
@@ -257,14 +271,14 @@ class PredictMixin:
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
         output : {"auto", "lists"}, default="auto"
-            "lists" returns a list of the labels of every row, the best first, as `fit` takes them.
+            "lists" returns a list of labels per row, best first, as `fit` accepts them.
 
         Returns
         -------
         array, matrix or list of lists
-            The matrix is dense if y was, else CSR, and has a column for each of `classes_`; it is 1
-            where the score of a label reaches `threshold_`. The labels of row i of a CSR result
-            are ``classes_[result[[i]].indices]``.
+            The indicator matrix is dense if y was, and CSR otherwise. It has one column per class
+            and is 1 where a score reaches `threshold_`. The labels of row i of a CSR result are
+            ``classes_[result[[i]].indices]``.
 
         Examples
         --------
@@ -299,7 +313,7 @@ class PredictMixin:
         """Return the predictions of a multi-label model: an indicator matrix, and lists of ids."""
         assert model.threshold is not None
         counts, ids = model.above(rows, model.threshold, self.n_jobs)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indptr = pointers(counts)
         shape = (len(rows), model.n_labels)
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
         lists = np.split(ids, indptr[1:-1])
@@ -368,13 +382,13 @@ class PredictMixin:
     def predict_proba(self, X: Any) -> Floats:
         """Return the probabilities of all labels, shape (n_rows, n_classes).
 
-        They are calibrated on held-out rows, see `calibration`. For one label per row, they sum to
+        They are calibrated on held-out rows; see `calibration`. For one label per row, they sum to
         1 over `classes_`, and the most probable label is the one that `predict` returns, unless the
         model has a `propensity`. For several labels per row, every label has its own probability.
-        With more than 2,048 labels, the labels that no part proposes share the fraction of true
-        labels that no part proposed on held-out rows. Without a calibration, probabilities are the
-        softmax of the scores, or exp(score) for several labels per row; trellises alone use the
-        mean score of the trellises.
+        With more than 2,048 labels, the labels that no part proposes share the probability that the
+        true label is not proposed, as estimated on held-out rows. Without calibration,
+        probabilities are the softmax of the scores, or exp(score) for several labels per row; a
+        model of trellises alone uses their mean score.
 
         Examples
         --------
@@ -408,7 +422,7 @@ class PredictMixin:
 
     @available_if(_has_proba)  # type: ignore[untyped-decorator]
     def log_proba(self, X: Any, y: Any) -> Floats:
-        """Return the logarithm of what `predict_proba` says of one label per row.
+        """Return the log-probability of one given label per row, as in `predict_proba`.
 
         Parameters
         ----------
@@ -431,17 +445,17 @@ class PredictMixin:
             return np.log(model.proba_of(rows, ids[:, None], self.n_jobs)[:, 0])
 
     def path_log_proba(self, X: Any, y: Any) -> Floats:
-        """Return the log-probability of the paths of one label per row, in O(log C) each.
+        """Return the log-probability of the paths of one given label per row, in O(log C) each.
 
         It is the mean of the trellises' probabilities, each normalized over all its paths. Free
         paths are included: their mass, 1 − Σ exp(path_log_proba) over all labels, is the
-        probability of a label not seen yet. Other parts are not, since their normalization would
-        not be O(log C). It needs a path for every label (``views=False``), and loss="softmax".
+        probability of a label not seen yet. Other parts are ignored, since normalizing them would
+        not be O(log C). This requires a path for every label (``views=False``) and loss="softmax".
 
         Parameters
         ----------
         X, y
-            As of `log_proba`.
+            As in `log_proba`.
 
         Examples
         --------
@@ -471,7 +485,7 @@ def _one_label_per_row(model: Model, y: Any, n_rows: int) -> Ints:
     ids = model.labels.ids(targets)
     if (ids < 0).any():
         unknown = model.labels.first_unknown(targets)
-        raise ValueError(f"y must have labels of classes_, got {unknown!r}")
+        raise ValueError(f"y must contain only labels in classes_, got {unknown!r}")
     return ids
 
 

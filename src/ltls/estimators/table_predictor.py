@@ -15,7 +15,7 @@ from .classifier import LTLSClassifier
 
 
 class TablePredictor:
-    """The best labels of the rows of Arrow tables.
+    """Predicts the best labels of the rows of Arrow tables.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class TablePredictor:
     proba : bool, default=False
         Return probabilities, too.
     threshold : bool, default=False
-        Multi-label models: only those of the k labels that reach the model's threshold.
+        Multi-label models: return only those of the k labels that reach the model's threshold.
     among : list or array of labels, optional
         Allow only these labels; see `LTLSClassifier.predict_topk`.
     """
@@ -81,7 +81,7 @@ class TablePredictor:
 def fitted_columns(
     estimator: LTLSClassifier, features: str | Sequence[str] | None, text: str | None
 ) -> Columns:
-    """Return the columns that a fitted estimator reads: as given, else as recorded in training."""
+    """Return the columns that a fitted estimator reads: those given, else those of training."""
     recorded = estimator.fitted_.provenance.columns
     if recorded and not (features or text):
         features, text = recorded.get("features") or None, recorded.get("text")

@@ -28,7 +28,7 @@ class Evaluation:
     labels : list
         All labels in the order of their ids: those of the model, then those it has never seen.
     n_known : int
-        How many of them the model knows.
+        Number of labels that the model knows.
     truth : csr_matrix of shape (n_rows, n_labels)
         1 where a row has a label.
     topk : array of int of shape (n_rows, k)
@@ -36,11 +36,11 @@ class Evaluation:
     confidence : array of shape (n_rows,), or None
         The predicted probability of the first label.
     frequency : array of int of shape (n_labels,)
-        How many training rows had each label.
+        Number of training rows of each label.
     n_trained : int
         The number of training rows.
     texts : list of str, or None
-        What to show of every row, for `mistakes`.
+        Text to show for every row in `mistakes`.
     """
 
     labels: list[Hashable]
@@ -68,7 +68,7 @@ class Evaluation:
         model : Model
             The model; `model_` of an estimator.
         provenance : Provenance
-            What it was trained on; `fitted_.provenance` of an estimator.
+            Its training data; `fitted_.provenance` of an estimator.
         true_labels : list of lists
             The true labels of every row.
         topk : list of lists
@@ -135,8 +135,8 @@ class Evaluation:
     def by_frequency(self, cutoffs: Sequence[int]) -> list[dict[str, Any]]:
         """Return the recall of frequent and of rare labels.
 
-        Head, middle and tail labels each have a third of the label occurrences of the training
-        set; labels that were not in it, if there are any, are a group of their own.
+        Head, middle and tail labels each have a third of the label occurrences of the training set;
+        labels that did not occur in it form a group of their own.
         """
         order = np.argsort(-self.frequency, kind="stable")
         before = np.cumsum(self.frequency[order]) - self.frequency[order]
@@ -209,9 +209,9 @@ class Evaluation:
         ]
 
     def mistakes(self, n: int) -> list[dict[str, Any]]:
-        """Return n rows whose first prediction is wrong, those with the highest probability first.
+        """Return n rows whose first prediction is wrong, highest probability first.
 
-        Without probabilities, they are the first ones.
+        Without probabilities, return the first such rows.
         """
         wrong = np.flatnonzero(~self.first_is_right() & (self.topk[:, 0] >= 0))
         if self.confidence is not None:
@@ -240,7 +240,7 @@ class Evaluation:
         ]
 
     def calibration_error(self) -> float | None:
-        """Return the expected calibration error of the first predictions, if there is one."""
+        """Return the expected calibration error of first predictions, None if there are none."""
         if self.confidence is None:
             return None
         return metrics.calibration_error(self.first_is_right(), self.confidence, _BINS)
@@ -249,7 +249,7 @@ class Evaluation:
 def tables(
     measured: list[dict[str, Any]], groups: list[dict[str, Any]], facts: dict[str, Any]
 ) -> list[list[list[str]]]:
-    """Return tables of an evaluation, of which the first two have a header.
+    """Return the tables of an evaluation; the first two have a header.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Ranking metrics at k: averages over rows (precision, recall, nDCG, PSP) and over labels.
 
-Every metric takes the true labels and an array with the k best labels of every row, best first,
-as ``predict_topk`` returns them. Nothing of size rows x labels is ever built. `calibration_error`
-is of probabilities instead. A metric in `AT_K` is part of evaluations, reports and ``ltls
+Every metric takes the true labels and an array with the k best labels of every row, best first, as
+``predict_topk`` returns them. Nothing of size rows x labels is ever built. `calibration_error`
+takes probabilities instead. The metrics in `AT_K` are part of evaluations, reports and ``ltls
 evaluate``.
 """
 
@@ -36,9 +36,9 @@ __all__ = [
 def calibration_error(hits: ArrayLike, proba: ArrayLike, n_bins: int = 15) -> float:
     """Return the expected calibration error of probabilities.
 
-    Predictions are put into bins of equal width by their probabilities. The error is the mean over
-    all predictions of the difference between the fraction of hits in its bin and the bin's mean
-    probability.
+    Predictions are sorted into bins of equal width by probability. The error is the mean over all
+    predictions of the absolute difference between the fraction of hits and the mean probability in
+    the bin of the prediction.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def calibration_error(hits: ArrayLike, proba: ArrayLike, n_bins: int = 15) -> fl
     Returns
     -------
     float
-        Between 0, probabilities are as often right as they say, and 1.
+        Between 0 (perfectly calibrated) and 1.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def precision_at_k(
 def recall_at_k(
     y_true: Any, topk: ArrayLike, k: int | None = None, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Return recall at k: the fraction of true labels among the first k predictions.
+    """Return recall at k: the fraction of the true labels that are among the first k predictions.
 
     Parameters are those of :func:`precision_at_k`. A row without a true label counts as 0.
 
@@ -129,7 +129,7 @@ def ndcg_at_k(
 ) -> float:
     """Return the normalized discounted cumulative gain at k.
 
-    A true label at rank r gains 1 / log2(r + 1); the sum is divided by that of a perfect list.
+    A true label at rank r gains 1 / log2(r + 1); the sum is divided by that of a perfect ranking.
     Parameters are those of :func:`precision_at_k`. A row without a true label counts as 0.
 
     Examples
@@ -155,9 +155,9 @@ def psp_at_k(
     """Return propensity-scored precision at k, relative to the best possible.
 
     A true label counts 1 / propensity, so that rare labels count more. As in the Extreme
-    Classification Repository, the sum over all rows is divided by the sum that a perfect list of
-    k predictions would have; it is 0 where no row has a true label. `propensity` is that of every
-    label, from :func:`propensities` of the training labels; other parameters are those of
+    Classification Repository, the sum over all rows is divided by that of perfect predictions; the
+    result is 0 if no row has a true label. `propensity` has one value per label, from
+    :func:`propensities` of the training labels; other parameters are those of
     :func:`precision_at_k`.
 
     References
@@ -207,13 +207,13 @@ def macro_f1_at_k(
 ) -> float:
     """Return macro-F1 at k: the F1 score of every label, averaged over the labels.
 
-    The first k predictions of a row are its predicted labels. The F1 score of a label is
-    2 · tp / (n_predicted + n_true), where tp is the number of rows for which it is predicted and
-    true. Every label has the same weight, however rare it is. F1 is chosen among the
-    macro-averages at k because precision alone rises if a rare label is predicted hardly ever,
-    and recall alone if it is predicted often. Labels without a row in `y_true` are left out; where
-    papers average over all labels, these count as 0. Parameters are those of
-    :func:`precision_at_k`.
+    The first k predictions of a row are its predicted labels. The F1 score of a label is 2 · tp /
+    (n_predicted + n_true), where tp is the number of rows for which it is predicted and true. Every
+    label has the same weight, however rare it is. Macro-averaged precision alone
+    would reward models that hardly ever predict rare labels; recall alone, those that often do.
+    Labels without a row in `y_true` are left out; papers that average over all labels count them
+    as 0.
+    Parameters are those of :func:`precision_at_k`.
 
     References
     ----------
@@ -247,7 +247,7 @@ def macro_f1_at_k(
 def coverage_at_k(y_true: Any, topk: ArrayLike, k: int | None = None) -> float:
     """Return coverage at k: the fraction of labels that are predicted correctly at least once.
 
-    It is over the labels with at least one row in `y_true`, 0 where no row has a true label.
+    Only labels with at least one row in `y_true` are considered; the result is 0 if there are none.
     Parameters are those of :func:`precision_at_k`.
 
     Examples
@@ -264,22 +264,22 @@ def coverage_at_k(y_true: Any, topk: ArrayLike, k: int | None = None) -> float:
 def propensities(
     y_train: Any, a: float = 0.55, b: float = 1.5, n_labels: int | None = None
 ) -> NDArray[np.float64]:
-    """Estimate how likely each label is to be recorded where it is true, from its frequency.
+    """Estimate the probability that a true label is recorded, from the frequency of each label.
 
     Parameters
     ----------
     y_train : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
         The training labels; see :func:`label_matrix`.
     a, b : float, default=0.55 and 1.5
-        The constants A and B of Jain et al.; the repository has 0.5 and 0.4 for its Wikipedia
-        sets, 0.6 and 2.6 for its Amazon sets, and the defaults for all others.
+        The constants A and B of Jain et al.; the repository uses 0.5 and 0.4 for its Wikipedia data
+        sets, 0.6 and 2.6 for Amazon, and the defaults for all others.
     n_labels : int, optional
         The number of labels, if the last labels have no training row.
 
     Returns
     -------
     array of shape (n_labels,)
-        Above 0 and at most 1; all 1 for fewer than three rows, too few for the estimate.
+        Above 0 and at most 1. All are 1 for fewer than three rows, which are too few to estimate.
 
     Examples
     --------
@@ -298,7 +298,7 @@ def propensities(
 def propensities_of(
     counts: ArrayLike, n_rows: int, a: float = 0.55, b: float = 1.5
 ) -> NDArray[np.float64]:
-    """Estimate propensities as :func:`propensities` does, from how many rows have each label.
+    """Estimate propensities like :func:`propensities`, from the number of rows of each label.
 
     Examples
     --------
@@ -314,7 +314,7 @@ def propensities_of(
     return propensity_model.propensities_of(counts, n_rows, a, b)
 
 
-# Metrics of an evaluation: what tables call them, and a function of the true labels, the
+# Metrics of an evaluation: their names in tables, and functions of the true labels, the
 # predictions, k and the propensities of the labels.
 Metric: TypeAlias = Callable[[sp.csr_matrix, NDArray[np.int64], int, NDArray[np.float64]], float]
 AT_K: dict[str, tuple[str, Metric]] = {
@@ -339,11 +339,13 @@ def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, N
         )
     n_rows, width = ids.shape
     if n_rows != truth.shape[0]:
-        raise ValueError(f"topk must have {truth.shape[0]} rows, as y_true has, got {n_rows}")
+        raise ValueError(f"topk must have {truth.shape[0]} rows, like y_true, got {n_rows}")
     if k is None:
         k = width
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= width:
-        raise ValueError(f"k must be an integer from 1 to {width}, the columns of topk, got {k!r}")
+        raise ValueError(
+            f"k must be an integer from 1 to {width}, the number of columns of topk, got {k!r}"
+        )
     ids = ids[:, :k].astype(np.int64)
     if ids.min() < -1:
         raise ValueError(f"topk must hold label ids, or -1 for no prediction, got {ids.min()}")
@@ -357,7 +359,9 @@ def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, N
         predicted &= ids < truth.shape[1]  # the number of labels cannot be inferred from label ids
     elif ids.max() >= truth.shape[1]:
         most = truth.shape[1]
-        raise ValueError(f"topk must hold ids below {most}, y_true's columns, got {ids.max()}")
+        raise ValueError(
+            f"topk must hold ids below {most}, the number of columns of y_true, got {ids.max()}"
+        )
     rows = np.broadcast_to(np.arange(n_rows)[:, None], ids.shape)
     hits = np.zeros(ids.shape, dtype=bool)
     hits[predicted] = np.asarray(truth[rows[predicted], ids[predicted]]).ravel()
@@ -370,7 +374,7 @@ def _mean(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float
 
 
 def _weights(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-    """Return the weights of the rows, checked; 1 for each by default."""
+    """Return the checked weights of the rows, 1 by default."""
     if sample_weight is None:
         return np.ones(n_rows)
     check_unmasked("sample_weight", sample_weight)

@@ -27,14 +27,17 @@ _MAX_MATRIX_LABELS = 16  # of the confusion matrix
 _MAX_NAME = 28
 _MAX_LABELS, _MAX_MISTAKES = 5000, 100  # rows of tables
 _METRICS = (
-    "P@k, precision: which share of the first k predictions is right. R@k, recall: which share of "
-    "the true labels is among them. nDCG@k: as precision, but earlier ranks count more. PSP@k, "
-    "propensity-scored precision: as precision, but rare labels count more, since data sets lack "
-    "many of their true labels. Macro-F1: F1 of every label, averaged over labels, so that rare "
-    "ones count as much as frequent ones. Coverage: which share of the labels that occur is "
-    "predicted correctly at least once."
+    "P@k, precision: the fraction of the first k predictions that are right. R@k, recall: the "
+    "fraction of the true labels that are among them. nDCG@k: like precision, but earlier ranks "
+    "count more. PSP@k, propensity-scored precision: like precision, but rare labels count "
+    "more, since they are often missing from the data. Macro-F1: the F1 score of every label, "
+    "averaged over labels, so that rare labels count as much as frequent ones. Coverage: the "
+    "fraction of the occurring labels that are predicted correctly at least once. Head, middle and "
+    "tail: the most frequent labels, those between, and the rarest, each with a third of the label "
+    "occurrences in training; 'in training' is how often one label of them occurs there, 'in file' "
+    "how often all of them occur here."
 )
-# A click on a head sorts the table by its column, numbers as numbers.
+# Clicking a column header sorts the table, numbers numerically.
 _SORT = """
 for (const head of document.querySelectorAll("table.sorted th")) head.onclick = () => {
   const body = head.closest("table").tBodies[0], at = head.cellIndex;
@@ -69,7 +72,7 @@ def check_matplotlib() -> None:
 def write_report(
     path: Path, title: str, evaluation: Evaluation, tables: list[list[list[str]]]
 ) -> None:
-    """Write a report, PDF or HTML by the suffix of the file, which is replaced atomically.
+    """Write a report, PDF or HTML depending on the suffix; the file is replaced atomically.
 
     Parameters
     ----------
@@ -77,7 +80,7 @@ def write_report(
         The file to write.
     title : str
     evaluation : Evaluation
-        What the plots show.
+        The evaluation to plot.
     tables : list of tables
         Rows of texts; see `ltls.evaluation.evaluation.tables`.
     """
@@ -102,7 +105,7 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
     plots: list[tuple[str, str, tuple[float, float], Callable[[Figure, Evaluation], None]]] = [
         (
             "Recall by label frequency",
-            "Recall of the true labels, by how often a label occurred in the training set.",
+            "Recall of the true labels, by their frequency in the training set.",
             (7, 3.2),
             _by_frequency,
         )
@@ -198,9 +201,9 @@ def _short(label: Any) -> str:
 
 
 def _label_table(evaluation: Evaluation) -> str:
-    """Return the figures of every label as HTML."""
+    """Return the metrics of every label as HTML."""
     found = evaluation.by_label()
-    caption = "Of first predictions. A click on a head sorts."
+    caption = "Based on first predictions. Click a column header to sort."
     if len(found) > _MAX_LABELS:
         caption += f" The {_MAX_LABELS:,} most frequent of {len(found):,} labels."
     rows = [
@@ -221,9 +224,11 @@ def _mistakes(evaluation: Evaluation) -> str:
     found = evaluation.mistakes(_MAX_MISTAKES)
     if not found:
         return ""
-    caption = f"At most {_MAX_MISTAKES}."
+    caption = f"At most {_MAX_MISTAKES} rows."
     if evaluation.confidence is not None:
-        caption += " Those that the model is most sure of come first: look here for wrong labels."
+        caption += (
+            " The most confident predictions come first: look here for wrong labels in the data."
+        )
     rows = [
         [
             str(row["row"]),

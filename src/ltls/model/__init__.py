@@ -1,1 +1,1 @@
-"""Fitted models: labels, decoding, reranking, and top-k prediction."""
+"""Fitted models: labels, combined parts, top-k predictions, probabilities, explanations."""

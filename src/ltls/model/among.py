@@ -1,4 +1,4 @@
-"""Restricted answers: the labels to choose from, and the argument `among` of `predict_topk`."""
+"""Predictions among some labels only: the argument `among` of `predict_topk`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import Ints, check_unmasked, unframed
+from ..core.arrays import Ints, check_unmasked, pointers, unframed
 from ..features.rows import check_sparse
 from .labels import Labels, Targets
 
@@ -36,7 +36,7 @@ class AllowedLabels:
         if not len(ids):
             raise ValueError("among must hold at least one label, got none")
         counts = np.bincount(sets[is_first], minlength=len(indptr) - 1)
-        return cls(np.concatenate([[0], np.cumsum(counts)]), ids[is_first])
+        return cls(pointers(counts), ids[is_first])
 
     @property
     def sizes(self) -> Ints:
@@ -92,18 +92,17 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int | None) -> AllowedLab
         return _of_labels(indptr, given.reshape(-1), labels)
     sizes = [len(row) for row in given]
     flat = [label for row in given for label in row]
-    return _of_labels(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]), flat, labels)
+    return _of_labels(pointers(sizes), flat, labels)
 
 
 def _is_mask(given: Any, labels: Labels) -> bool:
-    """Return whether the values are booleans; in lists they may also be labels of the model."""
+    """Return whether the values are a mask: booleans that are not labels of the model."""
     if isinstance(given, np.ndarray):
         n_classes = len(labels)
         is_number = given.dtype.kind in "iuf" and 2 < given.shape[-1] == n_classes
         if is_number and given.size and given.min() >= 0 and given.max() <= 1:
             raise ValueError(
-                f"among must be labels or a boolean mask, got a mask of {given.dtype}: pass it as "
-                "bool"
+                f"among must be labels or a boolean mask, got {given.dtype} values: pass it as bool"
             )
         return bool(given.dtype == bool)
     rows = given if all(isinstance(row, (list, np.ndarray)) for row in given) else [given]
@@ -123,8 +122,8 @@ def _are_sets(given: list[Any]) -> bool:
     sets = [isinstance(each, _SETS) for each in given]
     if any(sets) and not all(sets):
         raise ValueError(
-            "among must be all labels or all lists of labels, entry "
-            f"{sets.index(False)} is {given[sets.index(False)]!r}"
+            f"among must contain either labels or lists of labels, but entry {sets.index(False)} "
+            f"is {given[sets.index(False)]!r}"
         )
     return any(sets)
 
@@ -141,7 +140,7 @@ def _of_labels(indptr: Ints, given: Any, labels: Labels) -> AllowedLabels:
         unknown = given[int(np.flatnonzero(ids < 0)[0])]
         unknown = unknown.item() if isinstance(unknown, np.generic) else unknown
         hint = "; a tuple is one label: pass those of a row as a list" * isinstance(unknown, tuple)
-        raise ValueError(f"among must hold labels of classes_, got {unknown!r}{hint}")
+        raise ValueError(f"among must contain only labels in classes_, got {unknown!r}{hint}")
     return AllowedLabels.of(indptr, ids)
 
 

@@ -1,8 +1,9 @@
-"""Rows with labels and weights, to train on or to compare predictions with."""
+"""Rows with labels and weights, for training and evaluation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Examples:
     ) -> Examples:
         """Return rows with label ids and weights.
 
-        A row has the product of its weight and the mean weight of its labels.
+        The weight of a row is multiplied by the mean weight of its labels.
         """
         ids = labels.ids(targets)
         if targets.multilabel:  # sort the ids of every row, as in a canonical indicator matrix
@@ -54,7 +55,7 @@ class Examples:
         return cls(rows, targets.indptr, ids, weights, targets.multilabel)
 
     def contains(self, ids: Ints) -> Bools:
-        """Return which of some ids of every row are its labels, an array like `ids`."""
+        """Return whether each of the given ids is a label of its row, an array like `ids`."""
         # Encode each pair of a row and a label as one integer, so that a single `isin` suffices.
         known = self.labels >= 0
         own, row_of = self.labels[known], np.repeat(np.arange(len(self)), np.diff(self.indptr))
@@ -73,7 +74,7 @@ class Examples:
         return Examples(self.rows[rows], indptr, self.labels[at], weights, self.multilabel)
 
     def grouped(self, groups: Ints) -> Examples:
-        """Return the rows with the groups of their labels, each once per row, as labels."""
+        """Return the rows with groups as labels: the distinct groups of the labels of every row."""
         row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         n_groups = int(groups.max(initial=0)) + 1
         pairs = np.unique(row_of * n_groups + groups[self.labels])
@@ -90,7 +91,7 @@ class Examples:
         return matrix
 
     def label_sums(self, n_labels: int, unit_length: bool = True) -> tuple[csr_array, Ints]:
-        """Return the sum of every label's rows, scaled to unit length, and how many they are."""
+        """Return the sum and the number of every label's rows, scaled to unit length."""
         matrix, X = self.label_matrix(n_labels), csr_array(self.rows.X)
         sums = csr_array(matrix.T @ (normalize(X) if unit_length and len(self) else X))
         sums.resize((n_labels, self.rows.n_columns))
@@ -126,6 +127,11 @@ def class_weights(
         return n_rows / (len(counts) * np.maximum(counts, 1))
     of_labels = np.ones(len(labels))
     for label, weight in given.items():
+        if not isinstance(weight, Real) or not 0 <= float(weight) <= LARGEST_WEIGHT:
+            raise ValueError(
+                f"class_weight must hold numbers from 0 to {LARGEST_WEIGHT:g}, got {weight!r} for "
+                f"{label!r}"
+            )
         if label in labels:
             of_labels[labels.id(label)] = weight
     return of_labels

@@ -16,13 +16,13 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Ints
 from ..features.rows import Columns, Rows
-from ..parts.base import PartExplanation, can
+from ..parts.base import PartExplanation
 from .model import Model
 
 
 @dataclass(frozen=True, eq=False)
 class LabelExplanation(PartExplanation):
-    """Why a label has its score for a row: what all parts say, as a part that is made of them.
+    """Why a label has its score for a row: a composite of the explanations of all parts.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def explain_row(
 
 
 def explain_label(model: Model, label: int) -> LabelExplanation:
-    """Return what a value of 1 of every feature adds to the linear score of a label.
+    """Return what every feature adds to the linear score of a label at value 1.
 
     The scores are those of a row without features.
     """
@@ -71,7 +71,7 @@ def explain_label(model: Model, label: int) -> LabelExplanation:
 
 
 def _constant_row(columns: Columns, value: float) -> Rows:
-    """Return a row whose features that occur in training have one value, or none if it is 0."""
+    """Return a row in which all features of training have this value; an empty row for 0."""
     n_inputs = columns.n_columns - columns.intercept
     n = n_inputs - (columns.used is not None) if value else 0
     values = np.full(n, value, np.float32)
@@ -86,7 +86,7 @@ def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
     parts = [
         part.explain(rows, label).times(weight)
         for part, weight in zip(model.parts, model.weights, strict=True)
-        if can(part, "explain")
+        if hasattr(part, "explain")
     ]
     features = rows.all_columns(0)
     order = np.argsort(features, kind="stable")
@@ -106,7 +106,7 @@ def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
 
 
 def _limited(explanation: LabelExplanation, most: float) -> LabelExplanation:
-    """Limit the score of a label that is no candidate."""
+    """Limit the score of a label that is not a candidate."""
     if explanation.score <= most:
         return explanation
     formula = f"score = {most:.6g}, below all candidates, since no part proposes the label"

@@ -1,4 +1,4 @@
-"""A fitted model with what is beside it: where it comes from, and the state of training."""
+"""A fitted model with its provenance and training state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from ..core.arrays import Ints, Tensors, smallest
 from ..core.declarations import Array, Described
-from ..parts.base import has
 from .model import Model
 
-MOST_ROWS = 2**53  # that a model may have learned from, and passes over them
+MOST_ROWS = 2**53  # training rows, and passes over them
 _COLUMNS = {"text": str, "label": str, "separator": str, "features": list}
 
 
@@ -36,6 +35,8 @@ class Provenance:
         The columns of the table it was trained on, by their role: text, label, separator, features.
     zero_based : bool or None
         Whether the svmlight file it was trained on numbers features from 0, if known.
+    held_out_precision : float or None
+        P@1 on the rows that were held out to choose the weights of the parts, if there were any.
     """
 
     n_rows: int
@@ -45,9 +46,10 @@ class Provenance:
     recipe: str = ""
     columns: dict[str, Any] | None = None
     zero_based: bool | None = None
+    held_out_precision: float | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return all but the counts, as JSON has it."""
+        """Return all but the counts, JSON-serializable."""
         return {name: value for name, value in vars(self).items() if name != "counts"}
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
@@ -68,6 +70,11 @@ class Provenance:
             section.get("recipe", "a text", lambda v: isinstance(v, str)),
             section.get("columns", "columns of a table or null", _are_columns),
             section.get("zero_based", "true, false or null", lambda v: v in (True, False, None)),
+            section.get(
+                "held_out_precision",
+                "a number from 0 to 1 or null",
+                lambda v: v is None or (isinstance(v, float) and 0 <= v <= 1),
+            ),
         )
 
 
@@ -84,7 +91,7 @@ def _are_columns(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model, and what it can be trained further from.
+    """A model, and the state from which it is trained further.
 
     Parameters
     ----------
@@ -93,8 +100,8 @@ class Fitted:
     training : ltls.training.trellis_training.TrellisTraining or None
         The trellises' weights in full precision; None for a model from a file.
     further : dict of str to (dict, dict)
-        What a file has instead, by section: descriptions and tensors of the optimizer, roughly, and
-        of weights and optimizer in full precision.
+        Instead of `training`, the sections of a file: descriptions and tensors of an approximate
+        optimizer state, or of weights and optimizer state in full precision.
     """
 
     model: Model
@@ -103,16 +110,16 @@ class Fitted:
     further: dict[str, tuple[dict[str, Any], Tensors]] = field(default_factory=dict)
 
     def sections(self, complete: bool) -> dict[str, tuple[dict[str, Any], Tensors]]:
-        """Return the sections of a file that is trained further; a resumable one is `complete`."""
+        """Return the sections of a file for further training; `complete` for a resumable one."""
         found = self.further if self.training is None else self.training.sections()
         return {name: each for name, each in found.items() if complete or name != "resume"}
 
     def without_rows(self) -> Fitted:
-        """Return it without training rows, as ``memory=False`` asks for."""
+        """Return the model without training rows, for ``memory=False``."""
         for part in self.model.parts:
-            if has([part], "needs_memory"):
+            if getattr(part, "needs_memory", False):
                 raise ValueError(
-                    f"memory=False: the model has {part.name}, which are training rows; fit again "
-                    f"with {part.name}=False"
+                    f"memory=False: the model has {part.name}, which need training rows; fit "
+                    f"again with {part.name}=False"
                 )
         return replace(self, model=replace(self.model, memory=None))

@@ -17,7 +17,7 @@ def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
     Parameters
     ----------
     y : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
-        One label id per row, or a matrix (sparse or dense) that is not 0 where a row has a label.
+        One label id per row, or a sparse or dense matrix that is non-zero where a row has a label.
     name : str, default="y"
         The name of `y` in error messages.
 
@@ -39,7 +39,10 @@ def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
         try:
             y = np.asarray(y)
         except ValueError:
-            raise ValueError(f"{forms}, got rows of different lengths") from None
+            raise ValueError(
+                f"{forms}, got rows of different lengths; scikit-learn's MultiLabelBinarizer turns "
+                "lists of labels into a matrix"
+            ) from None
         if y.dtype.kind not in "biuf":
             raise ValueError(f"{forms}, got values of type {y.dtype}")
     else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,20 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from ..core.arrays import AnyArray, Bools, Ints, check_unmasked, unframed
-from ..core.memory import available_memory
+from ..core.arrays import (
+    AnyArray,
+    Bools,
+    Ints,
+    available_memory,
+    check_unmasked,
+    pointers,
+    unframed,
+)
 from ..features.rows import check_sparse
 
 _BYTES_PER_LABEL = 150  # as a Python object with an id
-_LONG, _TIMES_USUAL = 64, 4  # characters, and times the median length, of a very long label
-_MIN_FOR_INDEX, _LABELS_PER_LOOKUP = 1000, 16  # lookups that an index of all labels is worth
+_LONG, _TIMES_USUAL = 64, 4  # a very long label: characters, and multiple of the median length
+_MIN_FOR_INDEX, _LABELS_PER_LOOKUP = 1000, 16  # lookups that make an index worthwhile
 _SMALL_RANGE = 1 << 16  # of integer labels, for which a table of all values is small
 
 
@@ -88,7 +96,7 @@ def as_targets(y: Any) -> Targets:
     array = _plain_array(y)
     if array.ndim == 2:
         return _indicator_rows(array)
-    if array.dtype.kind in "mM":  # as NumPy's own scalars: Python's have other units
+    if array.dtype.kind in "mM":  # keep NumPy scalars: Python's have other units
         if np.isnat(array).any():
             raise ValueError("y must not hold missing labels, got NaT")
         return _single(list(array.ravel()))
@@ -101,6 +109,36 @@ def as_targets(y: Any) -> Targets:
             "Unknown label type: y holds continuous values; classes must be discrete labels"
         )
     return _single(array)
+
+
+def warn_of_joined_labels(labels: Sequence[Any], counts: Ints) -> None:
+    """Warn if most rows seem to have several labels that are joined to one, such as "a;b".
+
+    Their pieces are fewer than the labels. Or most rows have a label of their own, which most of
+    their pieces are not, and the number of pieces differs.
+    """
+    texts = {label: int(n) for label, n in zip(labels, counts, strict=True) if type(label) is str}
+    n_rows = int(counts.sum())
+    for separator in ";|,":
+        several = {label: n for label, n in texts.items() if separator in label}
+        n_several = sum(several.values())
+        if 2 * n_several <= n_rows:
+            continue
+        n_pieces: Counter[str] = Counter()
+        for label, n in texts.items():
+            n_pieces.update({piece.strip(): n for piece in label.split(separator)})
+        own = 2 * len(texts) > n_rows and len({each.count(separator) for each in texts}) > 2
+        recurs = n_pieces.total() * len(texts) > n_rows * len(n_pieces)
+        if len(n_pieces) < len(texts) or (own and recurs):
+            warnings.warn(
+                f"{n_several:,} of {n_rows:,} rows have {separator!r} in their label, as "
+                f"{next(iter(several))!r}, which is one class: there are {len(texts):,} of them. "
+                f"--separator '{separator}' splits them into {len(n_pieces):,} classes, several "
+                f"per row; so does [label.split({separator!r}) for label in y] in Python",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def _check_present(labels: list[Any]) -> None:
@@ -155,7 +193,7 @@ def _label_lists(y: Any) -> Targets:
     for number, row in enumerate(y):
         if isinstance(row, (str, bytes)) or not isinstance(row, Iterable):
             raise ValueError(
-                f"y must be all lists of labels or all labels, row {number} is {row!r}"
+                f"y must contain either labels or lists of labels, but row {number} is {row!r}"
             )
         try:
             rows.append(list(dict.fromkeys(_in_order(row))))
@@ -163,12 +201,14 @@ def _label_lists(y: Any) -> Targets:
             raise TypeError(f"labels must be hashable: {error}, in row {number}") from None
     labels = [label for row in rows for label in row]
     _check_present(labels)
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    indptr = pointers([len(row) for row in rows])
     return Targets(indptr, labels, True, "lists")
 
 
 def _in_order(row: Iterable[Any]) -> Iterable[Any]:
-    """Return a row; a set sorted, since its own order differs between processes."""
+    """Return a row; sets are sorted, since their order differs between processes."""
+    if isinstance(row, np.ndarray) and row.dtype.kind not in "mM":  # as a list has them
+        return row.tolist()  # type: ignore[no-any-return]
     if not isinstance(row, (set, frozenset)):
         return row
     try:
@@ -203,8 +243,8 @@ def _indicator(matrix: Any, format_: str) -> Targets:
 class Labels:
     """Labels in the order of their ids, with lookups in both directions.
 
-    Those that `extended` returns share memory with it: the lists of both may hold later labels,
-    which do not count.
+    The object returned by `extended` shares memory with this one: both lists may hold later labels,
+    which are ignored.
     """
 
     def __init__(self, values: Iterable[Hashable] = ()) -> None:
@@ -234,7 +274,7 @@ class Labels:
     def array(self) -> AnyArray:
         """The labels as an array.
 
-        Of dtype object unless all are numbers, dates or strings, of which none is very long.
+        Its dtype is object unless all are numbers, dates, or strings of which none is very long.
         """
         if self._array is None or len(self._array) != self._n:
             self._array = _as_array(self.values)
@@ -253,9 +293,9 @@ class Labels:
         self._n = len(self._values)
 
     def extended(self, labels: Iterable[Hashable]) -> Labels:
-        """Return these labels and those that are new; this object stays as it is.
+        """Return these labels and the new ones; this object does not change.
 
-        It takes time for the new ones only, unless this object was extended before.
+        The time depends only on the new labels, unless this object was extended before.
         """
         longer = copy(self) if len(self._values) == self._n else Labels(self.values)
         longer._array = None
@@ -272,7 +312,7 @@ class Labels:
         return _distinct(targets, self._unknown_integers)
 
     def _unknown_integers(self, labels: AnyArray) -> Bools | None:
-        """Return which labels of a sorted array are new, None if that takes a lookup of each."""
+        """Return which labels of a sorted array are new, None if each must be looked up."""
         index = self._index_of_integers(labels)
         return None if index is None else index.ids(labels) < 0
 
@@ -319,7 +359,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class _Integers:
-    """An index of labels that are integers: much faster than a lookup of each."""
+    """An index of integer labels, much faster than single lookups."""
 
     values: Ints  # sorted
     order: Ints  # their ids
@@ -330,7 +370,7 @@ class _Integers:
 
     @classmethod
     def of(cls, labels: list[Any]) -> _Integers | None:
-        """Return the index of some labels, None if there are others than integers of 64 bits."""
+        """Return the index of some labels, None unless all are 64-bit integers."""
         if not labels or set(map(type, labels)) != {int}:
             return None
         values = np.array(labels)
@@ -347,11 +387,11 @@ class _Integers:
 
 
 def _check_memory(n_labels: int) -> None:
-    """Raise an error before labels are allocated that do not fit into memory."""
+    """Raise an error if the labels will not fit into memory, before they are allocated."""
     needed, available = _BYTES_PER_LABEL * n_labels, available_memory()
     if available is not None and needed > available:
         raise MemoryError(
-            f"training needs {needed / 1e9:.1f} GB for {n_labels:,} labels, the columns of y, and "
+            f"training needs {needed / 1e9:.1f} GB for {n_labels:,} labels (columns of y), and "
             f"{available / 1e9:.1f} GB are available; leave out columns without labels"
         )
 
@@ -362,7 +402,7 @@ def _distinct(
 ) -> Iterable[Hashable]:
     """Return the distinct labels of targets in order of appearance.
 
-    Of an array of numbers or strings, only those that are wanted.
+    For an array of numbers or strings, only the wanted ones.
     """
     if targets.n_columns is not None:
         _check_memory(targets.n_columns)
@@ -402,7 +442,7 @@ def _factorize(values: AnyArray) -> tuple[AnyArray, Ints]:
 def _as_array(values: list[Any]) -> AnyArray:
     kinds = {type(value) for value in values}
     plain = len(kinds) == 1 and kinds <= {int, float, bool, str, np.datetime64, np.timedelta64}
-    if kinds == {str}:  # in an array of strings, every label takes the space of the longest
+    if kinds == {str}:  # in an array of strings, every label takes as much space as the longest
         lengths = [len(value) for value in values]
         plain = max(lengths) <= max(_LONG, _TIMES_USUAL * np.median(lengths))
     if plain and kinds <= {np.datetime64, np.timedelta64}:

@@ -1,7 +1,7 @@
-"""The model: parts that are combined, and the only place where they meet.
+"""The model: the only place where parts are combined.
 
-Parts propose candidates, and their union is scored by all parts; the score of a label is the
-weighted sum. A model does not change: whoever has one sees one state.
+Parts propose candidates, and all parts score their union; the score of a label is the weighted sum.
+A model is immutable, so its users always see one state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ..core.arrays import AnyArray, Floats, Ints
 from ..core.caching import cached_property
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns, Rows
-from ..parts.base import Sizes, can, has
 from ..parts.calibration import Calibrator
 from ..parts.memory import StoredRows
 from ..parts.trellises import TrellisPart
@@ -25,14 +24,14 @@ from .among import AllowedLabels
 from .labels import Labels, Targets
 
 FEW_LABELS = 2048  # all of them are scored, whatever parts propose
-CANDIDATES = 50  # that every part proposes
+CANDIDATES = 50  # proposed by every part
 ROWS_PER_BLOCK = 512
 _MAX_CELLS = 1 << 20  # rows × labels scored at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Labels, a front end, parts with their weights, and what turns scores into answers.
+    """Labels, a front end, weighted parts, and the step from scores to predictions.
 
     Parameters
     ----------
@@ -43,7 +42,7 @@ class Model:
         Turns features into rows.
     parts : tuple of Part
     weights : tuple of float
-        Of the parts.
+        Weights of the parts.
     multilabel : bool
         Whether rows may have several labels.
     target_format : str
@@ -52,13 +51,15 @@ class Model:
         Whether there are probabilities.
     calibration : Calibrator
     missed : float
-        How many true labels of a row are not among the candidates, on average.
+        Mean number of true labels per row that are not among the candidates.
     threshold : float or None
-        Multi-label only: the score from which a label is predicted.
+        Multi-label only: labels that score at least this much are predicted.
     typical_labels : int
         The 99th percentile of the number of labels per training row.
     memory : StoredRows or None
-        Training rows: those that neighbours need, and that are replayed in further training.
+        Training rows, for neighbours and for replay in further training.
+    held_out_precision : float or None
+        P@1 on the rows that weights were chosen on. A file has it in `Provenance`.
     """
 
     labels: Labels
@@ -74,6 +75,7 @@ class Model:
     threshold: float | None = None
     typical_labels: int = 1
     memory: StoredRows | None = None
+    held_out_precision: float | None = None
 
     @cached_property
     def n_labels(self) -> int:
@@ -86,7 +88,7 @@ class Model:
         return self.labels.array
 
     def part(self, name: str) -> Any:
-        """Return the part of a name, None if there is none."""
+        """Return the part with a name, None if there is none."""
         return next((part for part in self.parts if part.name == name), None)
 
     def trellises(self) -> list[TrellisPart]:
@@ -98,24 +100,11 @@ class Model:
 
     @property
     def needs_memory(self) -> bool:
-        """Whether a part has training rows, which predictions depend on."""
-        return has(self.parts, "needs_memory")
-
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes that the tensors of parts are declared in."""
-        columns = self.columns
-        return Sizes(
-            self.n_labels,
-            columns.n_columns,
-            columns.intercept,
-            columns.unit_length,
-            self.multilabel,
-            columns.n_beside,
-        )
+        """Whether predictions depend on stored training rows."""
+        return any(getattr(part, "needs_memory", False) for part in self.parts)
 
     def check_kind(self, targets: Targets) -> None:
-        """Raise an error if targets are multi-label and the model is not, or the other way."""
+        """Raise an error if only one of targets and model is multi-label."""
         if targets.multilabel != self.multilabel:
             kinds = ("one label per row", "several labels per row")
             raise ValueError(
@@ -123,7 +112,7 @@ class Model:
             )
 
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
-        """Return the model with other parts of the same weights."""
+        """Return the model with other parts and the same weights."""
         return replace(self, parts=tuple(parts), **changes)
 
     def keeping(self, keep: Callable[[Any], bool]) -> Model:
@@ -148,7 +137,7 @@ class Model:
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None, ranking: bool = True) -> Floats:
         """Return the scores of labels, an array like `ids`, −inf for −1.
 
-        Without `ranking`, those that probabilities depend on.
+        Without `ranking`, return the scores that probabilities are computed from.
         """
         total = np.zeros(ids.shape, np.float32)
         for part, weight, ranks_only in self._scorers:
@@ -163,7 +152,7 @@ class Model:
         return ids, self.score(rows, ids, n_jobs, ranking)
 
     def blocks(self, rows: Rows, n_labels: int = 1) -> Iterator[tuple[slice, Rows]]:
-        """Yield blocks of rows, for which so many labels are scored at a time."""
+        """Yield blocks of rows, for scoring `n_labels` labels per row."""
         step = max(1, min(ROWS_PER_BLOCK, _MAX_CELLS // max(n_labels, 1)))
         if len(rows) <= step:
             yield slice(0, len(rows)), rows
@@ -174,8 +163,8 @@ class Model:
 
     @cached_property
     def _proposers(self) -> tuple[list[Any], list[Any]]:
-        """The parts that propose candidates; last those that score what others propose with it."""
-        parts = [part for part in self.parts if can(part, "candidates")]
+        """The parts that propose candidates, and those that also take the candidates of others."""
+        parts = [part for part in self.parts if hasattr(part, "candidates")]
         last = [part for part in parts if getattr(part, "takes_known", False)]
         return [part for part in parts if part not in last], last
 
@@ -184,15 +173,15 @@ class Model:
         """The parts that score labels, their weights, and whether probabilities leave them out."""
         pairs = zip(self.parts, self.weights, strict=True)
         return [
-            (part, weight, has([part], "ranks_only"))
+            (part, weight, getattr(part, "ranks_only", False))
             for part, weight in pairs
-            if can(part, "score")
+            if hasattr(part, "score")
         ]
 
     @cached_property
     def _alone(self) -> Any:
-        """The only part, if it finds the best labels by itself; None if there are others."""
-        only = len(self.parts) == 1 and self.weights[0] == 1 and can(self.parts[0], "topk")
+        """The only part, if it can find the best labels by itself, else None."""
+        only = len(self.parts) == 1 and self.weights[0] == 1 and hasattr(self.parts[0], "topk")
         return self.parts[0] if only else None
 
     # The best labels
@@ -219,7 +208,7 @@ class Model:
         for row in lacking.tolist():
             every = np.arange(self.n_labels)[None]
             capped = self._capped(rows[np.array([row])], every, n_jobs, ids[[row]])
-            capped[0, found[row][found[row] >= 0]] = np.inf  # stay where they are
+            capped[0, found[row][found[row] >= 0]] = np.inf  # keep their places
             order = np.argsort(-capped[0], kind="stable")[: found.shape[1]]
             n_known = int((found[row] >= 0).sum())
             found[row, n_known:] = order[n_known:]
@@ -233,9 +222,9 @@ class Model:
         known: Ints | None = None,
         ranking: bool = True,
     ) -> Floats:
-        """Return the scores of any labels, of which those beyond the candidates stay below these.
+        """Return the scores of any labels; those of candidates are always higher than others.
 
-        So the best label is the one that is predicted, whatever parts say of labels that nothing
+        So the best label is always the predicted one, however parts score labels that none
         proposes.
         """
         scores = self.score(rows, ids, n_jobs, ranking)
@@ -276,7 +265,8 @@ class Model:
     ) -> tuple[Ints, Floats]:
         """Return the ids and scores of the k best of the allowed labels of every row, exactly.
 
-        Rows with fewer end with −1 and −inf. None allows all labels, and is `topk`.
+        Rows with fewer labels are padded with −1 and −inf. With None, all labels are allowed, as in
+        `topk`.
         """
         if allowed is None:
             return self.topk(rows, k, n_jobs)
@@ -316,7 +306,7 @@ class Model:
             if n_labels <= FEW_LABELS:
                 found[some] = proba
                 continue
-            dense = np.empty((len(block), n_labels + 1), np.float32)  # −1 is the last
+            dense = np.empty((len(block), n_labels + 1), np.float32)  # the last column is for −1
             dense[:] = self._of_others(ids)
             np.put_along_axis(dense, ids, proba, axis=1)
             found[some] = dense[:, :-1]
@@ -349,7 +339,7 @@ class Model:
     ) -> Floats:
         """Return the probabilities of `ids`, given that the label is one of those allowed.
 
-        None allows all labels, and is `proba_of`.
+        With None, all labels are allowed, as in `proba_of`.
         """
         if allowed is None:
             return self.proba_of(rows, ids, n_jobs)

@@ -1,7 +1,7 @@
 """Figures: the trellis and paths through it, predictions, codebooks, learning curves.
 
-`plot_trellis` draws the graph as in the paper's figures 1 and 2; the others show what a model does
-with it. All of them need matplotlib: ``pip install 'ltls[plot]'``.
+`plot_trellis` draws the graph as in figures 1 and 2 of the paper; the others show how a model uses
+it. All require matplotlib: ``pip install 'ltls[plot]'``.
 """
 
 try:

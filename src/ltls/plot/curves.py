@@ -15,7 +15,7 @@ from ..structure.codebook import Codebook
 from ..structure.trellis import Trellis
 from .trellis import path_texts, plot_trellis
 
-MAX_LABELS = 2000  # of a codebook map: more rows than a screen has pixels tell nothing
+MAX_LABELS = 2000  # in a codebook map: more rows than pixels cannot be seen
 
 
 def plot_prediction(
@@ -34,23 +34,23 @@ def plot_prediction(
     Parameters
     ----------
     classifier : LTLSClassifier
-        Fitted; its trellis may have at most 2000 edges.
+        A fitted classifier whose trellis has at most 2000 edges.
     x : array or CSR matrix of shape (1, n_features)
-        The row; for a `TextClassifier` or `TableClassifier`, a list of it.
+        The row; for a `TextClassifier` or `TableClassifier`, a list of one text or row.
     k : int, default=1
-        Number of labels to draw: the best ones of the whole model.
+        Number of labels to draw: the best labels of the whole model.
     trellis : int, default=0
-        Which of several trellises to draw: each gives a label another path. Those of the second
-        view follow those of the first.
+        Index of the trellis to draw; a label has a different path in each. Trellises are numbered
+        view by view.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure, sized to fit the trellis.
+        Axes to draw on; by default, a new figure that fits the trellis.
     title : str, optional
-        The title; ``{label}`` is replaced by the labels. By default the labels and their scores.
+        The title; ``{label}`` is replaced by the labels. By default, labels and scores.
 
     Returns
     -------
     matplotlib.axes.Axes
-        As from `plot_trellis`.
+        As returned by `plot_trellis`.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def plot_prediction(
     ax = plot_trellis(graph, paths, edge_labels=texts, vertex_labels=False, ax=ax, title=title)
     size = np.clip(ax.get_window_extent().width / ax.figure.dpi, 10, 20)
     ax.title.set_fontsize(size)
-    for text in ax.texts:  # a few scores have room where those of all edges have not
+    for text in ax.texts:  # there is room for a few scores where those of all edges would not fit
         text.set_fontsize(max(text.get_fontsize(), 0.7 * size))
     return ax
 
@@ -95,10 +95,10 @@ def plot_codebook(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draw a codebook as a map: a row for every label, a column for every slice.
+    """Draw a codebook as a map, with a row for every label and a column for every slice.
 
-    A cell's colour is the state that the label's path takes there; cells after the end of a
-    short path are white. Labels that share colours from the left share edges.
+    The colour of a cell is the state of the label's path in that slice; cells after the end of a
+    short path are white. Labels with the same colours from the left on share edges.
 
     Parameters
     ----------
@@ -110,14 +110,14 @@ def plot_codebook(
         The labels to show, in this order, such as the most frequent first; by default all of them,
         or 2,000 evenly spaced ones.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw on; by default, a new figure.
     title : str, optional
         The title of the axes.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Its one image holds the states, masked where a path has ended.
+        The axes, whose only image holds the states, masked where a path has ended.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def plot_codebook(
     """
     if codebook.n_paths > trellis.n_classes:
         raise ValueError(
-            f"codebook must fit into the trellis' {trellis.n_classes} paths, got "
+            f"codebook must have at most the {trellis.n_classes} paths of the trellis, got "
             f"n_paths={codebook.n_paths}"
         )
     if labels is None:
@@ -159,21 +159,21 @@ def plot_codebook(
 def plot_learning_curves(
     curves: Mapping[str, Any], *, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draw the mean loss of every epoch, of one model or several.
+    """Draw the mean loss of every epoch, for one or several models.
 
     Parameters
     ----------
     curves : mapping from str to classifier or sequence of float
         Names, and fitted classifiers or their `loss_curve_`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw on; by default, a new figure.
     title : str, optional
         The title of the axes.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for every curve.
+        The axes, with a line for every curve.
 
     Examples
     --------

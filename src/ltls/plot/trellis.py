@@ -1,7 +1,7 @@
 """The trellis and paths through it, drawn as in figures 1 and 2 of the paper.
 
-Everything is laid out in centimetres of a drawing; fonts and lines follow the scale at which that
-drawing lands on the axes, so that a figure looks the same at any size.
+Everything is laid out in centimetres of a drawing; fonts and lines are scaled with the drawing, so
+that a figure looks the same at any size.
 """
 
 from __future__ import annotations
@@ -75,23 +75,23 @@ def plot_trellis(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draw the trellis as in the paper's figure 1, and paths through it as in its figure 2.
+    """Draw the trellis as in figure 1 of the paper, and paths through it as in figure 2.
 
     Parameters
     ----------
     trellis : Trellis
-        The graph, of at most 2000 edges.
+        The graph, with at most 2000 edges.
     paths : iterable of int
         Paths to draw thick, each in its own colour, side by side where they share an edge.
     colors : sequence of matplotlib colours, optional
         One colour per path; by default green, red, then others.
     edge_labels : {"paper", "engine"}, iterable of n_edges values, or None
-        The paper's edge numbers, the package's, or values such as edge scores (printed short).
-        Labels that would be too crowded or too small to read are left out.
+        The edge numbers of the paper or of the package, or values such as edge scores, which are
+        rounded. Labels that would be too crowded or too small to read are left out.
     vertex_labels : bool
         Whether to name the vertices.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure, sized to fit the trellis.
+        Axes to draw on; by default, a new figure that fits the trellis.
     title : str, optional
         The title of the axes.
 
@@ -115,7 +115,7 @@ def plot_trellis(
     '105 classes'
     """
     if trellis.n_edges > MAX_EDGES:
-        raise ValueError(f"plots take at most {MAX_EDGES} edges, got n_edges={trellis.n_edges}")
+        raise ValueError(f"plots support at most {MAX_EDGES} edges, got n_edges={trellis.n_edges}")
     users = _users_of_edges(trellis, [index(path) for path in paths], colors)
     texts = _edge_texts(trellis, edge_labels)
     layout = _Layout.of(trellis)
@@ -153,7 +153,7 @@ def path_picture(trellis: Trellis, paths: Sequence[int], h: AnyArray) -> str:
 
 
 def path_texts(trellis: Trellis, paths: Iterable[int], h: AnyArray) -> list[str]:
-    """Return the scores of the edges that paths use, and nothing for the others."""
+    """Return the scores of the edges of paths, and empty texts for the others."""
     used = {int(edge) for path in paths for edge in trellis.path_edges(path)}
     return [f"{h[e]:.2g}".replace("-", "−") if e in used else "" for e in range(trellis.n_edges)]
 
@@ -187,7 +187,7 @@ def figure2() -> Axes:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where everything stands: y points upwards, the top states are at y = 0."""
+    """The positions of everything: y points upwards, and the top states are at y = 0."""
 
     vertices: Doubles  # (n_vertices, 2)
     routes: list[Doubles]  # of every edge: tail, head and the corner between them, if any
@@ -208,11 +208,11 @@ class _Layout:
 
     @classmethod
     def of(cls, trellis: Trellis) -> _Layout:
-        """Place everything far enough apart for the edge labels not to meet.
+        """Place everything far enough apart for edge labels not to overlap.
 
-        The label of an edge stands 1/slots along it. With one slot more than a state has edges, all
-        labels between two slices stand there in one column, evenly spaced. Exits from below the top
-        state take one more: they aim `overhead` above the next slice, as an edge to a state would.
+        The label of an edge is 1/slots along it. With one slot more than a state has edges, all
+        labels between two slices are in one column, evenly spaced. Exits from below the top state
+        take one more slot: they aim `overhead` above the next slice, as an edge to a state would.
         """
         if trellis.n_edges == 0:
             return cls(np.zeros((1, 2)), [], [])

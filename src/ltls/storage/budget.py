@@ -1,10 +1,11 @@
-"""A size budget: which weights, parts and views a model keeps if not all of them fit into its file.
+"""A size budget: which weights, parts and views a model keeps if its file must be smaller.
 
-Fewer weights of all parts, or all weights of fewer parts? In training, held-out rows say.
+In training, held-out rows decide between fewer weights in all parts and fewer parts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,58 +16,66 @@ from ..features.front_ends import FrontEnd
 from ..model.examples import Examples
 from ..model.fitted import Fitted, Provenance
 from ..model.model import Model
-from ..parts.base import can, has
 from .model_file import encoded
 
 _OPTIONAL = ("neighbours", "prototypes")  # in the order in which they are left out
 _TOP = 5
-_STEP, _FEWEST = 0.8, 0.001  # of the weights: how a budget is met
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_STEP, _FEWEST = 0.8, 0.001  # of the weights: factor per step, and smallest fraction
+
+
+def n_bytes(size: Any) -> int | None:
+    """Return a size such as "5MB" in bytes, None if it is not a size."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size).upper())
+    if not match or match[2] not in _UNITS or float(match[1]) == 0:
+        return None
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Model:
-    """Return a model with the largest weights only, so many that its file fits into a budget.
+    """Return a model with as many of the largest weights as fit into the budget.
 
-    The weights of all parts decrease in the same proportion. A model that fits stays as it is.
+    All parts are pruned to the same fraction. A model that fits is returned unchanged.
     """
     model, fraction = fitted.model, 1.0
     smaller, size = model, _size(fitted, parameters)
     while size > budget and (fraction := fraction * _STEP) >= _FEWEST:
-        parts = [part.pruned(fraction) if can(part, "pruned") else part for part in model.parts]
-        kept = next((part.memory for part in parts if has([part], "needs_memory")), None)
+        parts = [part.pruned(fraction) if hasattr(part, "pruned") else part for part in model.parts]
+        kept = next((part.memory for part in parts if getattr(part, "needs_memory", False)), None)
         smaller = model.with_parts(parts, memory=model.memory if kept is None else kept)
         size = _size(replace(fitted, model=smaller), parameters)
     if size > budget:
         raise ValueError(
-            f"size_budget of {budget:,} bytes is too small: the smallest model of "
+            f"a size_budget of {budget:,} bytes is too small: the smallest model with "
             f"{model.columns.n_features:,} features and {len(model.labels):,} labels takes "
-            f"{size:,}; use a larger budget or {_fewer_features(model.front_end)}"
+            f"{size:,}; use a larger budget, or train again with {_fewer_features(model.front_end)}"
         )
     return smaller
 
 
 def check_front_end(front_end: FrontEnd, budget: int) -> None:
-    """Raise an error if what turns inputs into features takes more than a budget."""
+    """Raise an error if the front end alone exceeds the budget."""
     size = sum(tensor.nbytes for tensor in front_end.state()[1].values())
     if size > budget:
         raise ValueError(
-            f"size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
-            f"use a larger budget or {_fewer_features(front_end)}"
+            f"a size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
+            f"use a larger budget, or train again with {_fewer_features(front_end)}"
         )
 
 
 def _fewer_features(front_end: FrontEnd) -> str:
-    """Return how to get a smaller model, as it is called in Python and at the terminal."""
+    """Return advice for a smaller model, in terms of Python and of the terminal."""
     name = front_end.name
     if name == "features":
         return "fewer features"
     return (
         "fewer n-grams: features.min_df=2 or more, a smaller features.max_features, or "
-        "features.n_features=16384, which stores none (--set features.min_df=2 at the terminal)"
+        "features.n_features=16384, which stores none (ltls train --set features.min_df=2)"
     )
 
 
 def _size(fitted: Fitted, parameters: dict[str, Any]) -> int:
-    """Return how large the file of a model is without what is only for further training."""
+    """Return the size of a model's file without the sections for further training."""
     model = fitted.model
     memory = model.memory if model.needs_memory else None
     return len(encoded(Fitted(replace(model, memory=memory), fitted.provenance), parameters))
@@ -81,7 +90,7 @@ def affordable(
     choose: Callable[[Model], Model],
     n_jobs: int | None,
 ) -> Model:
-    """Return the model, or the one with fewer parts or views that is best within a budget.
+    """Return the model, or a variant with fewer parts or views that is best within a budget.
 
     Parameters
     ----------
@@ -91,11 +100,11 @@ def affordable(
         Bytes of the model file.
     provenance : Provenance
     needed : set of str
-        Parts that are not left out, and "views" if none of them is.
+        Parts that must be kept; "views" keeps all views.
     examples : Examples
         Held-out rows.
     choose : callable
-        Chooses the weights of a model anew.
+        Chooses new weights for a model.
     n_jobs : int or None
     """
 
@@ -107,7 +116,7 @@ def affordable(
     for smaller in _ever_smaller(model, needed):
         try:
             fits = pruned(smaller)
-        except ValueError:  # not even the fewest weights fit, of this one or of all
+        except ValueError:  # even the fewest weights do not fit
             best = smaller if most == -np.inf else best
             continue
         if fits is model:
@@ -141,7 +150,7 @@ def _without(model: Model, name: str) -> Model:
 
 def _unpruned(part: Any, whole: Any) -> Any:
     """Return a part with all of its weights, in the variant that was chosen."""
-    if not can(part, "variants"):
+    if not hasattr(part, "variants"):
         return whole
     numbers = {name: each for name, each in vars(part).items() if isinstance(each, float)}
     return replace(whole, **numbers)

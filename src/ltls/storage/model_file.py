@@ -1,26 +1,25 @@
 """Model files: one safetensors file, no pickle, with weights that can be memory-mapped.
 
-A file (see `ltls.storage.tensor_file`) has a JSON description and tensors. It holds sections, whose
-tensors have the name of the section before theirs:
+A file (see `ltls.storage.tensor_file`) has a JSON description and tensors, in sections. The names
+of tensors begin with that of their section:
 
-    labels       numbers, or for other labels their UTF-8 text as JSON
-    front_end    what turns inputs into features: names, a vocabulary, columns of a table
+    labels       numbers, or other labels as JSON in UTF-8
+    front_end    how inputs are turned into features: names, a vocabulary, columns of a table
     columns      the features that have weights; means and deviations
     parts        one section per part of the model, with its weight
     calibration  from scores to probabilities
     memory       training rows, see `ltls.parts.memory`
     provenance   what the model was trained on
-    optimizer    AdaGrad's sums of squares, roughly: to train the model further
-    resume       weights and optimizer in full precision, of a resumable file
+    optimizer    a sketch of AdaGrad's sums of squares, to train the model further
+    resume       weights and optimizer state in full precision, in a resumable file
 
-Every section declares its tensors (`ltls.core.declarations`), and is checked when it is read. A
-file that has anything else is refused.
+Every section declares its tensors (`ltls.core.declarations`) and is checked when it is read. A file
+with anything else is rejected.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from ..features.rows import Columns
 from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels
 from ..model.model import Model
-from ..parts.base import PARTS, load_parts
+from ..parts.base import PARTS, Sizes, load_parts
 from ..parts.calibration import Calibrator
 from ..parts.edge_weights import padded
 from ..parts.memory import StoredRows
@@ -52,9 +51,12 @@ from .tensor_file import (
 )
 
 MODEL = Kind("model file", "ltls-model", version=1)
-_LABEL_KINDS = {"int": "i8", "float": "f8", "json": "u1"}
-# What is not needed to predict takes so much of a file, at most.
+_LABEL_KINDS = {"int": "uint|i8", "float": "f8", "json": "u1"}
+# Largest fraction of a file that is not needed for prediction, and bytes that are always allowed.
 _FRACTION, _FEW_BYTES = 0.1, 96 << 10
+_SMALL_FILE = 256 << 10  # up to which a label matrix does not limit its file
+_HEADER = 3 << 10  # what sections that are added take of it, at most
+_CALLED = {"n_rows": "rows", "n_epochs": "epochs", "recipe": "plan"}  # as `ltls train` does
 _MOST_WEIGHT = 1e30  # of a part: scores are float32
 
 
@@ -66,16 +68,17 @@ def save_model(
     resumable: bool = False,
     budget: int | None = None,
 ) -> None:
-    """Write a model and the parameters of its estimator; the file appears complete or not at all.
+    """Write a model and the parameters of its estimator, atomically.
 
-    Unless it is to be `resumable`, what is only for further training takes a tenth of the file at
-    most, and never more than a `budget` in bytes leaves. What will be written is checked before.
+    Unless `resumable`, the sections for further training take at most a tenth of the file or 96
+    KiB, no more than a `budget` in bytes allows, and beside a label matrix what is left of a tenth
+    of its vectors. The content is checked before it is written.
     """
     content = encoded(fitted, parameters, resumable, budget)
     try:
         _decode(TensorFile(Path(path), MODEL, content=content), True)
     except ModelFileError as error:
-        # The file is not damaged: it is not written.
+        # No file is damaged: none was written.
         raise ValueError(f"the model cannot be saved: {error.__cause__ or error}") from error
     write_content(path, content)
 
@@ -83,7 +86,7 @@ def save_model(
 def load_model(
     path: str | os.PathLike[str], mmap: bool = True, verify: bool = False
 ) -> tuple[Fitted, dict[str, Any]]:
-    """Read what `save_model` has written; see `ltls.load`."""
+    """Read a file written by `save_model`; see `ltls.load`."""
     file = TensorFile(Path(path), MODEL, mmap)
     large = [name for name in file.tensors if name.endswith(".values")]
     file.verify([name for name in file.tensors if verify or name not in large])
@@ -98,7 +101,7 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
     return {
         "format_version": int(file.metadata["format_version"]),
         "ltls_version": file.written_by,
-        "classes": len(model.labels),
+        "labels": len(model.labels),
         "features": model.columns.n_features,
         "multilabel": model.multilabel,
         **model.front_end.describe(),
@@ -110,7 +113,11 @@ def describe(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any
         "resumable": "resume" in fitted.further,
         "rows_in_memory": 0 if model.memory is None else len(model.memory),
         "verified": verify,
-        **{name: value for name, value in fitted.provenance.facts().items() if value},
+        **{
+            _CALLED.get(name, name): value
+            for name, value in fitted.provenance.facts().items()
+            if value
+        },
         "parameters": parameters,
     }
 
@@ -123,10 +130,9 @@ def encoded(
 ) -> memoryview:
     """Return the bytes of a model file; see `save_model`."""
     model = fitted.model
-    kind, labels = encode_labels(model.labels.values)
+    of_labels, tensors = labels_state(model.labels)
     description: dict[str, Any] = {
-        "kind": kind,
-        "n_labels": len(model.labels),
+        **of_labels,
         "multilabel": model.multilabel,
         "target_format": model.target_format,
         "probabilistic": model.probabilistic,
@@ -137,7 +143,6 @@ def encoded(
         "weights": [float(weight) for weight in model.weights],
         "part_names": [part.name for part in model.parts],
     }
-    tensors: Tensors = {"labels": labels}
 
     def add(name: str, state: tuple[dict[str, Any], Tensors]) -> None:
         described, own = state
@@ -155,14 +160,16 @@ def encoded(
     for part in model.parts:
         add(f"parts.{part.name}", part.state())
     description["parameters"] = encode_parameters(parameters)
-    memory, n_inputs = model.memory, model.sizes.n_columns - model.sizes.intercept
+    memory, n_inputs = model.memory, model.columns.n_columns - model.columns.intercept
     if memory is not None and model.needs_memory:
         add("memory", memory.state(model.multilabel, n_inputs))
         memory = None
     used = sum(tensor.nbytes for tensor in tensors.values())
     room = None if complete else max(_FEW_BYTES, int(_FRACTION * used))
+    if budget is None and not complete:
+        budget = _usual_size(model)
     if budget is not None:
-        room = min(room or budget, budget - len(encode(MODEL, description, tensors)) - 8192)
+        room = min(room or budget, budget - len(encode(MODEL, description, tensors)) - _HEADER)
     for name, (described, own) in fitted.sections(complete).items():
         if name == "optimizer" and parameters.get("memory") is False:
             continue
@@ -180,10 +187,21 @@ def encoded(
     return encode(MODEL, description, tensors)
 
 
+def _usual_size(model: Model) -> int | None:
+    """Return what a file should not exceed if one part is nearly all of it; None for others.
+
+    A row of dense features takes as much as a label.
+    """
+    sizes = [part.n_bytes for part in model.parts if hasattr(part, "n_bytes")]
+    if not sizes or model.columns.n_beside or model.needs_memory:
+        return None
+    return max(int((1 + _FRACTION) * sum(sizes)), _SMALL_FILE)
+
+
 def _memory_within(
     memory: StoredRows, multilabel: bool, n_inputs: int, room: int | None
 ) -> tuple[dict[str, Any], Tensors] | None:
-    """Return so many rows as fit, None if none do."""
+    """Return as many rows as fit, None if none do."""
     while len(memory):
         described, tensors = memory.state(multilabel, n_inputs)
         size = sum(tensor.nbytes for tensor in tensors.values())
@@ -197,14 +215,7 @@ def _memory_within(
 def _decode(file: TensorFile, verify: bool) -> tuple[Fitted, dict[str, Any]]:
     with damage_reported(file.path):
         root = file.section(verify)
-        kind = root.choice("kind", _LABEL_KINDS)
-        n_labels = root.integer("n_labels", 1)
-        length = "n_bytes" if kind == "json" else "n_labels"
-        declared = {"labels": Array(_LABEL_KINDS[kind], (length,))}
-        tensors = root.tensors(declared, {"n_labels": n_labels})
-        labels = Labels(decode_labels(kind, tensors["labels"]))
-        if len(labels) != n_labels or len(set(labels.values)) != n_labels:
-            raise ValueError(f"there must be {n_labels} different labels, got {len(labels)}")
+        labels = labels_from_state(root)
         front_end = FRONT_ENDS[root.choice("front_end_kind", FRONT_ENDS)].from_state(
             root.section("front_end")
         )
@@ -212,29 +223,48 @@ def _decode(file: TensorFile, verify: bool) -> tuple[Fitted, dict[str, Any]]:
         _check_features(front_end, columns.n_features)
         _check_parts(file.path, root.texts("part_names"))
         model = _decode_model(root, labels, front_end, columns)
-        provenance = Provenance.from_state(root.section("provenance"), n_labels)
+        provenance = Provenance.from_state(root.section("provenance"), len(labels))
         parameters = decode_parameters(
             root.get("parameters", "an object", lambda v: isinstance(v, dict))
         )
-        fitted = Fitted(model, provenance, further=_further(root, model))
+        fitted = Fitted(model, provenance, further=_further(root, model.parts, columns.n_columns))
         root.check_all_read()
         root.check_all_taken()
         return fitted, parameters
 
 
+def labels_state(labels: Labels) -> tuple[dict[str, Any], Tensors]:
+    """Return a JSON description and a tensor of labels."""
+    kind, tensor = encode_labels(labels.values)
+    return {"kind": kind, "n_labels": len(labels)}, {"labels": tensor}
+
+
+def labels_from_state(section: Described) -> Labels:
+    """Restore labels from their `labels_state`."""
+    kind = section.choice("kind", _LABEL_KINDS)
+    n_labels = section.integer("n_labels", 1)
+    length = "n_bytes" if kind == "json" else "n_labels"
+    declared = {"labels": Array(_LABEL_KINDS[kind], (length,))}
+    tensors = section.tensors(declared, {"n_labels": n_labels})
+    labels = Labels(decode_labels(kind, tensors["labels"]))
+    if len(labels) != n_labels or len(set(labels.values)) != n_labels:
+        raise ValueError(f"there must be {n_labels} different labels, got {len(labels)}")
+    return labels
+
+
 def _check_features(front_end: Any, n_features: int) -> None:
     if getattr(front_end, "n_features", n_features) != n_features:
-        raise ValueError("its n-grams and columns are not the features of its weights")
+        raise ValueError("its n-grams and columns do not match the features of its weights")
     if len(getattr(front_end, "given_names", ())) not in (0, n_features):
-        raise ValueError(f"there must be {n_features} names of features")
+        raise ValueError(f"there must be {n_features} feature names")
 
 
 def _check_parts(path: Path, names: list[str]) -> None:
     for name in names:
         if name not in PARTS and name not in load_parts():
             raise ModelFileError(
-                f"{path} has a part {name!r}, which is not known here: install the package that "
-                "has it, import the module that registers it, or upgrade ltls"
+                f"{path} has an unknown part {name!r}: install the package that has it, import "
+                "the module that registers it, or upgrade ltls"
             )
     with_trellises = [name for name in names if hasattr(PARTS[name], "trellis_parts")]
     if len(set(names)) != len(names) or len(with_trellises) != 1:
@@ -251,12 +281,27 @@ def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Colu
     )
     if multilabel and threshold is None:
         raise ValueError("a model of several labels per row needs a threshold")
-    model = Model(
+    sizes = Sizes(
+        len(labels),
+        columns.n_columns,
+        columns.intercept,
+        columns.unit_length,
+        multilabel,
+        columns.n_beside,
+    )
+    memory = None
+    if root.has("memory"):
+        memory = StoredRows.from_state(root.section("memory"), sizes)
+    names, weights = root.texts("part_names"), root.numbers("weights", 0, _MOST_WEIGHT)
+    if len(weights) != len(names):
+        raise ValueError("a model must have a weight for each of its parts")
+    own = root.section("parts")
+    return Model(
         labels,
         front_end,
         columns,
-        (),
-        (),
+        tuple(PARTS[name].from_state(own.section(name), sizes, memory) for name in names),
+        tuple(weights),
         multilabel,
         root.choice("target_format", formats),
         root.flag("probabilistic"),
@@ -264,28 +309,21 @@ def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Colu
         root.number("missed", 0, 1e9),
         threshold,
         root.integer("typical_labels", 1),
+        memory,
     )
-    sizes = model.sizes
-    memory = None
-    if root.has("memory"):
-        memory = StoredRows.from_state(root.section("memory"), sizes)
-    names, weights = root.texts("part_names"), root.numbers("weights", 0, _MOST_WEIGHT)
-    own = root.section("parts")
-    parts = [PARTS[name].from_state(own.section(name), sizes, memory) for name in names]
-    if len(weights) != len(names):
-        raise ValueError("a model must have a weight for each of its parts")
-    return replace(model, parts=tuple(parts), weights=tuple(weights), memory=memory)
 
 
 def _is_number_or_null(value: Any) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _further(root: Described, model: Model) -> dict[str, tuple[dict[str, Any], Tensors]]:
+def _further(
+    root: Described, parts: tuple[Any, ...], n_columns: int
+) -> dict[str, tuple[dict[str, Any], Tensors]]:
     """Return the sections for further training."""
-    first = model.trellises()[0]
-    n = sum(len(part.codebooks) for part in model.trellises())
-    sizes = {"n_columns": model.columns.n_columns, "stride": n * padded(first.trellis.n_edges)}
+    (trellises,) = (part.trellis_parts() for part in parts if hasattr(part, "trellis_parts"))
+    n = sum(len(part.codebooks) for part in trellises)
+    sizes = {"n_columns": n_columns, "stride": n * padded(trellises[0].trellis.n_edges)}
     shape = ("n_columns", "stride")
     found = {}
     for name, declared in (
@@ -303,7 +341,7 @@ def _further(root: Described, model: Model) -> dict[str, tuple[dict[str, Any], T
             given = section.get("settings", "settings", lambda v: isinstance(v, dict))
             settings = decode_settings(Trellises, given)
             if AUTO in settings.get_params().values():
-                raise ValueError("settings of training must not be automatic")
+                raise ValueError("settings of training must not be 'auto'")
             described = {"step": section.integer("step", 1), "epochs": section.integer("epochs", 0)}
             described["settings"] = settings
         found[name] = described, section.tensors(declared, dict(sizes))

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from ..core.arrays import AnyArray, Tensors
+from ..core.arrays import AnyArray, Tensors, smallest
 from ..core.atomic import replacing
 from ..core.declarations import Described
 from ..core.settings import Settings
@@ -49,7 +49,7 @@ DTYPES: dict[str, npt.DTypeLike] = {
     "U8": np.uint8,
 }
 _NO_CHECKSUM = "0" * 64
-# What a header may take: parsed JSON is many times as large as its text.
+# Limits of a header: parsed JSON is many times as large as its text.
 _MOST_HEADER = 1 << 24  # bytes
 _MOST_CONTAINERS = 1 << 20  # lists and objects
 
@@ -94,7 +94,7 @@ def write(
 def write_content(path: str | os.PathLike[str], content: memoryview) -> None:
     """Write the bytes of a file atomically.
 
-    A named pipe or a device, such as /dev/stdout, is written to.
+    Named pipes and devices, such as /dev/stdout, are written to directly.
     """
     if is_special(path):
         with open_special(path) as stream:
@@ -120,10 +120,10 @@ def encode(kind: Kind, description: dict[str, Any], tensors: Tensors) -> memoryv
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of NumPy, which a setting may have, as one of Python."""
+    """Return a NumPy number, which a setting may have, as a Python number."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"a description holds no {type(value).__name__}, got {value!r}")
+    raise TypeError(f"a description cannot hold a {type(value).__name__}, got {value!r}")
 
 
 @contextmanager
@@ -146,7 +146,7 @@ class TensorFile:
         self, path: Path, kind: Kind, mmap: bool = True, content: memoryview | None = None
     ) -> None:
         self.path = path
-        foreign = ModelFileError(f"{path} is not a {kind.name} of ltls")
+        foreign = ModelFileError(f"{path} is not an ltls {kind.name}")
         if content is None and path.stat().st_size < 10:
             raise ModelFileError(f"{foreign}, or is cut short")
         # One map of the whole file, which stays valid if the file is replaced.
@@ -196,14 +196,14 @@ class TensorFile:
             if not 0 <= begin <= end <= self.size - self._start:
                 raise ValueError(f"tensor {name!r} lies outside of it")
             if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != end - begin:
-                raise ValueError(f"tensor {name!r} has not the size of its shape {shape}")
+                raise ValueError(f"tensor {name!r} does not have the size of its shape {shape}")
             tensor = self._bytes[self._start + begin : self._start + end].view(dtype)
             if not tensor.flags.aligned:
                 raise ValueError(f"tensor {name!r} begins at byte {begin}, which is not aligned")
             return tensor.reshape(shape)
 
     def section(self, verify: bool) -> Described:
-        """Return what the file holds, as it is declared to be read."""
+        """Return the content of the file, to be read as declared."""
         tensors = {name: partial(self.tensor, name) for name in self.tensors}
         return Described(self.description, tensors, verify=verify)
 
@@ -220,8 +220,9 @@ def _check_header_size(header: bytes) -> None:
     n_containers = header.count(b"[") + header.count(b"{")
     if len(header) > _MOST_HEADER or n_containers > _MOST_CONTAINERS:
         raise ValueError(
-            f"the description of a model may have {_MOST_HEADER} bytes and {_MOST_CONTAINERS} "
-            f"lists, got {len(header)} and {n_containers}: feature names and class weights count"
+            "the description of a model, with feature names and class weights, may have at most "
+            f"{_MOST_HEADER} bytes and {_MOST_CONTAINERS} lists, got {len(header)} and "
+            f"{n_containers}"
         )
 
 
@@ -268,7 +269,8 @@ def encode_labels(labels: list[Any]) -> tuple[str, AnyArray]:
     """Return the kind of the labels, and a tensor that holds them."""
     kinds = {type(label) for label in labels}
     if kinds == {int} and all(-(2**63) <= label < 2**63 for label in labels):
-        return "int", np.array(labels, np.int64)
+        integers = np.array(labels, np.int64)
+        return "int", integers if integers.min() < 0 else smallest(integers)
     if kinds == {float}:
         return "float", np.array(labels, np.float64)
     text = json.dumps([_to_json(label) for label in labels], ensure_ascii=False)
@@ -287,9 +289,9 @@ def decode_labels(kind: str, tensor: AnyArray) -> list[Any]:
 def encode_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return an estimator's parameters as JSON values.
 
-    Codebooks and random generators become defaults: codebooks have tensors of their own, and a
-    generator is not part of a model. A function is named: no file holds it, but a checkpoint
-    compares it.
+    Codebooks and random generators are replaced by defaults: codebooks are stored as tensors, and a
+    generator is not part of a model. A function is replaced by its name, for checkpoints to
+    compare.
     """
     return {name: _parameter(value) for name, value in parameters.items()}
 
@@ -300,9 +302,9 @@ def decode_parameters(encoded: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_settings(kind: Any, values: Any) -> Any:
-    """Return a group of settings with values from a file, checked as those of a user are.
+    """Return a group of settings with values from a file, checked like those of a user.
 
-    The policy of a codebook need not be registered: nothing but training takes it.
+    The codebook policy, which only training needs, may be unregistered.
     """
     policy = values.get("assignment") if isinstance(values, dict) else None
     if isinstance(policy, str) and policy not in POLICIES:
@@ -331,7 +333,7 @@ def _groups(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    if isinstance(value, (np.datetime64, np.timedelta64)):  # which is a np.number
+    if isinstance(value, (np.datetime64, np.timedelta64)):  # timedelta64 is a np.number
         kind, unit = type(value).__name__, np.datetime_data(value.dtype)
         return {kind: [int(value.astype(np.int64)), unit[0], unit[1]]}
     if isinstance(value, (np.bool_, np.number, np.str_, np.bytes_)):
@@ -347,9 +349,9 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, Settings):
         return {"settings": [type(value).__name__, encode_parameters(value.get_params(deep=False))]}
     raise TypeError(
-        "a model file holds labels that are str, int, float, bool, bytes, numpy.datetime64, "
-        "numpy.timedelta64 or tuples of these, "
-        f"got {value!r} of type {type(value).__name__}; train on str(label) instead"
+        "a model file can store labels that are str, int, float, bool, bytes, numpy.datetime64, "
+        f"numpy.timedelta64 or tuples of these, got {value!r} of type {type(value).__name__}; "
+        "train on str(label) instead"
     )
 
 
@@ -374,9 +376,9 @@ def _from_json(value: Any) -> Any:
         decoded = decode_parameters(values)
         group = _groups(PARTS).get(name) or _groups(load_parts()).get(name)
         if group is None:
-            raise ValueError(f"{name} are settings of a part that is not known here")
+            raise ValueError(f"{name} are settings of an unknown part")
         made = decode_settings(group, decoded)
-        for each in decoded:  # lists that are no tuples
+        for each in decoded:  # lists that are not tuples
             setattr(made, each, decoded[each])
         return made
     raise ValueError(f"a label or parameter has the unknown type {kind!r}")

@@ -1,1 +1,1 @@
-"""Training: configuration, trainer, in-memory and streamed fits, checkpoints."""
+"""Training: recipes, the pipeline, the trainer, checkpoints, and further training."""

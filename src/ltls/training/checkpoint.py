@@ -1,8 +1,8 @@
 """Checkpoints: the state of training between two mini-batches; resuming is bit-identical.
 
-A checkpoint is a tensor file (`ltls.storage.tensor_file`) with the weights, the optimizer's state,
-the codebooks, the held-out rows, the best weights so far, and the state of the random generator
-when the epoch began, with the rows that were trained on since then.
+A checkpoint is a tensor file (`ltls.storage.tensor_file`) with the weights, the optimizer state,
+the codebooks, the held-out rows, the best weights so far, the state of the random generator at the
+start of the epoch, and the number of rows trained on since then.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _FREE = {"trellises__epochs", "n_jobs", "verbose"}  # parameters that may differ
 
 @dataclass
 class Checkpoint:
-    """Where `LTLSClassifier.fit` saves its state, and whether it resumes from there.
+    """Where `LTLSClassifier.fit` saves the training state, and whether to resume from it.
 
-    The state is saved after an epoch, and when Ctrl-C or another signal that Python handles ends
+    The state is saved after every epoch, and when Ctrl-C or another signal that Python handles ends
     the training.
 
     Parameters
@@ -46,10 +46,10 @@ class Checkpoint:
     path : path-like
         The file, replaced atomically.
     resume : bool, default=False
-        Continue from the state in the file. The result is the same as if training had never been
-        stopped. Rows, labels and parameters must be the same, except epochs and `n_jobs`.
+        Continue from the state in the file. The result is bit-identical to that of uninterrupted
+        training. Rows, labels and parameters must be the same, except for epochs and `n_jobs`.
     seconds : float, default=0
-        Minimum time between two checkpoints, but for the last one and that of an interruption.
+        Minimum time between two checkpoints, except for the last one and one at an interruption.
 
     Examples
     --------
@@ -89,14 +89,11 @@ class Checkpoint:
         """Whether training ran to its end without being interrupted."""
         return self._state.completed
 
-    def begin(self, parameters: dict[str, Any], defaults: dict[str, Any]) -> None:
-        """Record the parameters, which must be the same when training is resumed.
-
-        The `defaults` are what a checkpoint has of parameters that did not exist when it was saved.
-        """
+    def begin(self, parameters: dict[str, Any]) -> None:
+        """Record the parameters, which must not change when training is resumed."""
         self.check()
         remove_abandoned(self.path)
-        self._parameters, self._defaults = _as_json(parameters), _as_json(defaults)
+        self._parameters = _as_json(parameters)
         self._digest = hashlib.blake2b(digest_size=16)
 
     def add_rows(self, X: Any, *arrays: AnyArray | None) -> None:
@@ -119,8 +116,8 @@ class Checkpoint:
     ) -> None:
         """Write the state; if that fails, warn and let training continue.
 
-        It waits for a later call if the last one was not long ago, except `now`. In the first epoch
-        of a policy that gives labels their paths while it trains, there is nothing to write yet.
+        If the last checkpoint is recent, nothing is written, except with `now`. In the first epoch
+        of a policy that assigns paths during training, there is nothing to write yet.
         """
         self._state = state
         if not now and time.monotonic() - self._written < self.seconds:
@@ -162,7 +159,7 @@ class Checkpoint:
     def restore(
         self, training: TrellisTraining, n_rows: int
     ) -> tuple[TrainerState, Ints, np.random.RandomState]:
-        """Bring trellises to the state in the file; return it with the held-out rows."""
+        """Restore trellises from the file; return the state and the held-out rows."""
         file = TensorFile(Path(self.path), _CHECKPOINT)
         file.verify(list(file.tensors))
         with damage_reported(file.path):
@@ -181,11 +178,11 @@ class Checkpoint:
 
     def _check_same_problem(self, parameters: dict[str, Any], rows: str) -> None:
         for name, value in self._parameters.items():
-            before = parameters.get(name, self._defaults.get(name))
+            before = parameters.get(name)
             if before != value:
                 raise CheckpointMismatchError(
-                    f"{self.path} is a checkpoint of {name}={before!r}, got {value!r}: resume with "
-                    "the same parameters, or start from scratch"
+                    f"{self.path} is a checkpoint with {name}={before!r}, got {value!r}: resume "
+                    "with the same parameters, or start from scratch"
                 )
         if rows != self._digest.hexdigest():
             raise CheckpointMismatchError(
@@ -195,7 +192,7 @@ class Checkpoint:
 
 
 def _as_json(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters that must be the same, as a file has them."""
+    """Return the parameters that must not change, as a file stores them."""
     fixed = {
         name: value
         for name, value in parameters.items()
@@ -206,7 +203,7 @@ def _as_json(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _codebooks(section: Described, training: TrellisTraining) -> list[Codebook]:
-    """Return the codebooks of a section, which must be as those of `training`."""
+    """Return the codebooks of a section, which must be of the same kinds as those of `training`."""
     books = codebooks_from_state(section, training.trellis.n_classes, training.n_labels)
     kinds = [isinstance(book, BucketCodebook) for book in books]
     if kinds != [training.shares_paths] * len(training.codebooks):

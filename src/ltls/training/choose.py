@@ -1,7 +1,7 @@
-"""The choice on held-out rows: weights of the parts, propensity, calibration and threshold.
+"""Choices on held-out rows: weights of the parts, propensity, calibration and threshold.
 
-A model has the usual weights at first. Others are chosen from one table: the candidates of every
-held-out row, what each part says of them, and which of them are true.
+A model starts with default weights. Others are chosen from one table: the candidates of every
+held-out row, their scores in each part, and which of them are true.
 """
 
 from __future__ import annotations
@@ -16,74 +16,35 @@ from ..core.arrays import Bools, Doubles, Floats, Ints
 from ..features.rows import Rows
 from ..model.examples import Examples
 from ..model.model import FEW_LABELS, Model, united
-from ..parts.base import can, has
 from ..parts.calibration import Calibrator, best_threshold
 from ..parts.propensity import propensities_of
-from .data import Problem
 from .recipes import Plan
-from .trellis_training import TrellisTraining
 
 _TOP = 5
 _ROUNDS = 2
-_FEWEST = 20  # rows that other weights than the usual ones are chosen on
-_NEW = 2.0  # standard errors that a part must be better by, to be added
+_FEWEST = 20  # rows needed to choose weights other than the defaults
+_NEW = 2.0  # standard errors by which adding a part must improve the ranking
 _MAX_CELLS = 1 << 24  # rows × candidates of the table
-_BEST = 32  # labels of a part that are in the table, if all are candidates
-_MAX_CALIBRATED = 1 << 20  # rows × labels that probabilities are calibrated on, if all are
-
-
-def new_model(plan: Plan, problem: Problem, training: TrellisTraining, parts: list[Any]) -> Model:
-    """Return a model of some parts, with their usual weights and no calibration."""
-    multilabel, loss = problem.size.multilabel, training.loss
-    scale = 1.0 if plan.reranks else 1 / len(training.codebooks)
-    return Model(
-        problem.labels,
-        problem.front_end,
-        problem.columns,
-        tuple(parts),
-        tuple(weights_to_try(part, plan)[0] for part in parts),
-        multilabel,
-        problem.target_format,
-        loss.probabilistic,
-        Calibrator(multilabel and loss.independent_edges, scale),
-        typical_labels=problem.typical_labels,
-    )
-
-
-def without_optional(model: Model, plan: Plan) -> Model:
-    """Leave out parts that are only worth having if held-out rows say so."""
-    return model.keeping(lambda part: 0 not in weights_to_try(part, plan))
-
-
-def weights_to_try(part: Any, plan: Plan) -> tuple[float, ...]:
-    """Return the weights of a part that are tried, the usual one first; 0 leaves it out."""
-    if can(part, "weights_to_try"):
-        return part.weights_to_try(plan)  # type: ignore[no-any-return]
-    grid, asked = tuple(getattr(part, "grid", ())), part.name in plan.asked_for
-    if not grid:
-        return (1.0,)
-    tried = grid if asked else (0.0, *grid)
-    if asked or (plan.few_rows and has([part], "helps_rare_labels")):
-        return tuple(sorted(tried, key=lambda weight: weight != 1))  # it is expected to help
-    return tried
+_BEST = 32  # labels of each part in the table, if all labels are candidates
+_MAX_CALIBRATED = 1 << 20  # rows × labels for calibration, if all labels are candidates
 
 
 @dataclass
 class Column:
-    """What a part says of the candidates, for every weight and variant that is tried."""
+    """The scores of the candidates in a part, for every weight and variant to try."""
 
-    options: list[tuple[Any, float]]  # a part and its weight, the usual one first
+    options: list[tuple[Any, float]]  # a part and its weight, the default first
     scores: dict[int, Floats]  # by part
 
 
 class Table:
-    """The candidates of held-out rows, and what the parts of a model say of them.
+    """The candidates of held-out rows, and their scores in the parts of a model.
 
     Parameters
     ----------
     model : Model
-        Not trained on the rows. All of its parts propose candidates; where all labels are
-        candidates, those that a part scores highest.
+        Not trained on the rows. All of its parts propose candidates; if all labels are candidates,
+        each part contributes those that it scores highest.
     examples : Examples
     """
 
@@ -94,7 +55,7 @@ class Table:
             examples = examples.take(np.arange(len(examples))[:: -(-len(examples) // most)])
         self.model, self.examples, self.n_jobs = model, examples, n_jobs
         self.blocks = list(model.blocks(examples.rows))
-        self.without_rows = None  # whether a candidate is one if no training rows are kept
+        self.without_rows = None  # which candidates remain if no training rows are kept
         smaller = _without_rows(model)
         if smaller is not model and n_labels > FEW_LABELS:
             known = _padded([smaller.candidates(rows, n_jobs) for _, rows in self.blocks])
@@ -113,7 +74,7 @@ class Table:
         if ids.shape[1] <= 2 * _BEST or len(self.model.labels) > FEW_LABELS:
             return ids
         for part in self.model.parts:
-            if can(part, "score"):
+            if hasattr(part, "score"):
                 best = np.empty((len(ids), _BEST), np.int64)
                 scores = part.score(rows, ids, self.n_jobs)
                 _engine.select(ids, scores, best, np.empty(best.shape, np.float32))
@@ -121,7 +82,7 @@ class Table:
         return united(found)
 
     def calibrated(self, chosen: Model) -> Calibrator | None:
-        """Return the calibration of a model, from as many candidates as it has."""
+        """Return the calibration of a model, from all of its candidates."""
         n_labels = len(chosen.labels)
         examples, step = self.examples, max(1, -(-len(self.ids) * n_labels // _MAX_CALIBRATED))
         examples = examples.take(np.arange(len(examples))[::step])
@@ -132,7 +93,7 @@ class Table:
         return Calibrator.fit(scores, examples.contains(ids), chosen.multilabel)
 
     def scores(self, part: Any) -> Floats:
-        """Return what a part says of all candidates."""
+        """Return the scores of all candidates in a part."""
         found = np.empty(self.ids.shape, np.float32)
         for some, rows in self.blocks:
             found[some] = part.score(rows, np.ascontiguousarray(self.ids[some]), self.n_jobs)
@@ -148,20 +109,20 @@ class Table:
         return best, hits > 0
 
     def quality(self, scores: Floats) -> Doubles:
-        """Return P@1 + recall@5 of every row, times its weight."""
+        """Return P@1 + recall@5 of every row, multiplied by its weight."""
         hits = self.best(scores)[1]
         found: Doubles = hits[:, 0] + hits.sum(axis=1) / np.clip(self.n_true, 1, _TOP)
         return found * self.weights
 
     def drop_rows(self) -> None:
-        """Leave out the candidates that only training rows propose."""
+        """Leave out candidates proposed only by parts that keep training rows."""
         if self.without_rows is not None:
             self.ids[~self.without_rows] = -1
             self.hits &= self.without_rows
 
     @property
     def missed(self) -> float:
-        """How many true labels of a row are not among its candidates, on average."""
+        """Mean number of true labels per row that are not among its candidates."""
         return float((self.n_true - self.hits.sum(axis=1)).mean())
 
 
@@ -170,9 +131,9 @@ def choose(
 ) -> Model:
     """Return the model with weights, calibration and threshold chosen on held-out rows.
 
-    Parts whose weight would be 0 are left out. Another weight than the usual one must be better by
-    more than a standard error, and what is added by two; neighbours, which keep the training
-    rows, are tried when the weights of all other parts are chosen.
+    Parts with weight 0 are left out. A weight other than the default must be better by more than
+    one standard error, and an added part by two. Neighbours, which keep the training rows, are
+    tried after the weights of all other parts are chosen.
     """
     table = Table(model, examples, n_jobs)
     columns = [_column(table, part, plan) for part in model.parts]
@@ -181,18 +142,18 @@ def choose(
     def total(options: list[tuple[Any, float]], ranking: bool = True) -> Floats:
         sums = np.zeros(table.ids.shape, np.float32)
         for column, (part, weight) in zip(columns, options, strict=True):
-            if weight and (ranking or not has([part], "ranks_only")):
+            if weight and (ranking or not getattr(part, "ranks_only", False)):
                 sums += np.float32(weight) * column.scores[id(part)]
         sums[table.ids < 0] = -np.inf
         if table.without_rows is not None and not any(w and _keeps_rows(p) for p, w in options):
             sums[~table.without_rows] = -np.inf
         return sums
 
-    # Rows of the memory cost most, in time and space: they are tried when the weights of all other
-    # parts are chosen.
-    ranked = [n for n, part in enumerate(model.parts) if not has([part], "ranks_only")]
+    # Stored rows cost the most time and space: they are tried after the weights of all other parts
+    # are chosen.
+    ranked = [n for n, part in enumerate(model.parts) if not getattr(part, "ranks_only", False)]
     ranked = ranked if len(table.ids) >= _FEWEST else []
-    if plan.beside:  # whether dense features help at all decides what other weights are best
+    if plan.beside:  # the best other weights depend on whether dense features help at all
         ranked.sort(key=lambda n: model.parts[n].name != "label_matrix")
     in_memory = [n for n in ranked if _keeps_rows(model.parts[n])]
     quality = table.quality(total(chosen))
@@ -207,7 +168,7 @@ def choose(
                     other = [*chosen[:number], option, *chosen[number + 1 :]]
                     found = table.quality(total(other))
                     gain = found - quality
-                    # What is not there costs time and space: it has to be worth it.
+                    # An added part costs time and space: it has to be worth it.
                     errors = _NEW if _adds(option, chosen[number]) else 1
                     is_worth = gain.mean() > errors * gain.std() / np.sqrt(len(gain))
                     if is_worth and found.mean() > best_quality.mean():
@@ -216,12 +177,13 @@ def choose(
             if chosen == before:
                 break
     for number, column in enumerate(columns):
-        if len(column.options) > 1 and has([model.parts[number]], "ranks_only"):
+        if len(column.options) > 1 and getattr(model.parts[number], "ranks_only", False):
             chosen[number] = _strength(table, column, total, chosen, number, counts, n_rows)
     kept = [(part, weight) for part, weight in chosen if weight]
     if not any(_keeps_rows(part) for part, _ in kept):
         table.drop_rows()
-    changes: dict[str, Any] = {}
+    precision = float(table.best(total(chosen))[1][:, 0].mean())
+    changes: dict[str, Any] = {"held_out_precision": precision}
     if model.multilabel:
         n_true = int(table.n_true.sum())
         changes["threshold"] = best_threshold(total(chosen), table.hits, n_true)
@@ -250,12 +212,14 @@ def threshold_on(model: Model, examples: Examples | None, n_jobs: int | None) ->
 
 
 def _adds(option: tuple[Any, float], chosen: tuple[Any, float]) -> bool:
-    """Return whether an option has what the chosen one lacks: the part, or more of it."""
-    return chosen[1] == 0 or (has([option[0]], "has_more") and not has([chosen[0]], "has_more"))
+    """Return whether an option adds the part, or more of it, to the chosen one."""
+    return chosen[1] == 0 or (
+        getattr(option[0], "has_more", False) and not getattr(chosen[0], "has_more", False)
+    )
 
 
 def _keeps_rows(part: Any) -> bool:
-    return has([part], "needs_memory")
+    return getattr(part, "needs_memory", False)
 
 
 def _without_rows(model: Model) -> Model:
@@ -265,10 +229,10 @@ def _without_rows(model: Model) -> Model:
 
 
 def _column(table: Table, part: Any, plan: Plan) -> Column:
-    """Return what a part says, for every option that is tried."""
-    weights = weights_to_try(part, plan)
+    """Return the scores in a part, for every option to try."""
+    weights = plan.weights_to_try(part)
     options = [(part, weight) for weight in weights]
-    if can(part, "variants"):
+    if hasattr(part, "variants"):
         options += [(variant, weights[0]) for variant in part.variants()]
     distinct = {id(each): each for each, _ in options}
     return Column(options, {key: table.scores(each) for key, each in distinct.items()})
@@ -283,10 +247,9 @@ def _strength(
     counts: Ints,
     n_rows: int,
 ) -> tuple[Any, float]:
-    """Return the strength that finds the most true labels, weighted by rarity.
+    """Return the strength with the highest propensity-scored precision at 5.
 
-    That is propensity-scored precision at 5. A strength that loses more than a standard error of
-    P@1 is not considered.
+    A strength that loses more than one standard error of P@1 is not considered.
     """
     rarity = 1 / propensities_of(counts, max(n_rows, 1))
     best = column.options[0]

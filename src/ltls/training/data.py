@@ -1,4 +1,4 @@
-"""The training data: what is to be learned from it, and its rows, batch by batch."""
+"""The training data: labels and features to learn, and rows, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.utils.random import sample_without_replacement
 
-from ..core.arrays import Doubles, Floats, Ints
+from ..core.arrays import Doubles, Floats, Ints, pointers
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..features.numbers import FeatureStats, is_mapped
 from ..features.rows import Columns
 from ..model.examples import Examples, class_weights
 from ..model.labels import Labels, Targets
+from ..model.model import Model
+from ..parts.calibration import Calibrator
+from ..structure.losses import Loss
 from .recipes import DatasetSize, Plan
 
 # Some examples, and the order in which to train on their rows.
 Batch: TypeAlias = tuple[Examples, Ints]
 
-EVALUATED_ROWS = 4000  # training rows that a threshold is chosen on, if none are held out
+EVALUATED_ROWS = 4000  # training rows to choose a threshold on, if none are held out
 _MAX_HELD_OUT = 50_000  # rows of several batches: P@1 has a standard error of at most 0.0023
-_SAMPLE_VALUES = 1 << 25  # non-zeros of all rows together that label vectors are computed from
+_SAMPLE_VALUES = 1 << 25  # non-zeros of the rows that label vectors are computed from
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned: labels and features, and how targets were given."""
+    """The learning problem: labels, features, and the format of the targets."""
 
     labels: Labels
     front_end: FrontEnd
@@ -44,7 +47,9 @@ class Problem:
         """Return the weight of every label, None if all are 1."""
         for label in given if isinstance(given, dict) else ():
             if label not in self.labels:
-                raise ValueError(f"class_weight must have labels that occur in y, got {label!r}")
+                raise ValueError(
+                    f"class_weight must contain only labels that occur in y, got {label!r}"
+                )
         return class_weights(given, self.labels, self.counts, self.size.n_rows)
 
     def examples(
@@ -54,16 +59,32 @@ class Problem:
         sample_weight: Floats | None = None,
         class_weight: Doubles | None = None,
     ) -> Examples:
-        """Return the rows of a batch to train on; `class_weight` is that of every label."""
+        """Return the training rows of a batch; `class_weight` has the weight of every label."""
         same = replace(targets, multilabel=self.size.multilabel, format=self.target_format)
         rows = self.columns.rows(X)
         examples = Examples.of(self.labels, rows, same, sample_weight, class_weight)
         if examples.labels.min(initial=0) < 0:
             raise ValueError(
-                "batches must be the same in every epoch, got the new label "
+                "batches must be the same in every pass, got the new label "
                 f"{self.labels.first_unknown(same)!r}"
             )
         return examples
+
+    def new_model(self, plan: Plan, loss: Loss, n_trellises: int, parts: list[Any]) -> Model:
+        """Return a model of some parts, with default weights and no calibration."""
+        multilabel, scale = self.size.multilabel, 1.0 if plan.reranks else 1 / n_trellises
+        return Model(
+            self.labels,
+            self.front_end,
+            self.columns,
+            tuple(parts),
+            tuple(plan.weights_to_try(part)[0] for part in parts),
+            multilabel,
+            self.target_format,
+            loss.probabilistic,
+            Calibrator(multilabel and loss.independent_edges, scale),
+            typical_labels=self.typical_labels,
+        )
 
 
 class DatasetStats:
@@ -81,14 +102,14 @@ class DatasetStats:
         self._sample: list[tuple[Any, Ints, Ints]] = []
 
     def add(self, X: Any, targets: Targets, scale: bool) -> Ints:
-        """Add a batch; with `scale`, also what its features' means and deviations are.
+        """Add a batch; with `scale`, also the means and deviations of its features.
 
         Returns the ids of its labels, in order of appearance.
         """
         if self.features.n_rows and targets.n_columns != self.n_columns:
             raise ValueError(
-                "batches must all have indicator matrices of the same number of columns, or none, "
-                f"got {targets.n_columns} columns after {self.n_columns}"
+                "batches must all have indicator matrices with the same number of columns, or "
+                f"none, got {targets.n_columns} columns after {self.n_columns}"
             )
         self.features.add(X, scale)
         self.mapped |= is_mapped(X)
@@ -111,7 +132,7 @@ class DatasetStats:
         return ids
 
     def _keep(self, X: Any, indptr: Ints, ids: Ints, before: Ints) -> None:
-        """Keep the rows that are among the first few of a label, which occurred `before` times."""
+        """Keep the first few rows of every label; labels have occurred `before` times."""
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], np.arange(len(before)))
         times = np.empty(len(ids), np.int64)
@@ -122,7 +143,7 @@ class DatasetStats:
         kept = np.isin(row_of, rows)
         sizes = np.diff(indptr)[rows]
         some = (X.sparse if isinstance(X, Blocks) else X)[rows]
-        self._sample.append((some, np.concatenate([[0], np.cumsum(sizes)]), ids[kept]))
+        self._sample.append((some, pointers(sizes), ids[kept]))
         self._room -= int(getattr(some, "nnz", some.size))
 
     @property
@@ -139,7 +160,7 @@ class DatasetStats:
     def problem(
         self, front_end: FrontEnd, labels: Labels | None = None, columns: Columns | None = None
     ) -> Problem:
-        """Return what is to be learned: labels are sorted if they can be, unless given."""
+        """Return the learning problem; unless given, labels are sorted if possible."""
         if labels is None:
             labels = Labels.sorted(self._targets(self._seen.values))
         self._order = self._seen.ids(self._targets(labels.values))
@@ -161,14 +182,14 @@ class DatasetStats:
             front_end,
             columns,
             size,
-            np.append(self._counts, 0)[self._order],  # those that are given need not occur
+            np.append(self._counts, 0)[self._order],  # given labels need not occur
             self.target_format,
             self.typical_labels,
             stats.row_length(columns),
         )
 
     def label_sums(self, problem: Problem, unit_length: bool) -> csr_array:
-        """Return the sum of every label's rows, of those that were kept."""
+        """Return the sum of the kept rows of every label."""
         new_id = np.argsort(self._order)
         total = csr_array((len(problem.labels), problem.columns.n_columns), dtype=np.float32)
         columns = problem.columns.alone()
@@ -200,8 +221,8 @@ class Source:
     Attributes
     ----------
     held_out : array of int
-        Numbers of rows that are not to be trained on, increasing. Those that a label needs are
-        trained on nevertheless: see `RowsToHoldOut`.
+        Numbers of the rows that are not trained on, increasing. Rows that a label needs are trained
+        on nevertheless; see `RowsToHoldOut`.
     whole : Examples or None
         All rows, if they are in memory.
     """
@@ -237,16 +258,16 @@ class Source:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows to train on; before the first pass, about."""
+        """The number of rows to train on; approximate before the first pass."""
         return self.n_all - len(self.held_out)
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the training rows of every batch, in a new order if they are to be shuffled."""
+        """Yield the training rows of every batch, reshuffled if the plan says so."""
         for examples, rows in self.in_order():
             yield examples, self.rng.permutation(rows) if self._shuffle else rows
 
     def in_order(self) -> Iterator[Batch]:
-        """Yield the training rows of every batch in their own order.
+        """Yield the training rows of every batch in their original order.
 
         The first pass checks and keeps the held-out rows.
         """
@@ -265,7 +286,7 @@ class Source:
             self._kept, self._is_checked = Examples.concatenate(kept), True
 
     def _own(self, numbers: Ints) -> Iterator[tuple[Examples, Ints, int]]:
-        """Yield batches, which of some rows they have, and the number of their first row."""
+        """Yield batches, which of some rows they contain, and the number of their first row."""
         first = 0
         for examples in self._batches():
             begin, end = np.searchsorted(numbers, (first, first + len(examples)))
@@ -273,7 +294,7 @@ class Source:
             first += len(examples)
 
     def all_rows(self) -> Iterable[Examples]:
-        """Return an iterator over all batches, with the rows that are held out."""
+        """Return an iterator over all batches, including the held-out rows."""
         return self._batches()
 
     def held_out_rows(self) -> Examples | None:
@@ -285,20 +306,20 @@ class Source:
         return self._kept if len(self.held_out) else None
 
     def evaluation_rows(self) -> Examples:
-        """Return the held-out rows, or else some that are spread evenly over all batches."""
+        """Return the held-out rows, or else rows spread evenly over all batches."""
         if (held_out := self.held_out_rows()) is not None:
             return held_out
         numbers = np.arange(0, self.n_all, -(-self.n_all // EVALUATED_ROWS))
         return Examples.concatenate([part.take(own) for part, own, _ in self._own(numbers)])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None}  # whoever trains elsewhere does not need them
+        return {**self.__dict__, "_kept": None}  # not needed by workers
 
 
 class RowsToHoldOut:
     """Selects rows to hold out such that every label keeps at least one training row.
 
-    Rows whose labels are never trained on cannot be predicted, and so tell nothing.
+    Rows whose labels are never trained on cannot be predicted and carry no information.
 
     Parameters
     ----------
@@ -310,7 +331,7 @@ class RowsToHoldOut:
         self._left = counts.copy()
 
     def select(self, examples: Examples, rows: Ints) -> Ints:
-        """Return those of some rows that can be held out."""
+        """Return which of the given rows can be held out."""
         selected = []
         for row in rows.tolist():
             labels = examples.labels[examples.indptr[row] : examples.indptr[row + 1]]

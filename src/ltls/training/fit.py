@@ -1,6 +1,6 @@
 """The pipeline: from rows to a fitted model.
 
-Rows in memory, a stream and a cluster differ in where batches of rows come from, and who trains.
+In-memory, streamed and cluster training differ only in where batches come from and who trains.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import Floats
+from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
 from ..features.front_ends import FrontEnd
 from ..model.examples import Examples
 from ..model.fitted import Fitted, Provenance
-from ..model.labels import Targets
+from ..model.labels import Targets, warn_of_joined_labels
 from ..model.model import Model
-from ..parts.base import PARTS, can, has
+from ..parts.base import PARTS
+from ..parts.label_matrix import LabelTrainer
+from ..parts.memory import StoredRows
 from ..parts.views import Views
 from ..storage.budget import affordable
 from .checkpoint import Checkpoint
-from .choose import choose, new_model, threshold_on, without_optional
-from .context import Context, How
+from .choose import choose, threshold_on
 from .data import DatasetStats, Problem, Source
 from .further import as_before, warm_start
 from .progress import InterruptGuard, phase, show
 from .recipes import REPLAYED, Plan, plan_for
-from .trainer import Trainer, TrainerState
+from .trainer import How, TrainedTrellises, Trainer, TrainerState
 from .trellis_training import TrellisTraining
 
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
 # Turns features and targets of a batch into rows to train on.
 Encoder: TypeAlias = Callable[[Any, Targets], Examples]
-# Returns the rows to train on, when it is known what is to be learned.
+# Returns the rows to train on, once the learning problem is known.
 NewSource: TypeAlias = Callable[[Encoder, Plan, Problem, Any], Source]
 
 ROWS_FOR_VECTORS = 32  # rows of a label from which its vector is computed, in a stream
@@ -87,7 +88,7 @@ def fit_stream(
     new_source: NewSource | None = None,
     rows_for_vectors: int = ROWS_FOR_VECTORS,
 ) -> Fitted:
-    """Train a model: one pass that collects statistics, then all epochs.
+    """Train a model: one pass to collect statistics, then all epochs.
 
     `new_source` returns the rows to train on; by default, batches are iterated again.
     """
@@ -98,7 +99,7 @@ def fit_stream(
             if checkpoint is not None:
                 checkpoint.add_rows(X, targets.indptr, ids)
     if not stats.n_labels:
-        raise ValueError("y must hold at least 2 classes, got none")
+        raise ValueError("y must have at least 2 classes, got none")
     problem = stats.problem(front_end)
     if checkpoint is not None:
         checkpoint.add_rows(problem.counts)
@@ -126,9 +127,11 @@ def _fit(
     """Train on the rows of a source; with `training`, continue with these trellises."""
     if len(problem.labels) < 2 and training is None:
         raise ValueError(
-            f"y must hold at least 2 classes, got 1 class: {problem.labels.values[0]!r}; "
-            "partial_fit can begin with one"
+            f"y must have at least 2 classes, got 1 class: {problem.labels.values[0]!r}; "
+            "partial_fit can start with one"
         )
+    if training is None and not problem.size.multilabel:
+        warn_of_joined_labels(problem.labels.values, problem.counts)
     plan = plan_for(how.given, problem.size)
     if training is None:
         with phase(bool(how.verbose), "clusters and paths of labels"):
@@ -139,6 +142,8 @@ def _fit(
     source, state = new_source(plan), TrainerState()
     if checkpoint is not None and checkpoint.resume:
         state, source.held_out, source.rng = checkpoint.restore(training, problem.size.n_rows)
+        place = f"after epoch {len(state.losses)}" if state.losses else "in epoch 1"
+        show(bool(how.verbose), f"resuming from {checkpoint.path} {place}")
     return _train(how, plan, problem, source, training, state, checkpoint)
 
 
@@ -151,7 +156,7 @@ def _train(
     state: TrainerState,
     checkpoint: Any = None,
 ) -> Fitted:
-    """Train all parts of a model, and choose on held-out rows what is not trained."""
+    """Train all parts of a model, and choose weights and calibration on held-out rows."""
     verbose = bool(how.verbose)
     show(verbose, str(plan))
     guard = InterruptGuard(how.keep_on_interrupt)
@@ -162,25 +167,34 @@ def _train(
     for name, given in plan.trained.items():
         with phase(verbose, name):
             parts.append(PARTS[name].fit(given, context))
-    model = new_model(plan, problem, training, parts)
-    held_out = source.held_out_rows()
+    model = problem.new_model(plan, training.loss, len(training.codebooks), parts)
+    held_out, precision = source.held_out_rows(), None
     if held_out is not None and not guard.interrupted:
         with phase(verbose, "choosing weights"):
             model = _choose(how, plan, problem, model, held_out)
+            precision = model.held_out_precision
+        if precision is not None:
+            show(
+                verbose, f"P@1 {precision:.4f} on the held-out rows that the weights were chosen on"
+            )
         if not plan.early_stopping:
             with phase(verbose, "training on held-out rows"):
                 _train_on_held_out(trainer, source, held_out)
                 context.trained_further()
     else:
-        model = without_optional(model, plan)
+        # Optional parts are kept only if they help on held-out rows.
+        model = model.keeping(lambda part: 0 not in plan.weights_to_try(part))
+    recipe = _what_was_trained(how, plan, model, chosen=precision is not None)
+    if recipe != str(plan):
+        show(verbose, recipe.removeprefix(f"{plan}; "))
     finished = []
     for part in model.parts:
-        if can(part, "finish"):
+        if hasattr(part, "finish"):
             with phase(verbose, f"finishing {part.name}"):
                 finished.append(part.finish(context))
         else:
             finished.append(part)
-    memory = next((part.memory for part in finished if has([part], "needs_memory")), None)
+    memory = next((part.memory for part in finished if getattr(part, "needs_memory", False)), None)
     if memory is None and plan.memory is not None:
         with phase(verbose, "rows to remember"):
             memory = context.memory(REPLAYED, held_out=True)
@@ -194,7 +208,12 @@ def _train(
         training.settings = replace(training.settings, average=False)
     state.completed = not guard.interrupted
     provenance = Provenance(
-        problem.size.n_rows, problem.counts, state.losses, len(state.losses), str(plan)
+        problem.size.n_rows,
+        problem.counts,
+        state.losses,
+        len(state.losses),
+        recipe,
+        held_out_precision=precision,
     )
     if len(model.trellises()) < training.n_views:  # the others did not fit into the budget
         return Fitted(model, provenance)
@@ -202,7 +221,7 @@ def _train(
 
 
 def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Examples) -> Model:
-    """Choose weights on held-out rows, and within a size budget what is left out."""
+    """Choose weights on held-out rows and, with a size budget, what to leave out."""
 
     def chosen(model: Model) -> Model:
         return choose(model, plan, held_out, problem.counts, problem.size.n_rows, how.n_jobs)
@@ -217,8 +236,105 @@ def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Exam
     return affordable(model, how.size_budget, provenance, needed, held_out, chosen, how.n_jobs)
 
 
+def _what_was_trained(how: How, plan: Plan, model: Model, chosen: bool) -> str:
+    """Return the plan and, of the parts that it names, those that the model has not."""
+    kept = {part.name for part in model.parts}
+    missing = [name for name in plan.trained if name not in kept]
+    if not missing:
+        return str(plan)
+    reason = "no gain on held-out rows" if chosen else "no held-out rows to choose on"
+    if how.size_budget is not None:
+        reason += ", or no room in size_budget"
+    return f"{plan}; left out: {', '.join(missing)} ({reason})"
+
+
 def _train_on_held_out(trainer: Trainer, source: Source, held_out: Examples) -> None:
     """Train the trellises on the held-out rows, as often as on the others."""
     rows = np.arange(len(held_out))
     for _ in range(int(trainer.settings.epochs)):
         trainer.run_epoch([(held_out, source.rng.permutation(rows))])
+
+
+class Context(TrainedTrellises):
+    """Rows to train parts on.
+
+    Parameters
+    ----------
+    how : How
+    plan : Plan
+    problem : Problem
+    source : Source
+        Rows to train on, and held-out rows.
+    training : TrellisTraining
+    """
+
+    def __init__(
+        self, how: How, plan: Plan, problem: Problem, source: Source, training: TrellisTraining
+    ) -> None:
+        super().__init__(how, training, problem.columns, problem.counts, problem.size.n_rows)
+        self.plan, self.source = plan, source
+        self.dense, self.several = not problem.size.sparse, problem.size.several
+        self.row_length = problem.row_length
+        self.kept: dict[Any, Any] = {}  # what parts need to finish, by part or name
+
+    def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
+        """Return a trainer of label vectors that continues from the given one."""
+        workers = self.how.workers
+        return trainer if workers is None else workers.label_trainer(trainer)
+
+    # Rows
+
+    def blocks(self, n_values: int) -> Iterator[Examples]:
+        """Yield all rows to train on in blocks of at most about `n_values` values."""
+        parts: list[Examples] = []
+        held = 0
+        for examples, rows in self.source.in_order():
+            part = examples.take(rows)
+            if parts and held + part.rows.n_values > n_values:
+                block, parts, held = Examples.concatenate(parts), [], 0
+                yield block
+                del block
+            parts.append(part)
+            held += part.rows.n_values
+            del examples, part
+        if any(map(len, parts)):
+            yield Examples.concatenate(parts)
+
+    def label_sums(self, held_out: bool = False) -> tuple[csr_array, Ints]:
+        """Return the sum of every label's rows, scaled to unit length, and their number."""
+        total = csr_array((self.n_labels, self.n_columns), dtype=np.float32)
+        counts = np.zeros(self.n_labels, np.int64)
+        for part in self._parts(held_out):
+            sums, own = part.label_sums(self.n_labels)
+            total, counts = sums if not counts.any() else csr_array(total + sums), counts + own
+        total.sort_indices()
+        return total, counts
+
+    def memory(self, n_rows: int, held_out: bool = False) -> StoredRows:
+        """Return the rows that a model stores: `n_rows`, unless the user sets another number."""
+        assert self.plan.memory is not None
+        capacity = int(self.plan.memory.filled(n_rows=n_rows).n_rows)
+        kept, first_row = None, 0
+        for part in self._parts(held_out):
+            more = StoredRows.of(
+                part.rows,
+                part.indptr,
+                part.labels,
+                part.weights,
+                capacity,
+                self.counts,
+                self.n_labels,
+                first_row,
+            )
+            kept = more if kept is None else kept.merge(more, capacity)
+            first_row += len(part)
+        assert kept is not None
+        return kept
+
+    def _parts(self, held_out: bool) -> Iterator[Examples]:
+        """Yield all rows to train on; with `held_out`, those that were held out, too."""
+        if held_out or not len(self.source.held_out):
+            yield from self.source.all_rows()
+            return
+        for examples, rows in self.source.in_order():
+            yield examples.take(rows)

@@ -1,7 +1,7 @@
-"""Further training: batches that come later, with rows of the past, new labels and new features.
+"""Further training: later batches, replayed rows, new labels and new features.
 
-A batch of a single new label would teach a model to predict nothing else. So its rows are mixed
-with rows of the model's memory, the more of them the less the batch resembles what came before.
+Training on a batch of a single new label would teach a model to predict nothing else. So its rows
+are mixed with rows from the model's memory: the less the batch resembles earlier ones, the more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from ..model.examples import Examples, class_weights
 from ..model.fitted import MOST_ROWS, Fitted, Provenance
 from ..model.labels import Labels, Targets
 from ..model.model import Model
-from ..parts.base import can, has
 from ..parts.memory import Memory, StoredRows, row_keys
 from ..parts.trainable import SquaresSketch
 from ..parts.trellises import FIXED, Trellises
-from .choose import new_model, threshold_on
-from .context import How, TrainedTrellises
+from .choose import threshold_on
 from .data import DatasetStats
 from .progress import InterruptGuard
 from .recipes import (
@@ -37,17 +35,17 @@ from .recipes import (
     plan_for_first_batch,
     usual_learning_rate,
 )
-from .trainer import Trainer
+from .trainer import How, TrainedTrellises, Trainer
 from .trellis_training import TrellisTraining
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
 _ALWAYS = 32  # rows to replay with any batch
-_PER_ROW = 60  # and for every row of a label that is more frequent in the batch than before
+_PER_ROW = 60  # and for every row of a label that is more frequent in the batch than usual
 _MOST_WEIGHT = 4.0  # of a replayed row
-_MANY_ROWS = 0.5  # of a label in a batch, for each that came before, to train its weights again
+_MANY_ROWS = 0.5  # rows in a batch per earlier row of a label, to retrain its weights
 _LONGEST_CURVE = 10_000  # passes whose loss is kept
-_MIN_SCALED_ROWS = 100  # of a first batch that tells whether features are unscaled
-# Settings of trellises that may change while these are trained further.
+_MIN_SCALED_ROWS = 100  # in a first batch, to tell whether features are unscaled
+# Settings of trellises that may change in further training.
 _FREE = (
     "learning_rate",
     "shuffle",
@@ -70,10 +68,10 @@ def partial_fit(
 ) -> Fitted:
     """Make one pass over a batch, which may have new labels; None starts a new model.
 
-    What was fitted before is not changed: a new object is returned.
+    The old model is not changed: a new object is returned.
     """
     if fitted is None:
-        X = X.joined() if isinstance(X, Blocks) else X  # there are trellises only
+        X = X.joined() if isinstance(X, Blocks) else X  # the model has only trellises
         fitted = _first_model(how, X, targets, classes, front_end, rng)
         classes = []
     if how.given.memory is False:
@@ -113,8 +111,8 @@ def partial_fit(
     context = FurtherContext(how, training, columns, counts, n_rows, batch, memory)
     parts = []
     for part in model.parts:
-        grown = part.grow(n_labels, n_new) if can(part, "grow") else part
-        parts.append(grown.learn(context) if can(grown, "learn") else grown)
+        grown = part.grow(n_labels, n_new) if hasattr(part, "grow") else part
+        parts.append(grown.learn(context) if hasattr(grown, "learn") else grown)
     per_row = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
     model = model.with_parts(
         parts,
@@ -124,8 +122,8 @@ def partial_fit(
         typical_labels=max(model.typical_labels, per_row),
     )
     n_epochs = min(provenance.n_epochs + 1, MOST_ROWS)
-    if model.multilabel and not has(parts, "keeps_threshold"):
-        # The mean of the batches' best ones.
+    if model.multilabel and not any(getattr(part, "keeps_threshold", False) for part in parts):
+        # The mean of the best thresholds of all batches.
         best = threshold_on(model, batch, how.n_jobs)
         before = best if model.threshold is None else model.threshold
         model = replace(model, threshold=before + (best - before) / n_epochs)
@@ -134,6 +132,7 @@ def partial_fit(
         n_rows=n_rows,
         counts=counts,
         n_epochs=n_epochs,
+        held_out_precision=None,  # it was of the model before
         loss_curve=[*provenance.loss_curve[-_LONGEST_CURVE:], loss],
     )
     return Fitted(model, provenance, training)
@@ -160,13 +159,13 @@ def _first_model(
         how.n_jobs,
         min_paths=int(plan.trellises.width),
     )
-    model = new_model(plan, problem, training, [training.as_trained()])
+    model = problem.new_model(plan, training.loss, len(training.codebooks), [training.as_trained()])
     provenance = Provenance(0, np.zeros(len(labels), np.int64), recipe=str(plan))
     return Fitted(model, provenance, training)
 
 
 def trainable(fitted: Fitted, how: How) -> TrellisTraining:
-    """Return the trellises to train further, with the hyperparameters that they have."""
+    """Return the trellises to train further, with their hyperparameters."""
     given = how.given.trellises if isinstance(how.given.trellises, Trellises) else Trellises()
     parts = fitted.model.trellises()
     _check_stays("loss", given.loss, parts[0].loss.name)
@@ -194,26 +193,28 @@ def trainable(fitted: Fitted, how: How) -> TrellisTraining:
     for name in _FREE:
         if getattr(given, name) != AUTO:
             setattr(settings, name, getattr(given, name))
-    if isinstance(given.assignment, str):  # codebooks are those that the model has
+    if isinstance(given.assignment, str):  # the model keeps its codebooks
         settings.assignment = given.assignment
     return replace(training, settings=settings)
 
 
 def _of_vectors(model: Model) -> bool:
-    """Return whether trellises are beside a part that scales their steps, on the same rows."""
-    return not model.columns.n_beside and has(model.parts, "scales_steps")
+    """Return whether trellises are trained with a part that scales their steps."""
+    return not model.columns.n_beside and any(
+        getattr(part, "scales_steps", False) for part in model.parts
+    )
 
 
 def _check_stays(name: str, wanted: Any, value: Any) -> None:
     if wanted not in (AUTO, value):
         raise ValueError(
-            f"{name} must stay {value!r} while a model is trained further, got {wanted!r}; fit "
-            "without warm_start starts from scratch"
+            f"{name} must stay {value!r} in further training, got {wanted!r}; fit without "
+            "warm_start starts from scratch"
         )
 
 
 def check_same_features(model: Model, given: FeatureSettings) -> None:
-    """Raise an error if features are to be treated otherwise than those of a model were."""
+    """Raise an error if the settings of features differ from those of the model."""
     columns, kinds = model.columns, (type(given).__name__, type(model.front_end.settings).__name__)
     _check_stays("features", *kinds)
     _check_stays("fit_intercept", given.fit_intercept, columns.intercept)
@@ -231,7 +232,7 @@ def warm_start(
     for label in labels.values:
         if label not in model.labels:
             raise ValueError(
-                f"y must have the classes of the last fit, got {label!r}, which is new; use "
+                f"y must have the classes of the last fit, got the new label {label!r}; use "
                 "partial_fit for new labels, or warm_start=False"
             )
     for label in model.labels.values:
@@ -266,14 +267,14 @@ def as_before(plan: Plan, training: TrellisTraining) -> Plan:
 def _replayed(
     memory: StoredRows | None, batch: Examples, counts: Ints, n_rows: int
 ) -> Examples | None:
-    """Return rows of the past to train on with a batch, which `counts` and `n_rows` include."""
+    """Return stored rows to replay with a batch; `counts` and `n_rows` include the batch."""
     if memory is None or not len(memory) or not batch.row_weights().any():
         return None
     wanted = _ALWAYS + _PER_ROW * _n_unusual(batch, counts, n_rows)
-    # Other rows in every call, whatever the random state.
+    # Different rows in every call, for any random state.
     keys = row_keys(memory.keys.astype(np.int64) + ((n_rows % 2**31) << 32))
     past = _as_examples(memory.take(np.argsort(keys, kind="stable")[:wanted]), batch)
-    # Where the memory has fewer, its rows stand for others that came before.
+    # If the memory has fewer rows, each stands for several earlier ones.
     weight = min(wanted / len(past), (n_rows - len(batch)) / len(memory), _MOST_WEIGHT)
     if weight > 1:
         past.weights = past.row_weights() * np.float32(weight)
@@ -287,7 +288,7 @@ def _as_examples(memory: StoredRows, batch: Examples) -> Examples:
 
 
 def _n_unusual(batch: Examples, counts: Ints, n_rows: int) -> int:
-    """Return how many rows of labels are beyond twice their usual number, or a single one."""
+    """Return how many rows exceed twice the usual number of their label, or one row."""
     n = len(batch)
     own = np.bincount(batch.labels, minlength=len(counts))
     before = counts - own
@@ -296,7 +297,7 @@ def _n_unusual(batch: Examples, counts: Ints, n_rows: int) -> int:
 
 
 def _mixed(order: Ints, n_rows: int) -> Ints:
-    """Return an order of all rows: those of a batch, spread evenly among the others behind them."""
+    """Return an order of all rows that spreads those of the batch evenly among the others."""
     n_batch, n_past = len(order), n_rows - len(order)
     places = np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in (n_batch, n_past)])
     rows = np.concatenate([order, np.arange(n_batch, n_rows)])
@@ -307,9 +308,9 @@ def _mixed(order: Ints, n_rows: int) -> Ints:
 def _kept(
     memory: StoredRows | None, batch: Examples, counts: Ints, first_row: int, how: How
 ) -> StoredRows | None:
-    """Return the memory with the rows of a batch; a model begins it with its first rows."""
+    """Return the memory with the rows of a batch added; the first rows of a model start it."""
     if how.given.memory is False or (memory is None and first_row):
-        return None  # rows of the present alone are not worth replaying
+        return None  # a batch alone is not worth replaying
     given = how.given.memory
     if isinstance(given, Memory) and given.n_rows != AUTO:
         capacity = int(given.n_rows)
@@ -324,12 +325,12 @@ def _kept(
 
 
 class FurtherContext(TrainedTrellises):
-    """What parts learn a further batch from; the trellises have learned it already.
+    """The context in which parts learn a further batch, after the trellises.
 
     Parameters
     ----------
     how, training, columns, counts, n_rows
-        As of `TrainedTrellises`; counts and number of all rows so far.
+        As in `TrainedTrellises`; counts and number of all rows so far.
     batch : Examples
     stored : StoredRows or None
         The memory, with the rows of the batch.
@@ -349,13 +350,13 @@ class FurtherContext(TrainedTrellises):
         self.batch, self.stored = batch, stored
 
     def label_sums(self) -> tuple[csr_array, Ints]:
-        """Return the sum of the batch's rows of every label, and how many they are."""
+        """Return the sum and the number of the rows of every label in the batch."""
         return self.batch.label_sums(self.n_labels)
 
     def labels_to_train(self) -> Ints:
         """Return the labels of the batch that are new, or have many rows in it.
 
-        A few rows of an old label would cost more accuracy than they give.
+        Retraining an old label on a few rows would cost accuracy.
         """
         own = np.bincount(self.batch.labels, minlength=self.n_labels)
         before = self.counts - own
@@ -365,10 +366,10 @@ class FurtherContext(TrainedTrellises):
 
     @property
     def several(self) -> bool:
-        """Whether the rows at hand have several labels, and not just a few of them."""
+        """Whether the available rows have several labels on average."""
         examples = self.rows_at_hand()
         return len(examples.labels) > SEVERAL * len(examples)
 
     def rows_at_hand(self) -> Examples:
-        """Return the rows of the memory, which has those of the batch; without one, the batch."""
+        """Return the rows of the memory, which includes the batch; without a memory, the batch."""
         return self.batch if self.stored is None else _as_examples(self.stored, self.batch)

@@ -1,4 +1,4 @@
-"""What a user sees of training, and how it ends early: progress and Ctrl-C."""
+"""Progress of training, and interruption by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EpochStats:
     def rounded_loss(self) -> float:
         """The loss per example, without the last digits of the sum.
 
-        They depend on the sizes of the chunks, which depend on timing.
+        These depend on the sizes of chunks, and so on timing.
         """
         return float(f"{self.mean_loss:.8g}")
 
@@ -59,10 +59,13 @@ ShowProgress: TypeAlias = Callable[[int, EpochStats, int], None]
 
 
 @contextmanager
-def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterator[ShowProgress]:
+def progress_bar(
+    verbose: bool, epochs: int, rows: int, done: int = 0, found: str = "labels"
+) -> Iterator[ShowProgress]:
     """Show a bar over all epochs with loss and time left; yield its update function.
 
-    Where standard error is no terminal, `log_epoch` prints lines instead.
+    `found` is what P@1 counts: labels, or the clusters of labels that views find first. If standard
+    error is not a terminal, `log_epoch` prints lines instead.
     """
     if not verbose or not _shows_bars(Console(stderr=True)):
         yield lambda _epoch, _stats, _rows: None
@@ -77,34 +80,40 @@ def progress_bar(verbose: bool, epochs: int, rows: int, done: int = 0) -> Iterat
         task = progress.add_task("training", total=epochs * rows, completed=done * rows)
 
         def show(epoch: int, stats: EpochStats, rows: int) -> None:
-            text = (
-                f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}  "
-                f"P@1 on training rows {stats.precision:.3f}"
-            )
-            progress.update(task, advance=rows, description=text)
+            progress.update(task, advance=rows, description=_described(epoch, epochs, stats, found))
 
         yield show
 
 
 def log_epoch(
-    verbose: bool, epoch: int, epochs: int, stats: EpochStats, seconds: float, precision: float
+    verbose: bool,
+    epoch: int,
+    epochs: int,
+    stats: EpochStats,
+    seconds: float,
+    precision: float,
+    found: str,
 ) -> None:
-    """Log an epoch, and print it if it is to be shown where no progress bar can be.
+    """Log an epoch, and print it if there is no progress bar to show it.
 
-    `precision` is that on validation rows, negative if there are none.
+    `precision` is P@1 on validation rows, negative if there are none; `found` as in `progress_bar`.
     """
-    line = f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}"
-    if stats.hits:
-        line += f"  P@1 on training rows {stats.precision:.3f}"
+    line = _described(epoch, epochs, stats, found)
     if precision >= 0:
         line += f"  validation P@1 {precision:.4f}"
     line += f"  {stats.examples:,} rows  {seconds:.1f} s"
     show(verbose and not _shows_bars(Console(stderr=True)), line)
 
 
+def _described(epoch: int, epochs: int, stats: EpochStats, found: str) -> str:
+    line = f"epoch {epoch}/{epochs}  loss {stats.mean_loss:.4f}"
+    precision = f"  P@1 of {found} on training rows {stats.precision:.3f}"
+    return line + precision if stats.hits else line
+
+
 @contextmanager
 def phase(verbose: bool, name: str) -> Iterator[None]:
-    """Log a phase of training and how long it takes, and print it if it is to be shown.
+    """Log a phase of training and its duration, and print them if `verbose`.
 
     A terminal also shows the phase while it runs.
     """
@@ -116,16 +125,10 @@ def phase(verbose: bool, name: str) -> Iterator[None]:
 
 
 def show(verbose: bool, line: str) -> None:
-    """Log a line, and print it if it is to be shown."""
+    """Log a line, and print it if `verbose`."""
     logger.info(line)
     if verbose:
-        _print(line)
-
-
-def _print(line: str) -> None:
-    console = Console(stderr=True)
-    console.file.write(f"{line}\n")
-    console.file.flush()
+        print(line, file=Console(stderr=True).file, flush=True)
 
 
 def _shows_bars(console: Console) -> bool:
@@ -136,16 +139,16 @@ def _shows_bars(console: Console) -> bool:
 
 
 class TrainingInterruptedWarning(RuntimeWarning):
-    """Training was interrupted by Ctrl-C; the estimator keeps the weights so far."""
+    """Training was interrupted by Ctrl-C; the estimator keeps the weights trained so far."""
 
 
 def check_signals() -> None:
-    """Do nothing: before it returns, Python handles signals that have arrived, such as Ctrl-C."""
+    """Do nothing, but let Python handle signals that have arrived, such as Ctrl-C."""
 
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of a block, of which nothing may be left undone."""
+    """Defer Ctrl-C and SIGTERM to the end of a block that must not be interrupted."""
     arrived: list[int] = []
     before: dict[int, Any] = {}
 
@@ -182,7 +185,7 @@ class InterruptGuard:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Guard a block: after Ctrl-C, execution continues behind it."""
+        """Guard a block: after Ctrl-C, execution continues after it."""
         try:
             yield
         except KeyboardInterrupt:
@@ -191,7 +194,7 @@ class InterruptGuard:
             if not self.interrupted:
                 self.interrupted = True
                 warnings.warn(
-                    "training was interrupted; the estimator keeps the weights so far",
+                    "training was interrupted; the estimator keeps the weights trained so far",
                     TrainingInterruptedWarning,
                     stacklevel=2,
                 )

@@ -1,21 +1,22 @@
 """Recipes: from the size of the data to a plan of what is trained.
 
-A recipe depends on the data alone. A setting that the user gives replaces a field of the plan, and
+A recipe depends only on the data. A setting given by the user replaces a field of the plan, and
 never switches the recipe. The first row of this table that applies is the recipe:
 
 | recipe | data | parts |
 |---|---|---|
 | one-vs-all | 100 dense rows or more, one label per row, up to 128 labels | a wide trellis |
 | trellises | fewer than 1,000 rows, or fewer than 64 labels | several trellises |
-| label matrix | other dense rows | a small trellis, and a vector for every label |
+| label matrix | other dense rows | a trellis of width 2, and a vector for every label |
 | classifiers | several labels per row, up to 2,048 labels | trellises and label weights |
 | views | other sparse rows | views: trellises of clusters, and label weights |
 
-Where rows × labels exceed 2²⁵, several labels per row have views, too.
+If rows × labels exceed 2²⁵, data with several labels per row has views, too.
 
-Classifiers and views also try prototypes and neighbours, and a label matrix tries neighbours; what
-improves the ranking of held-out rows is kept. Sparse rows with dense features beside them have the
-parts of sparse rows, and a label matrix for the dense features.
+The recipes "classifiers" and "views" also try prototypes and neighbours, and "label matrix" tries
+neighbours; parts that improve the ranking on held-out rows are kept. For sparse rows with dense
+features beside them, a model has the parts for sparse rows, and a label matrix for the dense
+features.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..core.settings import AUTO, Settings
 from ..parts.base import PARTS
 from ..parts.calibration import Calibration
 from ..parts.edge_weights import MAX_PRUNED_STRIDE, padded
-from ..parts.label_matrix import LabelMatrix
+from ..parts.label_matrix import MOST_FEATURES, LabelMatrix
 from ..parts.label_weights import LabelWeights
 from ..parts.memory import Memory
 from ..parts.neighbours import Neighbours
@@ -39,7 +40,7 @@ from ..parts.views import MOST_CLUSTERS, Views
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 
-_MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for what is chosen on held-out rows
+_MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for choices on held-out rows
 _FEW_LABELS, _FEW_PAIRS = 2048, 1 << 25  # of rows and labels
 SEVERAL = 1.1  # labels per row, on average
 _MIN_DENSE_ROWS, _MAX_DENSE_LABELS, _FEW_DENSE_ROWS = 100, 128, 2000
@@ -49,18 +50,20 @@ _MULTIPLICATIONS = 2.5e9  # of training trellises alone
 _MIN_TRELLISES, _MAX_TRELLISES = 3, 12
 _MANY_PATHS, _WIDTH, _WIDE = 10_000, 8, 16
 _FEW_CLUSTERS, _WIDEST = 256, 32
-_MAX_CLUSTER_ROWS = 1 << 23  # rows × clusters, for classifiers of clusters
-_MIN_CLUSTER_ROWS = 10  # of a label, on average: with fewer, they lose recall
+# Classifiers of clusters: rows × clusters at most, and rows of a label on average. Trellises find
+# clusters less well if rows have several labels (True): their edges are independent then.
+_MAX_CLUSTER_ROWS = {False: 1 << 23, True: 1 << 25}
+_MIN_CLUSTER_ROWS = {False: 10, True: 4}
 _LEARNING_RATE, _DENSE_LEARNING_RATE = 0.7, 0.07
-_MIN_PRUNED = 1 << 18  # weights of trellises that are worth pruning
+_MIN_PRUNED = 1 << 18  # weights of trellises from which on pruning is worthwhile
 _MANY_WEIGHTS = 1 << 22  # of trellises
 _DENSITY = {False: 0.1, True: 0.05}  # True if other parts share the work of many weights
 _MAX_HELD_OUT = 3000
-_MAX_NEIGHBOURS = 400_000  # rows: beyond, they take too much time and space
+_MAX_NEIGHBOURS = 400_000  # rows: more would take too much time and space
 _MAX_COMPARED = 1 << 25  # values of dense rows, which are all compared
 REPLAYED = 10_000  # rows to keep, if no part needs more
 _REQUIRED = ("trellises", "label_weights", "label_matrix")  # where labels are not in clusters
-# What a recipe is named after, unless what is given leaves it out.
+# The part that a recipe is named after.
 _MAIN = {"label matrix": "label_matrix", "classifiers": "label_weights", "views": "views"}
 
 
@@ -80,13 +83,23 @@ class DatasetSize:
 
     @property
     def several(self) -> bool:
-        """Whether rows have several labels, and not just a few of them."""
+        """Whether rows have several labels on average."""
         return self.n_pairs > SEVERAL * self.n_rows
+
+    @property
+    def n_vector_features(self) -> int:
+        """The number of dense features."""
+        return self.n_beside or (0 if self.sparse else self.n_columns)
+
+    @property
+    def few_vector_features(self) -> bool:
+        """Whether a label matrix can be trained on the dense features."""
+        return self.n_vector_features <= MOST_FEATURES
 
 
 @dataclass
 class Plan:
-    """What will be trained: every "auto" as a value.
+    """What will be trained, with every "auto" resolved.
 
     Parameters
     ----------
@@ -106,15 +119,15 @@ class Plan:
         Whether the held-out rows are for early stopping, and never trained on.
     calibrate : bool
     small_dense : bool
-        Whether steps are taken as for rows of unit length, and weights averaged.
+        Whether step sizes are relative to the row length, and weights averaged.
     beside : bool
-        Whether the label matrix is of dense features beside sparse ones.
+        Whether the label matrix is for dense features beside sparse ones.
     few_rows : bool
         Whether labels have few rows, so that prototypes are expected to help.
     left_out : str
-        What the recipe usually has, if what is given leaves it out.
+        The main part of the recipe, if the user's settings leave it out.
     asked_for : set of str
-        Parts that the user wants: held-out rows only say how much they weigh.
+        Parts that the user asked for: held-out rows only choose their weights.
     """
 
     recipe: str
@@ -151,8 +164,20 @@ class Plan:
         required: dict[str, Settings | None] = {name: getattr(self, name) for name in names}
         return {name: each for name, each in required.items() if each is not None} | self.parts
 
+    def weights_to_try(self, part: Any) -> tuple[float, ...]:
+        """Return the weights to try for a part, the default first; 0 leaves it out."""
+        if hasattr(part, "weights_to_try"):
+            return part.weights_to_try(self)  # type: ignore[no-any-return]
+        grid, asked = tuple(getattr(part, "grid", ())), part.name in self.asked_for
+        if not grid:
+            return (1.0,)
+        tried = grid if asked else (0.0, *grid)
+        if asked or (self.few_rows and getattr(part, "helps_rare_labels", False)):
+            return tuple(sorted(tried, key=lambda weight: weight != 1))  # it is expected to help
+        return tried
+
     def __str__(self) -> str:
-        """Return what was chosen and why, in a line."""
+        """Return what was chosen and why, in one line."""
         shown = {"trellises": self.trellises, **self.trained}
         if self.label_weights is not None:
             shown["label_weights"] = self.label_weights
@@ -162,7 +187,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Given:
-    """What the user gives: settings of parts, "auto" or False, and what concerns all of them."""
+    """The user's settings: those of parts, "auto" or False, and those of the whole model."""
 
     trellises: Trellises | str = AUTO
     views: Views | str | bool = AUTO
@@ -184,7 +209,8 @@ def _recipe(size: DatasetSize) -> tuple[str, str]:
     if size.n_rows < _MIN_ROWS or size.n_labels < _MIN_LABELS:
         return "trellises", f"fewer than {_MIN_ROWS:,} rows or {_MIN_LABELS} labels"
     if not size.sparse:
-        return "label matrix", f"dense rows, and at least {_MIN_LABELS} labels"
+        more_than = _MIN_LABELS - 1 if size.multilabel else _MAX_DENSE_LABELS
+        return "label matrix", f"dense rows, and more than {more_than} labels"
     few = size.n_labels <= _FEW_LABELS and size.n_rows * size.n_labels <= _FEW_PAIRS
     if size.several and few:
         return "classifiers", f"several labels per row, and at most {_FEW_LABELS:,} labels"
@@ -204,12 +230,13 @@ def plan_for(given: Given, size: DatasetSize) -> Plan:
         views = _wanted(given.views, Views, recipe == "views" and not own_codebooks)
     plan = Plan(recipe, reason, trellises, views, label_weights)
     if label_weights is None and not size.n_beside:
-        with_matrix = recipe == "label matrix" and probabilistic
+        with_matrix = recipe == "label matrix" and probabilistic and size.few_vector_features
         plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, with_matrix)
     plan.few_rows = size.n_pairs < _FEW_ROWS * size.n_labels
     _size_trellises(plan, size, own_codebooks)
     if size.n_beside:
-        plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, probabilistic)
+        with_matrix = probabilistic and size.few_vector_features
+        plan.label_matrix = _wanted(given.label_matrix, LabelMatrix, with_matrix)
         plan.beside = plan.label_matrix is not None
         plan.reason += f", and {size.n_beside} dense features beside them"
     tries = label_weights is not None and size.sparse
@@ -234,21 +261,28 @@ def plan_for(given: Given, size: DatasetSize) -> Plan:
 def _check_trained(
     plan: Plan, given: Given, size: DatasetSize, probabilistic: bool, own_codebooks: bool
 ) -> None:
-    """Raise an error if a part that is asked for cannot be trained; say what is left out."""
+    """Raise an error if a requested part cannot be trained; record what is left out."""
     if _asked(given.views) and plan.views is None:
         raise ValueError(
-            "views need label_weights, which tell the labels of a cluster apart: use "
+            "views need label_weights, which distinguish the labels of a cluster: use "
             "label_weights='auto' or views=False"
         )
     if _asked(given.views) and own_codebooks:
         raise ValueError("views assign clusters at random: use assignment='random' or views=False")
     if _asked(given.label_matrix) and size.sparse and not size.n_beside:
         raise ValueError(
-            "label_matrix needs dense rows, or a dense block beside sparse ones, got a sparse "
-            "matrix; use views or label_weights"
+            "label_matrix needs dense rows or a dense block, got a sparse matrix; use views or "
+            "label_weights"
+        )
+    if _asked(given.label_matrix) and not size.few_vector_features:
+        raise ValueError(
+            f"label_matrix takes at most {MOST_FEATURES:,} dense features, got "
+            f"{size.n_vector_features:,}: reduce them, or pass them as a sparse matrix"
         )
     if _asked(given.label_matrix) and plan.label_matrix is None:
-        raise ValueError("label_matrix is trained without label_weights and views: leave these out")
+        raise ValueError(
+            "label_matrix cannot be combined with label_weights or views: leave these out"
+        )
     if _asked(given.calibration) and not probabilistic:
         raise ValueError(
             f"calibration needs probabilities, got loss={plan.trellises.loss!r}; use loss='auto' "
@@ -262,6 +296,7 @@ def _check_trained(
         causes = [name for name, value in values.items() if value != AUTO]
         causes += [] if probabilistic else ["loss"]
         causes += ["assignment"] if own_codebooks else []
+        causes += [] if size.few_vector_features else [f"{size.n_vector_features:,} dense features"]
         plan.left_out = f"without {main}, because of the given {' and '.join(causes)}"
 
 
@@ -274,8 +309,8 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
             n_views=_VIEWS, cluster_size=min(_CLUSTER_SIZE, max(size.n_labels // 2, 2))
         )
         n_paths = max(-(-size.n_labels // int(plan.views.cluster_size)), 1)
-        worth = size.n_rows * n_paths <= _MAX_CLUSTER_ROWS
-        worth &= size.n_pairs >= _MIN_CLUSTER_ROWS * size.n_labels
+        worth = size.n_rows * n_paths <= _MAX_CLUSTER_ROWS[size.several]
+        worth &= size.n_pairs >= _MIN_CLUSTER_ROWS[size.several] * size.n_labels
         plan.views = plan.views.filled(cluster_weights=worth)
         if plan.views.cluster_weights and n_paths > MOST_CLUSTERS:
             raise ValueError(
@@ -286,8 +321,8 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
     else:
         width = _WIDTH if n_paths <= _MANY_PATHS else _WIDE
         n_trellises = _MIN_TRELLISES
-    if plan.label_matrix is not None:
-        n_trellises, epochs = 1, 1
+    if plan.label_matrix is not None:  # which scores all labels: trellises hardly count
+        width, n_trellises, epochs = 2, 1, 1
     n_weights = n_trellises * size.n_columns * padded(Trellis(n_paths, width).n_edges)
     shared = plan.label_weights is not None and n_weights >= _MANY_WEIGHTS
     shared |= plan.views is not None
@@ -314,12 +349,12 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
 
 
 def usual_learning_rate(with_matrix: bool) -> float:
-    """Return the step size of trellises, alone or beside a label matrix."""
+    """Return the step size of trellises, without or with a label matrix."""
     return _DENSE_LEARNING_RATE if with_matrix else _LEARNING_RATE
 
 
 def _affordable(size: DatasetSize, width: int, epochs: int) -> int:
-    """Return how many trellises of a width train within a limit."""
+    """Return how many trellises of a width can be trained within the limit of time."""
     n_edges = Trellis(size.n_labels, width).n_edges
     each = epochs * (size.n_values + size.n_rows) * max(n_edges, 1)
     fewest = _MIN_TRELLISES if width < _WIDE else _MIN_TRELLISES - 1
@@ -369,7 +404,7 @@ def _settings(value: Any, kind: Any) -> Any:
 
 
 def _asked(value: Any) -> bool:
-    """Return whether a part is asked for: it is neither "auto" nor left out."""
+    """Return whether the user asked for a part: it is neither "auto" nor left out."""
     return value is True or isinstance(value, Settings)
 
 

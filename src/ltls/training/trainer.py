@@ -1,4 +1,7 @@
-"""The trainer: epochs over batches, codebook updates, early stopping; here or by workers."""
+"""The trainer: epochs over batches, codebook updates, early stopping, with or without workers.
+
+The other parts are trained with the trellises that it leaves.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,23 @@ from typing import Any, Protocol
 from scipy.sparse import csr_array
 
 from ..core.arrays import Ints
+from ..features.rows import Columns
 from ..parts.edge_weights import Weights
 from ..parts.label_matrix import LabelTrainer
 from ..parts.label_weights import LabelWeights
+from ..parts.trellises import TrellisPart
 from ..structure.codebook import Codebook
 from .data import Batch, Source
-from .progress import EpochStats, InterruptGuard, log_epoch, progress_bar, signals_deferred
+from .progress import (
+    EpochStats,
+    InterruptGuard,
+    check_signals,
+    log_epoch,
+    phase,
+    progress_bar,
+    signals_deferred,
+)
+from .recipes import Given
 from .trellis_training import TrellisTraining
 
 _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress bar
@@ -25,7 +39,7 @@ _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress b
 
 @dataclass
 class TrainerState:
-    """The state of training between two mini-batches, besides the weights.
+    """The training state between two mini-batches, without the weights.
 
     Parameters
     ----------
@@ -40,7 +54,7 @@ class TrainerState:
     completed : bool
         Whether training ran to its end without being interrupted.
     within : EpochStats or None
-        Sums of the epoch that was begun; None between two epochs.
+        Sums over the current epoch; None between two epochs.
     random : tuple or None
         The state of the random generator when that epoch began.
     """
@@ -72,12 +86,25 @@ class Workers(Protocol):
     ) -> list[tuple[csr_array, csr_array | None]]:
         """Train label weights, as `ltls.parts.label_weights.train_clusters` does.
 
-        `counts` are the rows of every label; `without_held_out` says never to train on the rows
-        that are held out. With `groups`, the group of every label, groups are what is trained.
+        `counts` are the rows per label; with `without_held_out`, held-out rows are never trained
+        on. With `groups`, the group of every label, classifiers are trained for groups.
         """
 
     def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
-        """Return who trains the vectors of labels; the given trainer is this process."""
+        """Return the trainer of label vectors, given that of this process."""
+
+
+@dataclass(frozen=True)
+class How:
+    """Options of a whole training run."""
+
+    given: Given
+    n_jobs: int | None = None
+    verbose: int = 0
+    class_weight: dict[Any, float] | str | None = None
+    keep_on_interrupt: bool = True
+    workers: Workers | None = None  # who trains; None is this process
+    size_budget: int | None = None  # bytes of the model file
 
 
 class Trainer:
@@ -91,7 +118,7 @@ class Trainer:
     n_jobs : int or None
     verbose : int
     workers : Workers or None
-        Who trains on the rows of a source; None is this process.
+        Workers that train on the rows of a source; None trains in this process.
     """
 
     def __init__(
@@ -110,16 +137,18 @@ class Trainer:
     def fit(
         self, source: Source, state: TrainerState, early_stopping: bool, checkpoint: Any = None
     ) -> None:
-        """Train for all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
+        """Train all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
 
-        `state` says where to continue, and is updated after every mini-batch; `checkpoint`, if
-        given, is where it is saved: after an epoch, and when training is interrupted.
+        Training continues from `state`, which is updated after every mini-batch. It is saved to
+        `checkpoint`, if given, after every epoch and when training is interrupted.
         """
         epochs, done = int(self.settings.epochs), len(state.losses)
+        in_clusters = self.training.trellis.n_classes < self.training.n_labels
+        found = "clusters" if in_clusters else "labels"
         with (
             self.guard(),
             self._saved_if_interrupted(source, state, checkpoint),
-            progress_bar(self.verbose, epochs, source.n_rows, done) as show,
+            progress_bar(self.verbose, epochs, source.n_rows, done, found) as show,
         ):
             for epoch in range(done, epochs):
                 if early_stopping and state.n_no_change >= self.settings.n_iter_no_change:
@@ -134,13 +163,13 @@ class Trainer:
                     self._end_epoch(state, stats)
                     precision = self._compare_with_best(source, state) if early_stopping else -1.0
                 seconds = time.perf_counter() - start
-                log_epoch(self.verbose, epoch + 1, epochs, stats, seconds, precision)
+                log_epoch(self.verbose, epoch + 1, epochs, stats, seconds, precision, found)
                 if checkpoint is not None:
                     last = epoch + 1 == epochs or (
                         early_stopping and state.n_no_change >= self.settings.n_iter_no_change
                     )
                     checkpoint.save(self.training, state, source.held_out, source.rng, now=last)
-        if state.within is not None:  # interrupted: what was trained so far counts as an epoch
+        if state.within is not None:  # interrupted: a partial epoch counts as one
             self._end_epoch(state, state.within)
         if state.best is not None:
             self.training.come_back(state.best)
@@ -158,15 +187,16 @@ class Trainer:
             raise
         except BaseException:
             is_whole = not self._within_step
-            if self.workers is not None:  # which have done a whole epoch, or nothing of it
+            if self.workers is not None:  # they have done a whole epoch or none of it
                 is_whole = self.training.weights.epochs == len(state.losses)
             if checkpoint is not None and is_whole:
-                checkpoint.save(self.training, state, source.held_out, source.rng, now=True)
+                with phase(self.verbose, f"writing {checkpoint.path}"):
+                    checkpoint.save(self.training, state, source.held_out, source.rng, now=True)
             raise
 
     @contextmanager
     def _step(self) -> Iterator[None]:
-        """Let signals wait for the end of a block, after which weights and sums agree again."""
+        """Defer signals to the end of a block, when weights and sums are consistent again."""
         with signals_deferred():
             self._within_step = True
             yield
@@ -175,7 +205,7 @@ class Trainer:
     def _train_on(
         self, source: Source, stats: EpochStats, show: Callable[[EpochStats, int], None]
     ) -> EpochStats:
-        """Train on all rows of a source, here or by workers; return the sums."""
+        """Train on all rows of a source, in this process or by workers; return the sums."""
         if self.workers is None:
             self._train(source.epoch(), stats, show)
             return stats
@@ -195,7 +225,8 @@ class Trainer:
     ) -> None:
         """Train on rows in chunks of about a tenth of a second.
 
-        Rows that the sums have already are skipped. Between two chunks, weights and sums agree.
+        Rows that are already in the sums are skipped. Between chunks, weights and sums are
+        consistent.
         """
         batch_size, to_skip = self.settings.batch_size, stats.rows
         size = batch_size * max(1, 64 // batch_size)  # whole mini-batches
@@ -217,10 +248,10 @@ class Trainer:
                     size *= 2
 
     def _end_epoch(self, state: TrainerState, stats: EpochStats) -> None:
-        """Count an epoch; one of workers that was interrupted has trained nothing."""
+        """Count an epoch, unless workers were interrupted and trained nothing."""
         if self.workers is None or stats.examples:
             state.losses.append(stats.rounded_loss)
-        if self.workers is None or not stats.examples:  # workers have ended it themselves
+        if self.workers is None or not stats.examples:  # workers end it themselves
             self.training.end_epoch()
         state.within = None
 
@@ -236,3 +267,28 @@ class Trainer:
         else:
             state.n_no_change += 1
         return precision
+
+
+class TrainedTrellises:
+    """The trained trellises and the sizes, which all other parts are trained with."""
+
+    check_signals = staticmethod(check_signals)
+
+    def __init__(
+        self, how: How, training: TrellisTraining, columns: Columns, counts: Ints, n_rows: int
+    ) -> None:
+        self.how, self.training, self.counts, self.n_rows = how, training, counts, n_rows
+        self.n_labels, self.n_columns = len(counts), columns.n_columns
+        self.intercept = columns.intercept
+        self.n_vector_features = columns.n_beside or columns.n_columns - columns.intercept
+        self._trellises: list[TrellisPart] | None = None
+
+    def trellis_parts(self) -> list[TrellisPart]:
+        """Return the trellises to predict with, one part per view."""
+        if self._trellises is None:
+            self._trellises = self.training.parts()
+        return self._trellises
+
+    def trained_further(self) -> None:
+        """Record that the trellises have changed."""
+        self._trellises = None

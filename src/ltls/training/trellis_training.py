@@ -1,7 +1,7 @@
-"""Trellises while they are trained: those over labels, or those of all views together.
+"""Trellises during training: those over labels, or those of all views together.
 
-All trellises have the same graph, and their edges are side by side in a row of W: a feature that is
-read serves them all, and threads take one trellis each.
+All trellises have the same graph, and their edges are side by side in a row of W: reading a feature
+serves all of them, and each thread takes one trellis.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class TrellisTraining:
     Parameters
     ----------
     settings : Trellises
-        No "auto" is left.
+        Without "auto" values.
     trellis : Trellis
     codebooks : list of Codebook
-        Those of the first view, then those of the second, and so on.
+        View by view.
     loss : Loss
     weights : TrainableWeights
     n_labels : int
@@ -79,7 +79,7 @@ class TrellisTraining:
         """Return trellises with weights of 0.
 
         `label_sums` returns the sum of every label's rows, scaled to unit length or not; it is
-        called if codebooks depend on what the rows of labels are like.
+        called if codebooks depend on the rows of labels.
         """
         views, assignment = plan.views, plan.trellises.assignment
         policy = POLICIES[assignment] if isinstance(assignment, str) else None
@@ -121,7 +121,7 @@ class TrellisTraining:
         rng : RandomState
         multilabel : bool
         views : Views or None
-            If given, paths are clusters of similar labels, other ones in every view.
+            If given, paths are clusters of similar labels, which differ between views.
         min_paths : int
             The minimum number of paths, to leave free ones for new labels.
         """
@@ -145,7 +145,7 @@ class TrellisTraining:
         loss = settings.loss_for(multilabel)
         settings = settings.filled(loss=loss.name)
         shape = (len(books), n_features, columns.intercept, columns.unit_length)
-        weights = TrainableWeights.new(settings, trellis, *shape)
+        weights = TrainableWeights(settings, trellis, *shape)
         return cls(settings, trellis, books, loss, weights, stats.n_labels, n_views)
 
     @classmethod
@@ -163,7 +163,7 @@ class TrellisTraining:
         given.n_trellises = len(first.codebooks)
         own = first.weights
         shape = (len(books), own.n_features, own.intercept, own.unit_length)
-        weights = TrainableWeights.new(given, first.trellis, *shape)
+        weights = TrainableWeights(given, first.trellis, *shape)
         values = [part.weights.to_float32() for part in parts]
         weights.load(weights.wrap(np.concatenate(values, axis=1)), settings.l1)
         weights.epochs = epochs
@@ -200,7 +200,7 @@ class TrellisTraining:
         return found
 
     def as_trained(self) -> TrellisPart:
-        """Return all trellises as they are now, as one part; training on changes them."""
+        """Return all trellises in their current state as one part; further training changes it."""
         weights = self.weights.for_prediction(self.settings.l1)
         return TrellisPart(self.trellis, list(self.codebooks), self.loss, weights, self.n_labels)
 
@@ -226,8 +226,8 @@ class TrellisTraining:
     # Training
 
     def scale_steps(self, plan: Plan, row_length: float) -> None:
-        """Take steps as for rows of unit length, where rows are dense and of any length."""
-        power = 2.0 ** round(math.log2(row_length))  # of 2, so that products are exact
+        """Make step sizes relative to the row length, for dense rows of any length."""
+        power = 2.0 ** round(math.log2(row_length))  # a power of 2, so that products are exact
         if plan.small_dense:
             self.weights.start_average(power)
         elif plan.of_vectors:
@@ -270,7 +270,7 @@ class TrellisTraining:
         return result
 
     def end_epoch(self) -> None:
-        """Count a pass over the rows, and give free paths to labels that no row had."""
+        """Count an epoch, and assign free paths to labels without rows."""
         self.weights.epochs += 1
         for book in self.tables:
             known = min(book.n_labels, self.n_labels)
@@ -279,7 +279,7 @@ class TrellisTraining:
                 book.assign(label, book.free_path())
 
     def check_finite(self, losses: list[float], rows: Ints | None = None) -> None:
-        """Raise an error if training has diverged, as losses and the weights of some rows tell."""
+        """Raise an error if losses or the weights of some rows show that training has diverged."""
         trained = self.weights.tensors()
         arrays = [trained[name] for name in ("weights", "squares") if name in trained]
         arrays = [np.array(losses), *(each if rows is None else each[rows] for each in arrays)]
@@ -324,7 +324,7 @@ class TrellisTraining:
     def _label_score_sums(self, batches: Iterable[Batch], n_jobs: int | None) -> Floats:
         """Return edge scores summed over the rows of labels, (n_trellises, n_labels, n_edges).
 
-        A row counts with its weight, divided among its labels if the loss does so.
+        Rows are weighted; the weight is divided among the labels if the loss does so.
         """
         n_trellises, n_edges = len(self.codebooks), self.trellis.n_edges
         sums = np.zeros((self.n_labels, n_trellises * n_edges), np.float32)
@@ -349,15 +349,15 @@ class TrellisTraining:
         blocks = sums.reshape(len(sums), n_trellises, n_edges).transpose(1, 0, 2)
         return np.ascontiguousarray(blocks)
 
-    # Training elsewhere
+    # Training by workers
 
     def some(self, first: int, last: int) -> TrellisTraining:
-        """Return some of the trellises; they share weights with these until `unshare`."""
+        """Return some of the trellises, which share weights with these until `unshare`."""
         weights = self.weights.some(first, last)
         return replace(self, codebooks=self.codebooks[first:last], weights=weights, n_views=1)
 
     def replace_some(self, first: int, last: int, trained: TrellisTraining) -> None:
-        """Continue from some trellises that were trained elsewhere."""
+        """Continue from some trellises that a worker has trained."""
         self.codebooks[first:last] = trained.codebooks
         self.weights.replace_some(first, last, trained.weights)
 
@@ -368,12 +368,12 @@ class TrellisTraining:
         return replace(self, weights=self.weights.branch())
 
     def grow(self, n_labels: int, batch: Examples, old: Rows | None, n_jobs: int | None) -> None:
-        """Add labels, which a batch has.
+        """Add the new labels of a batch.
 
-        If labels have paths of their own, the trellis grows until each can have one: old labels
-        keep their paths and the weights of their edges. Otherwise a label joins the cluster that
-        its rows score highest; one without rows joins a small one. `old` are the rows of the batch
-        as they were before features were added.
+        If every label has its own path, the trellis grows until there are enough: old labels keep
+        their paths and the weights of their edges. Otherwise, a label joins the cluster that scores
+        highest on its rows; a label without rows joins a small cluster. `old` are the rows of the
+        batch without new features.
         """
         if n_labels == self.n_labels:
             return
@@ -412,7 +412,7 @@ class TrellisTraining:
     # Files
 
     def sections(self) -> dict[str, tuple[dict[str, Any], Tensors]]:
-        """Return descriptions and tensors to continue from: the optimizer roughly, and all."""
+        """Return sections to continue from: a sketch of the optimizer, and the exact state."""
         weights = self.weights
         found: dict[str, tuple[dict[str, Any], Tensors]] = {}
         if weights.squares is not None:
@@ -425,7 +425,7 @@ class TrellisTraining:
     def resumed(
         cls, parts: list[TrellisPart], described: dict[str, Any], tensors: Tensors
     ) -> TrellisTraining:
-        """Return the exact state of training that a resumable file holds."""
+        """Return the exact training state from a resumable file."""
         settings = copy(described["settings"])
         settings.average = "sums" in tensors
         settings.optimizer = "adagrad" if "squares" in tensors else "sgd"
@@ -436,11 +436,11 @@ class TrellisTraining:
     # The best epoch
 
     def best(self) -> tuple[Weights, list[Codebook]]:
-        """Return a copy of weights and codebooks, to come back to."""
+        """Return a copy of weights and codebooks, to restore later."""
         return self.weights.for_prediction(self.settings.l1).copy(), list(map(copy, self.codebooks))
 
     def come_back(self, best: tuple[Weights, list[Codebook]]) -> None:
-        """Go back to weights and codebooks that `best` has returned."""
+        """Restore weights and codebooks returned by `best`."""
         weights, codebooks = best
         self.weights.load(weights, self.settings.l1)
         self.codebooks = codebooks
