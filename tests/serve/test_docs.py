@@ -51,7 +51,7 @@ def test_limits_are_those_of_the_code():
     assert f"{work._MAX_HELD} times `--max-body`" in PAGE
     assert f"up to {work._QUICK_BYTES >> 10} KiB" in PAGE
     assert f"up to {work._ROWS}\nrows" in PAGE
-    assert f"| an explanation | {plain._MAX_EXPLAINED >> 10} KiB" in PAGE
+    assert f"number of parts ≤ {plain._MAX_EXPLAINED >> 10} KiB" in PAGE
     assert f"{gate._MAX_PIPELINED} requests, then" in PAGE
     assert f"headers of more than {running._MAX_HEAD >> 10} KiB" in PAGE
 

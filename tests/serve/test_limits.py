@@ -195,7 +195,7 @@ def test_hosts_that_are_not_known_are_refused(serving):
             for host in UNKNOWN:
                 answer = server.ask("GET", path, Host=host)
                 assert answer.status == 400
-                assert answer.json["error"].startswith(f"host '{host}' is not known")
+                assert answer.json["error"].startswith(f"unknown host '{host}'")
         for head in (b"GET / HTTP/1.1\r\nhost:\r\n", b"GET / HTTP/1.1\r\nhost: \r\n"):
             assert b" 400 " in raw(server, head + b"connection: close\r\n\r\n")
     for others in ({"token": "abc"}, {"allowed_hosts": ("*",)}):

@@ -237,7 +237,7 @@ def test_a_token_comes_from_a_file_or_the_environment(models, tmp_path):
         (["{tickets}", "--log-level", "loud"], "--log-level must be one of debug"),
         (["{tickets}", "--timeout", "0"], "--timeout must be a number above 0, got 0"),
         (["{tickets}", "--token-file", "/dev/null"], "token in /dev/null must not be empty"),
-        (["{broken}"], "not a model file"),
+        (["{broken}"], "not an ltls model file"),
         ([], "Missing argument"),
     ],
 )

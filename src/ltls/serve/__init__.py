@@ -1,7 +1,7 @@
-"""An HTTP server of models: the Open Inference Protocol, plain JSON, and a page to try models.
+"""An HTTP server for models: the Open Inference Protocol, plain JSON, and a page to try models.
 
-``ltls serve model.ltls`` runs it. `create_app` returns the application for another ASGI server. It
-needs Starlette, uvicorn, msgspec and prometheus_client: ``pip install 'ltls[serve]'``.
+``ltls serve model.ltls`` runs it. `create_app` returns the application for another ASGI server.
+Requires Starlette, uvicorn, msgspec and prometheus_client: ``pip install 'ltls[serve]'``.
 """
 
 from __future__ import annotations

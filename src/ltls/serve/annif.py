@@ -1,19 +1,22 @@
-"""What the ``http`` backend of Annif asks for: suggestions of a project, here a model."""
+"""The API for Annif's ``http`` backend: suggestions of a project, which is a model here."""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
 from typing import Annotated, Any
-from urllib.parse import parse_qsl
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from .messages import Answer, RequestError, converted, encoded, quoted
 from .models import ServedModel
 from .work import Job
 
-_MAX_FIELDS = 100  # of a form: those of a request, and the metadata of a document
+_MAX_FIELDS = 100  # fields of a form: those below, and the metadata of a document
+_DIGITS = np.full(256, 16, np.uint8)  # the value of every character as a digit; 16 for others
+for _number, _digit in enumerate(b"0123456789abcdef"):
+    _DIGITS[[_digit, ord(chr(_digit).upper())]] = _number
 
 
 class SuggestRequest(msgspec.Struct):
@@ -21,11 +24,11 @@ class SuggestRequest(msgspec.Struct):
 
     text: Annotated[str, Meta(description="The text.")]
     limit: Annotated[int, Meta(ge=1, le=1 << 31, description="Number of labels.")] = 10
-    project: Annotated[str | None, Meta(description="The name of the model, if at all.")] = None
+    project: Annotated[str | None, Meta(description="The name of the model; optional.")] = None
 
 
 def project(model: ServedModel) -> dict[str, Any]:
-    """Return what Annif shows of a project."""
+    """Return the facts that Annif shows about a project."""
     modified = datetime.fromtimestamp(int(model.version) / 1000, timezone.utc)
     return {
         "project_id": model.name,
@@ -37,14 +40,8 @@ def project(model: ServedModel) -> dict[str, Any]:
 
 
 def suggest(model: ServedModel, content: bytearray, job: Job) -> Answer:
-    """Answer a request with the best labels of a text and their probabilities."""
-    try:
-        fields = parse_qsl(
-            content.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
-        )
-    except ValueError as error:
-        raise RequestError(400, f"the request is not a form in UTF-8: {error}") from None
-    asked = converted(SuggestRequest, dict(fields))
+    """Return the best labels of a text and their probabilities."""
+    asked = converted(SuggestRequest, _fields(content))
     if asked.project not in (None, model.name):
         raise RequestError(
             422, f"project must be {quoted(model.name)} as in the path, got {quoted(asked.project)}"
@@ -57,6 +54,28 @@ def suggest(model: ServedModel, content: bytearray, job: Job) -> Answer:
     pairs = zip(map(_uri, labels[0].tolist()), scores[0].tolist(), strict=True)
     results = [{"uri": uri, "label": uri, "score": score} for uri, score in pairs]
     return Answer(job.add(encoded({"results": results})))
+
+
+def _fields(form: bytearray) -> dict[str, str]:
+    """Return the fields of a form. `urllib.parse.parse_qsl` takes 80 times the size in memory."""
+    if form.count(b"&") >= _MAX_FIELDS:
+        raise RequestError(400, f"a form may have at most {_MAX_FIELDS} fields")
+    pairs = (field.partition(b"=") for field in form.replace(b"+", b" ").split(b"&"))
+    try:
+        return {_unquoted(name): _unquoted(value) for name, _, value in pairs}
+    except UnicodeDecodeError as error:
+        raise RequestError(400, f"the request is not a form in UTF-8: {error}") from None
+
+
+def _unquoted(text: bytearray) -> str:
+    """Return a text after its hexadecimal codes of bytes are replaced."""
+    found = np.frombuffer(text, np.uint8).copy()
+    digits = _DIGITS[found]
+    at = np.flatnonzero((found[:-2] == ord("%")) & (digits[1:-1] < 16) & (digits[2:] < 16))
+    found[at] = 16 * digits[at + 1] + digits[at + 2]
+    kept = np.ones(len(found), bool)
+    kept[at + 1] = kept[at + 2] = False
+    return found[kept].tobytes().decode()
 
 
 def _uri(label: Any) -> str:

@@ -1,4 +1,4 @@
-"""The application: routes and what they need."""
+"""The application and its routes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def create_app(settings: Settings) -> Starlette:
     Returns
     -------
     starlette.applications.Starlette
-        Models are loaded when it starts. A file that cannot be loaded stops it then.
+        It loads the models when it starts, and fails to start if one cannot be loaded.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def create_app(settings: Settings) -> Starlette:
         exception_handlers={HTTPException: _error, RequestError: _error},
         lifespan=lifespan,
     )
-    app.router.redirect_slashes = False  # the address would be made of the client's Host
+    app.router.redirect_slashes = False  # redirects would contain the client's Host
     return app
 
 
@@ -147,7 +147,7 @@ def _routes(models: ModelStore, metrics: Metrics, work: Work) -> list[Route]:
 
 
 def _constant(content: bytes, **others: Any) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint whose answer is always the same."""
+    """Return an endpoint with a constant response."""
 
     async def constant(_: Request) -> Response:
         return Answer(content, **others)
@@ -161,7 +161,7 @@ def _page(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]
 
 
 def _schema(routes: list[Route]) -> dict[str, Any]:
-    """Return the routes and the types of requests in the form of OpenAPI."""
+    """Return the routes and request types as an OpenAPI document."""
     schemas, components = msgspec.json.schema_components(
         (PredictRequest, InferRequest, SuggestRequest), ref_template="#/components/schemas/{name}"
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..core.settings import ParameterError
+from ..core.declared import ParameterError
 from .settings import Settings
 
 TOKEN_VARIABLE = "LTLS_SERVE_TOKEN"
@@ -20,15 +20,15 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 def serve(
     models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Model files, by ltls train.")
+        list[Path], typer.Argument(metavar="MODEL...", help="Model files, written by ltls train.")
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 is any free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help=f"File with a bearer token that requests must have; else ${TOKEN_VARIABLE}.",
+            help=f"File with a bearer token that requests must have; otherwise ${TOKEN_VARIABLE}.",
             show_default="none",
         ),
     ] = None,
@@ -39,9 +39,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a page to try them.
 
-    Speaks the Open Inference Protocol (/v2/...), and plain JSON at /predict. The page at / is for
-    trying the models. A model file that is replaced is reloaded. Logs are JSON lines on standard
-    error. SIGTERM ends the server when all requests that have begun are answered.
+    Supports the Open Inference Protocol (/v2/...) and plain JSON at /predict, and has a page at /
+    to try the models. Replaced model files are reloaded. Logs are JSON lines on standard error. On
+    SIGTERM, the server answers the requests in progress and exits.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -60,13 +60,13 @@ def serve(
     from ..storage.model_file import load_model
     from .running import run
 
-    for path in named.values():  # an error is one line here, not that of a worker
+    for path in named.values():  # report errors in one line here, not in a worker
         load_model(path, mmap=True, verify=False)
     run(settings, host, port, workers, log_level)
 
 
 def _options() -> list[inspect.Parameter]:
-    """Return the settings as options: one that takes several values is given several times."""
+    """Return the settings as options; those with several values may be repeated."""
     found = []
     for name, default, _, text in Settings.declared():
         if name in ("models", "token"):
@@ -85,7 +85,7 @@ def _options() -> list[inspect.Parameter]:
 
 
 def _by_name(paths: list[Path]) -> dict[str, Path]:
-    """Return model files by name: that of the file, without ``.ltls``."""
+    """Return model files by name: the file name without ``.ltls``."""
     named: dict[str, Path] = {}
     for path in paths:
         name = path.name.removesuffix(".ltls")
@@ -96,7 +96,7 @@ def _by_name(paths: list[Path]) -> dict[str, Path]:
 
 
 def _token(path: Path | None) -> str | None:
-    """Return the bearer token from a file or the environment: command lines can be read by all."""
+    """Return the bearer token from a file or the environment; command lines are public."""
     token = os.environ.get(TOKEN_VARIABLE) if path is None else path.read_text("utf-8").strip()
     if token is not None and not token.strip():
         raise ValueError(f"the token in {path or TOKEN_VARIABLE} must not be empty")

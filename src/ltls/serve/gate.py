@@ -1,4 +1,4 @@
-"""What every request passes: host, token, the limit of concurrency, metrics and the log."""
+"""Checks of every request: host, token and concurrency limit; also metrics and the log."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .work import busy
 
 OPEN_ROUTES = frozenset(
     {"/", "/page.css", "/page.js", "/v2/health/live", "/v2/health/ready"}
-)  # without a token or a limit: they tell nothing about the models, and cost nothing
+)  # need no token and have no limit: they reveal nothing about the models, and cost nothing
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
-# uvicorn begins a request that was sent before the last one was answered while it sends that
-# answer, in the context of that answer's task. So this counts such requests. It would keep all
-# that a client sends, whatever it reads: after so many the connection is closed.
+# uvicorn starts a pipelined request while it sends the response before, in the context of that
+# response's task. So this counts pipelined requests. uvicorn would buffer all that a client sends
+# without reading responses: after this many, the connection is closed.
 _MAX_PIPELINED = 32
 _PIPELINED = ContextVar("pipelined", default=0)
 
@@ -70,14 +70,15 @@ class Gate:
         self._metrics.in_progress.inc()
         error: RequestError | None = None
         try:
-            # The times to receive, to work and to send. uvicorn closes what is not finished then.
+            # The times to receive, to work and to send. Then uvicorn closes unfinished requests.
             with anyio.move_on_after(3 * self._settings.timeout):
                 self._check(scope, headers)
                 await self._app(scope, receive, send_and_note)
         except RequestError as refused:
-            error = refused
-        except asyncio.CancelledError:  # the server ends
-            error = busy("the server ends")
+            # Its traceback leads back to it, and would keep the request until the next collection.
+            error = refused.with_traceback(None)
+        except asyncio.CancelledError:  # the server shuts down
+            error = busy("the server is shutting down")
         except Exception:
             log(logging.ERROR, "error", exc_info=True, request=request_id)
             error = RequestError(500, "internal error; see the log of the server")
@@ -89,12 +90,12 @@ class Gate:
             self._note(scope, status, time.perf_counter() - started, request_id)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Raise an error if a request is not let in."""
+        """Raise an error if a request is not allowed."""
         host = headers.get(b"host", b"localhost").decode("latin-1").lower()
         if not self._any_host and not self._is_known(host):
             raise RequestError(
                 400,
-                f"host {quoted(host)} is not known: start the server with its name as "
+                f"unknown host {quoted(host)}: start the server with this name as "
                 "--allowed-host, or with a token",
             )
         if scope["path"] in OPEN_ROUTES:
@@ -103,13 +104,13 @@ class Gate:
         if self._expected is not None and not hmac.compare_digest(given, self._expected):
             raise RequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
         if self._n_running > self._settings.max_concurrency:
-            raise busy(f"{self._settings.max_concurrency} requests are being handled")
+            raise busy(f"{self._settings.max_concurrency} requests are in progress")
 
     def _is_known(self, host: str) -> bool:
         """Return whether a host is a name of the server, or an address.
 
-        A page of elsewhere can have its own name resolved to our address, and then ask us as if it
-        were ours. It cannot take an address as its name.
+        A foreign page can resolve its own name to our address and then send requests as if it were
+        ours (DNS rebinding). It cannot use an address as its name.
         """
         found = _HOST.fullmatch(host)
         if found is None:
@@ -142,7 +143,7 @@ class Gate:
 
 
 def _request_id(given: bytes | None) -> str:
-    """Return the client's id of a request if it is a plain word, else a new one."""
+    """Return the client's request id if it is a plain word, else a new one."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode()
     return f"{random.getrandbits(64):016x}"

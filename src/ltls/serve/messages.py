@@ -1,4 +1,4 @@
-"""What is sent: requests become typed structs, values become JSON, and errors have a status."""
+"""Messages: requests as typed structs, values as JSON, and errors with a status."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-_PIECE = 64 << 10  # bytes; of a client that does not read, two of them are kept
-_MAX_QUOTED = 80  # characters of a request that an error repeats
+_PIECE = 64 << 10  # bytes; two pieces are buffered if a client does not read
+_MAX_QUOTED = 80  # characters of a request that are quoted in an error
 T = TypeVar("T")
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: a status, and a message that says what would do."""
+    """A request that cannot be answered: a status, and a message that names the remedy."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class RequestError(Exception):
 
 
 class Answer(Response):
-    """A response that is sent in pieces: each waits until the client has read those before."""
+    """A response that is sent in pieces, each after the client has read the previous ones."""
 
     media_type = "application/json"
 
@@ -49,7 +49,7 @@ def quoted(value: object) -> str:
 
 
 def encoded(value: Any) -> bytes:
-    """Return a value as JSON; what is no Unicode in a label becomes a question mark."""
+    """Return a value as JSON; invalid Unicode in labels becomes a question mark."""
     try:
         return msgspec.json.encode(value, enc_hook=str)
     except UnicodeEncodeError:
@@ -64,9 +64,9 @@ def _plain(value: Any) -> Any:
 def decoded(
     decoder: msgspec.json.Decoder[T], content: bytearray | msgspec.Raw, invalid: int = 422
 ) -> T:
-    """Return JSON as a value of the decoder's type; the first mistake ends it.
+    """Decode JSON to the decoder's type, up to the first error.
 
-    JSON of another type gets status `invalid`, what is no JSON 400.
+    JSON of another type gets status `invalid`, invalid JSON status 400.
     """
     try:
         return decoder.decode(content)
@@ -77,14 +77,14 @@ def decoded(
         raise RequestError(400, f"{place or 'the request'} is not JSON: {error}") from None
 
 
-# Half of a UTF-16 pair, which is no character.
+# Half of a UTF-16 pair, which is not a character.
 _SURROGATE = re.compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
 )
 
 
 def _place_of_bad_text(content: bytes, kind: Any) -> str | None:
-    """Return the field with text that is no Unicode; None if there is no such text."""
+    """Return the field with invalid Unicode, None if there is none."""
     found = _SURROGATE.search(content)
     end = found.start() if found else None
     try:
@@ -97,7 +97,7 @@ def _place_of_bad_text(content: bytes, kind: Any) -> str | None:
 
 
 def converted(kind: type[T], fields: dict[str, str]) -> T:
-    """Return the fields of a form as a value of a type; the first mistake ends it."""
+    """Convert the fields of a form to a type, up to the first error."""
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -105,7 +105,7 @@ def converted(kind: type[T], fields: dict[str, str]) -> T:
 
 
 def _mistake(message: str, kind: Any) -> str:
-    """Return what is wrong with a value, after the name of the field that has it."""
+    """Return the name of a field and what is wrong with its value."""
     wrong, _, place = message.partition(" - at `$")
     if "unknown field" in wrong:
         wrong += f"; there are {', '.join(kind.__struct_fields__)}"

@@ -1,4 +1,4 @@
-"""The models of a server: loaded from their files, and again when a file is replaced."""
+"""The models of a server: loaded from files, and reloaded when a file is replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .work import THREADS
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model as it was loaded; requests that have begun keep it when its file is replaced.
+    """A loaded model; requests in progress keep it when its file is replaced.
 
     Its version is the modification time of the file, in milliseconds.
     """
@@ -33,7 +33,7 @@ class ServedModel:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What a client has to know to use the model."""
+        """What a client needs to know to use the model."""
         model = self.estimator.model_
         return {
             "name": self.name,
@@ -55,7 +55,7 @@ class ServedModel:
 
     @cached_property
     def n_parts(self) -> int:
-        """How many parts an explanation has, with those of parts, and the sum of them."""
+        """The number of parts in an explanation, including nested parts and the total."""
 
         def count(parts: list[Part]) -> int:
             return sum(1 + count(each.parts) for each in parts)
@@ -66,7 +66,7 @@ class ServedModel:
         return 1 + count(explained.parts)
 
     def read(self, items: list[Any]) -> Any:
-        """Return rows as the estimator takes them, from JSON."""
+        """Return rows from JSON in the form that the estimator takes."""
         model = self.estimator.model_
         return model.front_end.read(items, model.columns.n_features)
 
@@ -75,7 +75,7 @@ class ServedModel:
     ) -> tuple[AnyArray, Floats]:
         """Return the k best labels of rows and their scores or probabilities, best first.
 
-        `first` is the place of the rows in the request, for errors.
+        `first` is the position of the rows in the request, for errors.
         """
         try:
             X = self.read(items)
@@ -83,24 +83,24 @@ class ServedModel:
                 return self.estimator.predict_topk(X, k, proba=True)
             return self.estimator.predictor(k)(X)
         except (ValueError, OverflowError) as error:
-            place = f"from row {first} on, which counts as row 0: " if first else ""
+            place = f"counting rows from row {first}: " if first else ""
             raise RequestError(422, f"model {quoted(self.name)}: {place}{error}") from None
 
     def check_proba(self) -> None:
         """Raise an error if there are no probabilities."""
         if not self.description["probabilities"]:
             raise RequestError(
-                422, f"model {quoted(self.name)} has no probabilities: ask for scores"
+                422, f"model {quoted(self.name)} has no probabilities: request scores"
             )
 
     def warm_up(self) -> None:
-        """Do what the first request would have to wait for."""
+        """Do the work that the first request would otherwise wait for."""
         self.best([self.estimator.model_.front_end.empty()], 5)
         assert self.json
 
 
 class ModelStore:
-    """Model files by name, and what was loaded from them."""
+    """Model files by name, and the models loaded from them."""
 
     def __init__(
         self, paths: Mapping[str, str | os.PathLike[str]], verify: bool, metrics: Metrics
@@ -108,17 +108,17 @@ class ModelStore:
         self._paths = {name: Path(path) for name, path in paths.items()}
         self._verify, self._metrics = verify, metrics
         self._models: dict[str, ServedModel] = {}
-        self._seen: dict[str, tuple[int, ...] | None] = {}  # None is a file that is missing
+        self._seen: dict[str, tuple[int, ...] | None] = {}  # None for a missing file
         self._stop = threading.Event()
 
     def load(self) -> None:
-        """Load all models; the first that cannot be loaded is an error."""
+        """Load all models; raise an error for the first that cannot be loaded."""
         for name, path in self._paths.items():
             self._seen[name] = _identity(path)
             self._replace(name, path)
 
     def watch(self, seconds: float) -> None:
-        """Look for replaced files every so many seconds, in a thread, until `close`."""
+        """Look for replaced files at this interval, in a thread, until `close`."""
 
         def look() -> None:
             while not self._stop.wait(seconds):
@@ -131,7 +131,7 @@ class ModelStore:
         self._stop.set()
 
     def reload(self) -> None:
-        """Load the models whose files were replaced; one that cannot be loaded stays as it was."""
+        """Load the models whose files were replaced; keep the old model if that fails."""
         for name, path in self._paths.items():
             self._reload(name, path)
 
@@ -139,14 +139,14 @@ class ModelStore:
         try:
             found = _identity(path)
             if found != self._seen[name]:
-                self._seen[name] = found  # a file is tried once
+                self._seen[name] = found  # each file is tried once
                 self._replace(name, path)
-        except Exception as error:  # whatever a file holds, the next one is loaded
+        except Exception as error:  # whatever the error, continue with the next file
             self._metrics.loads.labels(name, "error").inc()
             log(logging.ERROR, "model not reloaded", model=name, error=str(error)[:500])
 
     def get(self, name: str | None, version: str | None = None) -> ServedModel:
-        """Return a model by its name and version; None for the only one."""
+        """Return a model by name and version; None means the only one."""
         names = ", ".join(self._models)[:200]
         if name is None and len(self._models) > 1:
             raise RequestError(422, f"model must be one of {names}")
@@ -166,7 +166,7 @@ class ModelStore:
     def _replace(self, name: str, path: Path) -> None:
         version = str(path.stat().st_mtime_ns // 10**6)
         estimator = load(path, verify=self._verify)
-        # The front end knows them, and scikit-learn would warn of rows without names.
+        # The front end knows the names; scikit-learn would warn about rows without names.
         estimator.__dict__.pop("feature_names_in_", None)
         model = ServedModel(name, version, estimator)
         model.warm_up()
@@ -177,7 +177,7 @@ class ModelStore:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file is replaced by a rename; None if there is none."""
+    """Return the identity of a file, which a rename changes; None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

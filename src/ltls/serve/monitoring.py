@@ -1,6 +1,6 @@
 """Logs and metrics: JSON lines on standard error, and Prometheus' text format.
 
-Metrics are those of all workers together, if there are several.
+With several workers, metrics are the totals of all workers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 logger = logging.getLogger("ltls.serve")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the variable that names the folder which workers share
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # environment variable with the folder that workers share
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object; `fields` of a record are its own keys."""
+    """Formats a record as a JSON object; the `fields` of a record become keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line of ASCII, which any stream can take."""
+        """Return one line of ASCII, which every stream accepts."""
         moment = datetime.fromtimestamp(record.created, timezone.utc)
         entry: dict[str, Any] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

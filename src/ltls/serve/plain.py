@@ -1,4 +1,4 @@
-"""``POST /predict``: JSON for people."""
+"""``POST /predict``: human-readable JSON."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .messages import Answer, RequestError, decoded, encoded, quoted
 from .models import ModelStore, ServedModel
 from .work import Job
 
-# Bytes of a request whose labels are explained, times k, and times the parts of the model: every
-# n-gram of a text, or every number, is a contribution to each. A number takes about 8 bytes.
+# Limit of request bytes × k × parts of the model for explanations: every n-gram of a text, or every
+# number, contributes to each. A number takes about 8 bytes.
 _MAX_EXPLAINED, _NUMBER = 256 << 10, 8
-_MAX_PATHS, _MAX_EDGES = 5, 2000  # of a trellis that the page draws, as `ltls.plot` does
+_MAX_PATHS, _MAX_EDGES = 5, 2000  # limits of a trellis that the page draws, as in `ltls.plot`
 
 Cell = int | float | str | bool | None | list[int | float]
 
 
 class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for the best labels of some rows: either texts, or rows of features."""
+    """A request for the best labels of texts or of rows of features."""
 
     model: Annotated[str | None, Meta(description="Name of a model, if there are several.")] = None
     text: Annotated[
@@ -37,16 +37,16 @@ class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
     rows: Annotated[
         list[list[float] | dict[str, Cell]] | None,
         Meta(
-            description="A list of rows, for other models: lists of numbers, objects with indices "
-            "and values, or objects with names of features or columns."
+            description="For other models, a list of rows: lists of numbers, objects with "
+            "indices and values, or objects with names of features or columns."
         ),
     ] = None
     k: Annotated[int, Meta(ge=1, le=1 << 31, description="Number of labels per row.")] = 5
-    proba: Annotated[bool, Meta(description="Probabilities instead of scores.")] = False
-    explain: Annotated[bool, Meta(description="Also which features speak for every label.")] = False
+    proba: Annotated[bool, Meta(description="Return probabilities instead of scores.")] = False
+    explain: Annotated[bool, Meta(description="Also explain every label by features.")] = False
     trellis: Annotated[
         Annotated[int, Meta(ge=0, le=1 << 31)] | None,
-        Meta(description="Also the paths of the first row through the trellis of this number."),
+        Meta(description="Also return the paths of the first row through this trellis."),
     ] = None
 
 
@@ -59,19 +59,22 @@ class _Rows(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(PredictRequest)
 _ROWS_DECODER = msgspec.json.Decoder(_Rows)
 _MANY_BYTES = 64 << 10
-# A list of numbers, or the beginning of an object; and what is in it, some of it at a time.
+# A list of numbers, or the beginning of an object; and its content, in steps.
 _ROW = re.compile(rb'[\s,]*(?:\[[^][{}"]*\]|{)')
 _CELLS = re.compile(rb'[^{}"]*(?:"[^"]*"[^{}"]*){0,1000}')
 
 
 def predict(models: ModelStore, content: bytearray, job: Job) -> Answer:
-    """Answer a request with the best labels of its rows."""
+    """Return the best labels of the rows of a request."""
     if len(content) > _MANY_BYTES:
         _check_row_count(content, job)
     asked = decoded(_DECODER, content)
     model = models.get(asked.model)
     if (asked.text is None) == (asked.rows is None):
         raise RequestError(422, "a request must have either text or rows")
+    given, takes = ("rows", "text") if asked.text is None else ("text", "rows")
+    if (model.description["input"] == "text") != (given == "text"):
+        raise RequestError(422, f"model {quoted(model.name)} takes {takes}, not {given}")
     rows = [asked.text] if isinstance(asked.text, str) else asked.text or asked.rows or []
     slow = asked.proba or asked.explain or asked.trellis is not None
     job.begin(model.name, len(rows), asked.k, slow, asked.explain)
@@ -87,7 +90,7 @@ def predict(models: ModelStore, content: bytearray, job: Job) -> Answer:
 def _check_row_count(content: bytearray, job: Job) -> None:
     """Raise an error if there are too many rows, before any is decoded.
 
-    A row without features has two bytes, and is an object of fifty and more.
+    A row without features has two bytes, but takes fifty or more once decoded.
     """
     if content.count(b"[") + content.count(b"{") <= job.max_rows:
         return
@@ -96,7 +99,7 @@ def _check_row_count(content: bytearray, job: Job) -> None:
     at = 1
     for _ in range(job.max_rows + 1):
         row = _ROW.match(rows, at)
-        if row is None:  # the end, or a mistake that decoding finds
+        if row is None:  # the end, or an error that decoding will report
             return
         at = row.end()
         if rows[at - 1] == ord("{"):
@@ -107,15 +110,15 @@ def _check_row_count(content: bytearray, job: Job) -> None:
 
 
 def _check_explained(model: ServedModel, n_bytes: int, k: int) -> None:
-    """Raise an error if explanations would be too large, before any is made."""
+    """Raise an error if explanations would be too large, before computing any."""
     k = min(k, model.description["labels"])
     n_bytes //= _NUMBER if model.description["input"] == "features" else 1
     if n_bytes * k * model.n_parts > _MAX_EXPLAINED:
         most = _MAX_EXPLAINED // (k * model.n_parts)
         raise RequestError(
             413,
-            f"model {quoted(model.name)} explains k={k} labels of at most {most} bytes, got "
-            f"{n_bytes}: send fewer or shorter rows, or a smaller k",
+            f"model {quoted(model.name)} explains k={k} labels for requests of at most {most} "
+            f"bytes, got {n_bytes}: send fewer or shorter rows, or a smaller k",
         )
 
 
@@ -165,11 +168,11 @@ def _paths(estimator: LTLSClassifier, X: Any, labels: Any, which: int) -> dict[s
     Parameters
     ----------
     estimator : LTLSClassifier
-    X : one row, as the estimator takes it
+    X : one row, in the form that the estimator takes
     labels : array
         The best labels of the row, best first.
     which : int
-        The trellis: each gives a label another path. Those of one view come after the other.
+        Index of the trellis; a label has a different path in each. They are numbered view by view.
     """
     parts = [part for part in estimator.model_.trellises() for _ in part.codebooks]
     if which >= len(parts):
@@ -196,7 +199,7 @@ def _paths(estimator: LTLSClassifier, X: Any, labels: Any, which: int) -> dict[s
 
 
 def _trellises(parts: list[Part]) -> Iterator[Part]:
-    """Yield what the trellises say, however deep they are in views."""
+    """Yield the explanations of trellises, also inside views."""
     for part in parts:
         if part.path is not None:
             yield part

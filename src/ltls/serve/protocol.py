@@ -6,6 +6,7 @@ https://github.com/kserve/open-inference-protocol
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _DTYPES = {
     for size in map(int, sizes)
 }
 _LENGTH = struct.Struct("<I")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_MAX_LISTS = 4096  # of nested data
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
@@ -36,7 +39,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
 class Parameters(msgspec.Struct):
-    """The parameters of requests, inputs and outputs that mean something here."""
+    """The supported parameters of requests, inputs and outputs."""
 
     k: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 5
     binary_data_size: Size = 0
@@ -45,7 +48,7 @@ class Parameters(msgspec.Struct):
 
 
 class TensorHead(msgspec.Struct):
-    """An input tensor as the JSON part of a request has it."""
+    """An input tensor in the JSON part of a request."""
 
     name: str
     shape: Annotated[list[Size], msgspec.Meta(min_length=1, max_length=8)]
@@ -56,10 +59,26 @@ class TensorHead(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input tensor of a request, and its bytes that follow the JSON part."""
+    """An input tensor of a request, with its bytes after the JSON part."""
 
     head: TensorHead
     binary: bytes
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells of a column: texts, numbers or vectors."""
+        return self.head.shape[0] if self._holds_vectors else math.prod(self.head.shape)
+
+    def cells(self) -> list[Any]:
+        """Return a column of numbers, or of vectors."""
+        numbers = self.numbers()
+        cells = numbers if self._holds_vectors else numbers.reshape(-1)
+        return cells.tolist()  # type: ignore[no-any-return]
+
+    @property
+    def _holds_vectors(self) -> bool:
+        _, *length = self.head.shape
+        return self.head.datatype != "BYTES" and len(length) == 1 and length[0] > 1
 
     def texts(self) -> list[str]:
         """Return the values of a BYTES tensor as texts."""
@@ -81,7 +100,7 @@ class Tensor:
         values = self._json(float if dtype.kind == "f" else int)
         self._check_size(len(values))
         try:
-            with np.errstate(over="ignore"):  # infinity is found with the rows
+            with np.errstate(over="ignore"):  # infinity is reported with the rows
                 return np.array(values, dtype).reshape(self.head.shape)
         except OverflowError:
             raise self._mistake(f"has numbers outside of {self.head.datatype}") from None
@@ -91,10 +110,13 @@ class Tensor:
         return bytes(memoryview(self.head.data)[:5]) == b"null"
 
     def _json(self, kind: Any) -> list[Any]:
-        """Return JSON data as one list: it may be nested as the shape is."""
+        """Return JSON data as a flat list; it may be nested like the shape."""
         first = bytes(memoryview(self.head.data)[:100]).translate(None, b" \t\r\n")
-        n_lists = len(first) - len(first.lstrip(b"["))  # that the first value is in
+        n_lists = len(first) - len(first.lstrip(b"["))  # around the first value
         depth = max(1, min(n_lists, len(self.head.shape)))
+        # A list without values has three bytes, but takes 80 once decoded.
+        if depth > 1 and _STRING.sub(b"", self.head.data).count(b"[") > _MAX_LISTS:
+            raise self._mistake(f"has more than {_MAX_LISTS} lists: send all values in one")
         try:
             values: list[Any] = decoded(_decoder(kind, depth), self.head.data)
         except RequestError as error:
@@ -104,13 +126,13 @@ class Tensor:
         return values
 
     def _strings(self) -> list[str]:
-        """Return texts that are each preceded by their length in four bytes."""
+        """Return texts, each preceded by its length in four bytes."""
         found, at, content = [], 0, self.binary
         while at < len(content):
             end = at + _LENGTH.size
             at = end + int.from_bytes(content[at:end], "little")
             if max(at, end) > len(content):
-                raise self._mistake("has bytes that are cut off")
+                raise self._mistake("is cut off")
             try:
                 found.append(content[end:at].decode("utf-8"))
             except UnicodeDecodeError:
@@ -136,7 +158,7 @@ def _decoder(kind: Any, depth: int) -> msgspec.json.Decoder[Any]:
 
 
 def _output(name: str, values: AnyArray, binary: bool) -> tuple[dict[str, Any], bytes]:
-    """Return a tensor of a response, and its bytes if it is a binary one.
+    """Return a tensor of a response, and its bytes if it is binary.
 
     Integers become INT64, floats FP32, everything else BYTES.
     """
@@ -209,7 +231,7 @@ def _inputs(model: ServedModel) -> dict[str, str]:
 
 
 def infer(model: ServedModel, json_size: str | None, content: bytearray, job: Job) -> Answer:
-    """Answer an inference request, of which so many bytes are JSON; None if all are."""
+    """Answer an inference request; `json_size` bytes of it are JSON, all if None."""
     size = _json_size(json_size, len(content))
     asked = decoded(_DECODER, content[:size] if size < len(content) else content, 400)
     wanted, k = _outputs(asked), asked.parameters.k
@@ -246,26 +268,26 @@ def _json_size(given: str | None, n_bytes: int) -> int:
 
 
 def _outputs(asked: InferRequest) -> dict[str, bool]:
-    """Return the outputs that a request asks for, and whether each shall be binary.
+    """Return the requested outputs, and whether each is binary.
 
-    With probabilities, labels are in their order; scores are then left to a request of their own.
+    With probabilities, labels are sorted by them, so scores need another request.
     """
     usual = asked.parameters.binary_data_output
     wanted = {} if asked.outputs else dict.fromkeys(("labels", "scores"), usual)
     for each in asked.outputs or ():
         if each.name not in _OUTPUTS:
             raise RequestError(
-                400, f"outputs are {', '.join(_OUTPUTS)}, there is no {quoted(each.name)}"
+                400, f"outputs must be among {', '.join(_OUTPUTS)}, got {quoted(each.name)}"
             )
         binary = each.parameters.binary_data
         wanted[each.name] = usual if binary is None else binary
     if {"scores", "probabilities"} <= wanted.keys():
-        raise RequestError(400, "outputs may have scores or probabilities, got both")
+        raise RequestError(400, "outputs must be either scores or probabilities, got both")
     return wanted
 
 
 def _tensors(asked: InferRequest, content: bytearray, at: int) -> dict[str, Tensor]:
-    """Return the tensors with their bytes, which begin at a place of the request."""
+    """Return the tensors with their bytes, which begin at position `at` of the request."""
     n_binary, tensors = len(content) - at, {}
     wanted = sum(head.parameters.binary_data_size for head in asked.inputs)
     if wanted != n_binary:
@@ -279,18 +301,15 @@ def _tensors(asked: InferRequest, content: bytearray, at: int) -> dict[str, Tens
     return tensors
 
 
-def _rows(
-    model: ServedModel, tensors: Mapping[str, Tensor], begin: Callable[[int], None]
-) -> list[Any]:
-    """Return the rows of tensors as JSON would have them.
+def _rows(model: ServedModel, tensors: Mapping[str, Tensor], begin: Callable[[int], None]) -> Any:
+    """Return the rows of tensors as in JSON, or as an array.
 
-    `begin` is called with their number before, and may refuse it.
+    `begin` is called with their number before they are decoded, and may raise an error.
     """
     types = _inputs(model)
     if "indptr" in types and tensors.keys() == {"features"}:
-        dense = tensors["features"].numbers().astype(np.float64)
-        begin(len(dense))
-        return dense.tolist()  # type: ignore[no-any-return]
+        begin(tensors["features"].head.shape[0])
+        return tensors["features"].numbers()
     if "indptr" in types and {"indices", "values"} <= tensors.keys() <= types.keys():
         return _sparse(tensors, begin)
     if "indptr" in types or tensors.keys() != types.keys():
@@ -299,38 +318,34 @@ def _rows(
         raise RequestError(
             400, f"the inputs of model {quoted(model.name)} are {wanted}, got {given}"
         )
+    n_rows = {tensors[name].n_cells for name in types}
+    if len(n_rows) > 1:
+        raise RequestError(400, "all columns must have the same number of rows")
+    begin(n_rows.pop())
     columns = [
-        tensors[name].texts() if kind == "BYTES" else _cells(tensors[name].numbers())
+        tensors[name].texts() if kind == "BYTES" else tensors[name].cells()
         for name, kind in types.items()
     ]
-    if len({len(column) for column in columns}) > 1:
-        raise RequestError(400, "all columns must have the same number of rows")
-    begin(len(columns[0]))
     if model.description["columns"] is None:
         return columns[0]
     return [dict(zip(types, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _cells(numbers: AnyArray) -> list[Any]:
-    """Return the cells of a column: numbers, or vectors."""
-    cells = numbers if numbers.ndim == 2 and numbers.shape[1] > 1 else numbers.reshape(-1)
-    return cells.tolist()  # type: ignore[no-any-return]
-
-
 def _sparse(tensors: Mapping[str, Tensor], begin: Callable[[int], None]) -> list[Any]:
+    begin(math.prod(tensors["indptr"].head.shape) - 1 if "indptr" in tensors else 1)
     indices = tensors["indices"].numbers(integers=True).reshape(-1)
     values = tensors["values"].numbers().reshape(-1)
     ends = np.array([0, len(indices)])
     if "indptr" in tensors:
         ends = tensors["indptr"].numbers(integers=True).reshape(-1)
-    begin(len(ends) - 1)
     if ends[0] != 0 or ends[-1] != len(indices) or (ends[1:] < ends[:-1]).any():
         raise RequestError(
-            422, f"indptr must begin with 0, not decrease, and end with {len(indices)}"
+            422, f"indptr must start with 0, must not decrease, and must end with {len(indices)}"
         )
     if len(indices) != len(values):
         raise RequestError(
-            422, f"indices and values must be of one length, got {len(indices)} and {len(values)}"
+            422,
+            f"indices and values must have the same length, got {len(indices)} and {len(values)}",
         )
     pairs = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
     return [{"indices": indices[a:b], "values": values[a:b]} for a, b in pairs]

@@ -29,7 +29,7 @@ from .settings import Settings
 from .work import THREADS
 
 _MAX_HEAD = 32 << 10  # bytes of request line and headers
-_GRACE = 2.0  # seconds beyond the time to drain, in which everything must have ended
+_GRACE = 2.0  # seconds after the drain timeout until everything must have ended
 _NOT_STARTED = 3  # exit code of a worker
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -39,15 +39,15 @@ def configuration(settings: Settings, log_level: str = "info") -> uvicorn.Config
     return uvicorn.Config(
         functools.partial(create_app, settings),
         factory=True,
-        # The other parsers keep what a client sends, however long its headers are and however many
-        # requests it sends before it reads the answers.
+        # The other parsers buffer everything a client sends: headers of any length, and any number
+        # of requests before it reads responses.
         http="h11",
         h11_max_incomplete_event_size=_MAX_HEAD,
         loop="asyncio",  # uvloop is no faster with it
         ws="none",
         lifespan="on",
         log_config=log_settings(log_level),
-        access_log=False,  # ours has more to say
+        access_log=False,  # ours has more details
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, int(settings.drain)),
@@ -64,24 +64,22 @@ def listen(settings: Settings, host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host "
             "and --port"
         ) from None
-    # Connections inherit it. Without, a head waits 40 ms for its body: asyncio sets it only for
-    # sockets that name their protocol, which those of `create_server` do not.
+    # Inherited by connections. Without it, headers wait 40 ms for the body: asyncio sets it only
+    # for sockets that name their protocol, which those of `create_server` do not.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections whose clients do not read are dropped
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # drop connections whose clients do not read
         milliseconds = int(1000 * settings.timeout)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
     return listening
 
 
 def run(settings: Settings, host: str, port: int, workers: int, log_level: str) -> None:
-    """Serve until a signal; requests that have begun are answered before the end.
+    """Serve until a signal, then finish the requests in progress.
 
-    Workers are processes that share a socket, and the memory of the mapped model files.
+    Workers are processes that share a socket and memory-mapped model files.
     """
     logging.config.dictConfig(log_settings(log_level))
     with listen(settings, host, port) as listening, _signals() as received:
-        address = f"[{host}]" if ":" in host else host
-        log(logging.INFO, f"running on http://{address}:{listening.getsockname()[1]}")
         if workers == 1:
             _serve(settings, listening, log_level, received)
         else:
@@ -92,7 +90,7 @@ def run(settings: Settings, host: str, port: int, workers: int, log_level: str) 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Yield a list to which signals that end the server are added."""
+    """Yield a list that collects the signals to end the server."""
     received: list[int] = []
     before = {each: signal.signal(each, lambda n, _: received.append(n)) for each in _SIGNALS}
     try:
@@ -105,9 +103,9 @@ def _signals() -> Iterator[list[int]]:
 def _serve(
     settings: Settings, listening: socket.socket, log_level: str, received: list[int]
 ) -> None:
-    """Serve in a thread: whatever happens there, this one ends the process in time."""
-    # A large request has millions of values: looking through all objects again and again while it
-    # is decoded would take several times as long.
+    """Serve in a thread, so that this thread can always end the process in time."""
+    # A large request has millions of values: garbage collections while it is decoded would take
+    # several times as long.
     gc.freeze()
     gc.set_threshold(50_000)
     server = uvicorn.Server(configuration(settings, log_level))
@@ -116,15 +114,21 @@ def _serve(
     )
     thread.start()
     since: dict[Any, float] = {}
+    told = False
     while thread.is_alive() and not received:
         thread.join(0.1)
+        if server.started and not told:  # models are loaded
+            told = True
+            host, port, *_ = listening.getsockname()
+            address = f"[{host}]" if ":" in host else host
+            log(logging.INFO, f"running on http://{address}:{port}")
         _close_idle(server, since, settings.timeout)
     server.should_exit = True
     end = time.monotonic() + settings.drain + _GRACE
     for each in threading.enumerate():
         if each.name.startswith(THREADS):
             each.join(max(0.0, end - time.monotonic()))
-            if each.is_alive():  # no thread can be ended, but the process can
+            if each.is_alive():  # a thread cannot be ended, but the process can
                 log(logging.ERROR, "threads are still busy at the end")
                 logging.shutdown()
                 os._exit(0)
@@ -133,10 +137,10 @@ def _serve(
 
 
 def _close_idle(server: uvicorn.Server, since: dict[Any, float], seconds: float) -> None:
-    """Close connections that have not sent the head of a request for so long.
+    """Close connections that have not sent the headers of a request for this long.
 
-    uvicorn has such a limit between two requests only, until the first byte of the next. `since`
-    says since when a connection has no request, and is kept between calls.
+    uvicorn has such a limit only between two requests, until the first byte of the next one.
+    `since` records since when connections have been idle, and is kept between calls.
     """
     now = time.monotonic()
     open_ones = set(server.server_state.connections)
@@ -160,7 +164,7 @@ def _supervise(
         return worker
 
     with tempfile.TemporaryDirectory(prefix="ltls-metrics-", ignore_cleanup_errors=True) as folder:
-        os.environ[FOLDER] = folder  # read by workers when they begin
+        os.environ[FOLDER] = folder  # read by workers when they start
         workers, n_failed = [started() for _ in range(n)], 0
         try:
             while not received:
@@ -169,13 +173,13 @@ def _supervise(
                     if worker.exitcode is None or received:
                         continue
                     log(logging.ERROR, "worker ended", worker=worker.pid, code=worker.exitcode)
-                    mark_process_dead(worker.pid)  # what it was doing is not in progress
+                    mark_process_dead(worker.pid)  # its requests are no longer in progress
                     n_failed = n_failed + 1 if worker.exitcode == _NOT_STARTED else 0
                     if n_failed > n:
                         raise ValueError("workers cannot start; see the log")
                     workers[place] = started()
         finally:
-            listening.close()  # else new connections would wait for nobody
+            listening.close()  # otherwise new connections would wait forever
             for worker in workers:
                 worker.terminate()
             end = time.monotonic() + settings.drain + 2 * _GRACE

@@ -1,4 +1,4 @@
-"""Reading requests and doing their work, each within its time."""
+"""Reading and answering requests within their time limits."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from starlette.requests import ClientDisconnect, Request
 from .messages import Answer, RequestError
 from .settings import Settings
 
-THREADS = "ltls-serve"  # what the names of our threads begin with
-_MAX_THREADS = 4  # the decoded bodies of so many requests are in memory at the same time
+THREADS = "ltls-serve"  # prefix of the names of our threads
+_MAX_THREADS = 4  # also the number of decoded requests in memory
 _MAX_HELD = 16  # bodies of the largest size that wait for a thread
 _MAX_ANSWER = 32 << 20  # bytes
-_EXPLAINED = 64  # labels that an explained one counts as
+_EXPLAINED = 64  # an explained label counts as so many labels
 _QUICK_BYTES, _QUICK_K = 1 << 13, 32  # one row of this size is answered at once
-# Of a piece of work: rows, and rows times labels, and rows times bytes of the request.
+# Limits of a piece of work: rows, rows × labels, and rows × bytes of the request.
 _ROWS, _ROW_LABELS, _ROW_BYTES = 64, 4096, 4 << 20
 
 
 class AbandonedError(Exception):
-    """Nobody waits for the work any more."""
+    """The client no longer waits for the answer."""
 
 
 class NotQuickError(Exception):
-    """The work takes longer than the event loop may wait."""
+    """The work would block the event loop for too long."""
 
 
 class Job:
-    """The work for a request, in pieces: before each it looks whether anybody waits for it.
+    """The work for a request, in pieces; each checks first that the client still waits.
 
-    The event loop waits for a quick one, which must not take long.
+    A quick job runs in the event loop, so it must not take long.
     """
 
     def __init__(self, settings: Settings, n_bytes: int, quick: bool) -> None:
@@ -48,11 +48,11 @@ class Job:
 
     @property
     def max_rows(self) -> int:
-        """How many rows the request may have."""
+        """The maximum number of rows of the request."""
         return self._settings.max_rows
 
     def too_many_rows(self, n_rows: int | None = None) -> RequestError:
-        """Return the error of more rows than that."""
+        """Return the error for too many rows."""
         got = "more" if n_rows is None else n_rows
         return RequestError(
             413, f"a request may have at most {self.max_rows} rows, got {got}: send several"
@@ -67,9 +67,9 @@ class Job:
         explain: bool = False,
         k_name: str = "k",
     ) -> None:
-        """Raise an error if there is too much to do: rows, and labels for each.
+        """Raise an error if there is too much work: rows, and labels for each.
 
-        More than the best labels by score is slow.
+        Anything but the best labels by score is slow.
         """
         self.model, self.n_rows, self._k = model, n_rows, k
         limits, times = self._settings, _EXPLAINED if explain else 1
@@ -91,7 +91,7 @@ class Job:
             raise NotQuickError
 
     def pieces(self, n: int | None = None, step: int | None = None) -> Iterator[slice]:
-        """Yield slices of n things, by default the rows, while somebody waits for the answer."""
+        """Yield slices of n items, by default rows, while the client waits for the answer."""
         limits = (_ROWS, _ROW_LABELS // self._k, _ROW_BYTES // max(self._n_bytes, 1))
         step, n = step or max(1, min(limits)), self.n_rows if n is None else n
         for first in range(0, n, step):
@@ -112,7 +112,7 @@ class Job:
 
 
 class Work:
-    """Reads the bodies of requests, and does what they ask for."""
+    """Reads the bodies of requests, and answers them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -120,11 +120,11 @@ class Work:
         self._n_held = 0  # bytes of bodies
 
     def close(self) -> None:
-        """End the threads when they have done the pieces that they have begun."""
+        """End the threads after their current pieces of work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, request: Request, respond: Callable[[bytearray, Job], Answer]) -> Answer:
-        """Return what `respond` says to a request: to a small one at once, else in a thread."""
+        """Return the response of `respond`: at once for a small request, else from a thread."""
         content = bytearray()
         try:
             await self._receive(request, content)
@@ -140,13 +140,15 @@ class Work:
             self._n_held -= len(content)
 
     async def _receive(self, request: Request, content: bytearray) -> None:
-        """Add the body of a request that is small enough and arrives in time to `content`."""
+        """Read the body of a request into `content`, within the limits of size and time."""
         limit, seconds = self._settings.max_body, self._settings.timeout
         too_large = RequestError(
             413, f"a request may have at most {limit} bytes: send several", {"Connection": "close"}
         )
         if "content-encoding" in request.headers:
-            raise RequestError(415, "compressed requests are not supported: send it uncompressed")
+            raise RequestError(
+                415, "compressed requests are not supported: send the request uncompressed"
+            )
         if int(request.headers.get("content-length", 0)) > limit:
             raise too_large
         try:
@@ -157,7 +159,7 @@ class Work:
                     if len(content) > limit:  # a chunked request does not announce its size
                         raise too_large
                     if self._n_held > _MAX_HELD * limit:
-                        raise busy("large requests wait")
+                        raise busy("too many large requests are waiting")
         except TimeoutError:
             raise RequestError(408, f"the request did not arrive within {seconds:g} s") from None
         except ClientDisconnect:
@@ -172,20 +174,20 @@ class Work:
             if future.done():
                 return future.result()
             raise RequestError(499, "the client has left") if left.done() else _late(self._settings)
-        finally:  # also if the server ends
+        finally:  # also if the server shuts down
             job.cancelled = True
             future.cancel()
             left.cancel()
 
 
 async def _left(request: Request) -> None:
-    """Return when the client has closed the connection."""
+    """Wait until the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def busy(reason: str) -> RequestError:
-    """Return the error of a server that has too much to do."""
+    """Return the error of an overloaded server."""
     return RequestError(503, f"{reason}: try again", {"Retry-After": "1"})
 
 
