@@ -39,10 +39,18 @@ def folder(files, monkeypatch):
 
 
 def bars(lines):
-    """Return values, and lengths of bars in eighths of a character."""
-    found = [re.fullmatch(r"\s+([+-][\d.]+)  .*?  ([█▏▎▍▌▋▊▉]*)", line) for line in lines]
-    eighths = " ▏▎▍▌▋▊▉█"
-    return [(abs(float(f[1])), sum(map(eighths.index, f[2]))) for f in found if f]
+    """Return values, and lengths of bars in eighths of a character, negative on the left."""
+    found = [re.search(r"  ([+-][\d.]+)  .*?  ([█▏▎▍▌▋▊▉ ]*)│([█▏▎▍▌▋▊▉]*)", one) for one in lines]
+    lengths = [[sum(map(" ▏▎▍▌▋▊▉█".index, f[side])) for side in (2, 3)] for f in found if f]
+    values = [float(f[1]) for f in found if f]
+    return [(value, right - left) for value, (left, right) in zip(values, lengths, strict=True)]
+
+
+def test_a_text_that_is_a_file_is_explained_with_a_warning(folder, command):
+    (folder / "rows.csv").write_text("text,label\nword3,label3\n")
+    result = command("explain", "texts.ltls", "rows.csv", "-k", 1)
+    about = "rows.csv is explained as a text; --row N explains a row of the file"
+    assert (result.code, result.err) == (0, f"ltls: warning: {about}\n")
 
 
 def test_words_parts_and_neighbours(folder, command):
@@ -65,8 +73,9 @@ def test_bars_are_in_proportion_to_values(folder, command, n):
     command(*words, "--html", "page.html")
     page = html.unescape((folder / "page.html").read_text("utf-8"))
     assert bars(re.sub(r"<[^>]+>", "", page).splitlines()) == shown
-    longest = max(value for value, _ in shown)
-    assert len(shown) == 2 + min(n, 2) + (n == 1)  # features, intercept, sum, and the others
+    longest = max(abs(value) for value, _ in shown)
+    assert len(shown) == min(n, 2) + (n == 1)  # features, and the others
+    assert ("1 other feature " in command(*words).out) == (n == 1)
     for value, length in shown:
         assert length == pytest.approx(16 * 8 * value / longest, abs=0.51)
 
@@ -98,24 +107,9 @@ def test_rows_of_features(folder, command, row):
     assert (found["label"], found["contributions"][0]["feature"]) == (5, "x1")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("features.ltls", "0:1"), "pairs such as 4:0.5 of the features 1 to 4, got '0:1'"),
-        (("features.ltls", "5:1"), "pairs such as 4:0.5 of the features 1 to 4, got '5:1'"),
-        (("features.ltls", "two"), "a row must be a JSON object, or pairs such as 4:0.5 of"),
-        (("features.ltls", "2:x"), "a row must be a JSON object, or pairs such as 4:0.5 of"),
-        (("features.ltls", "[1, 2]"), "row 0 must be a list of 4 numbers, got 2 entries"),
-        (("features.ltls", "2:1", "--label", "4"), "--label must be a label of the model, got"),
-        (("texts.ltls", "lines.txt", "--row", 3), "--row must be at most 2, the number of rows"),
-        (("texts.ltls", "lines.txt", "--row", 0), "Invalid value for '--row'"),
-    ],
-)
-def test_what_cannot_be_explained_is_said(folder, command, words, message):
+def test_what_cannot_be_explained_is_said(folder, assert_mistakes):
     (folder / "lines.txt").write_text("word1\nword2\n")
-    result = command("explain", *words)
-    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-    assert message in result.err
+    assert_mistakes("explain.txt")
 
 
 def test_a_row_of_a_file(folder, command):

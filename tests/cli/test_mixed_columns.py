@@ -123,7 +123,7 @@ def test_explain_shows_columns_and_values(trained, command):
     assert spans["card"] == [[0, 4]]
     assert spans["amount"] is None
     result = command("explain", "mixed.ltls", "card lost")
-    assert "a row must be a JSON object, or pairs such as " in result.err
+    assert "a row must be a JSON object, or index:value pairs such as " in result.err
     result = command("explain", "mixed.ltls", '{"subject": "a"}')
     assert "it has no 'body'" in result.err
 
@@ -138,7 +138,7 @@ def test_explain_takes_a_row_of_a_file(folder, trained, command, form):
         assert json.loads(found.out) == json.loads(expected.out)
     result = command("explain", "mixed.ltls", f"some.{form}", "--row", 4)
     assert result.code == 2
-    assert "--row must be at most 3, the number of rows of" in result.err
+    assert "--row must be at most 3, the number of rows in" in result.err
 
 
 def test_info_lists_the_columns(trained, command):
@@ -159,42 +159,10 @@ def test_rows_that_cannot_be_read(folder, trained, command):
     assert "1 bad row was skipped" in result.err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            "train rows.csv --text subject --number amnt --label kind -o m.ltls",
-            "did you mean 'amount'",
-        ),
-        ("train rows.csv --number subject --label kind -o m.ltls", "'subject' is 'which fee'"),
-        ("train rows.csv --number amount --text --label kind -o m.ltls", "--text needs the name"),
-        ("train rows.csv --number amount --text subject -o m.ltls", "with --label; it has"),
-        ("train rows.csv --number amount --category amount --label kind -o m.ltls", "given once"),
-        (
-            "train rows.csv --number amount --features amount --label kind -o m.ltls",
-            "must be given once, got it twice",
-        ),
-        ("train rows.svm --number amount --format svmlight -o m.ltls", "svmlight files have none"),
-        (
-            "train rows.svm --number amount --format fasttext -o m.ltls",
-            "fasttext files have no col",
-        ),
-        ("train rows.csv --number amount --label kind --preset paper -o m.ltls", "--preset is for"),
-        ("predict mixed.ltls rows.csv --text subject", "--text is not for this model"),
-        ("predict mixed.ltls rows.csv --text", "--text is not for this model"),
-        (
-            "predict mixed.ltls rows.svm --format svmlight",
-            "the model takes input of the kind table",
-        ),
-        ("predict mixed.ltls other.csv", "no column 'amount'"),
-    ],
-)
-def test_mistakes_are_explained(folder, trained, command, words, message):
+def test_mistakes_are_explained(folder, trained, assert_mistakes):
     (folder / "rows.svm").write_text("__label__k0 1:1\n")
     (folder / "other.csv").write_text(FORMS["csv"].replace("amount", "sum", 1))
-    result = command(*words.split())
-    assert result.code == 2
-    assert message in result.err
+    assert_mistakes("mixed_columns.txt")
 
 
 # Vectors
@@ -244,3 +212,24 @@ def test_features_alone_stay_features(folder, command, vector_rows):
     given = ("--vectors", "vector", "--label", "kind", "-q", "-o", "alone.ltls")
     assert command("train", "vectors.jsonl", *given).code == 0
     assert ltls.load(folder / "alone.ltls").model_.front_end.name == "features"
+
+
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize(
+    "cell", [[], [1, 2], [1, 2, 3, 4], [1, None, 3], "x", [[1, 2, 3]], [1e39] * 3]
+)
+def test_the_row_of_a_bad_vector_is_named(folder, command, vector_rows, cell, beside, stream):
+    for number in (0, 7):
+        rows = [dict(row) for row in vector_rows]
+        rows[number]["vector"] = cell
+        (folder / "vectors.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        columns = TRAIN if beside else ("--label", "kind", "-q")
+        given = ("vectors.jsonl", *columns, "--vectors", "vector", stream, "-o", "bad.ltls")
+        result = command("train", *given)
+        assert result.code == 2
+        assert "vectors.jsonl, line" in result.err
+        assert result.err.count("\n") == 1
+        if number:
+            assert "line 8: " in result.err
+            assert command("train", *given, "--skip-bad-rows").code == 0

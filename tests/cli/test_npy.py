@@ -1,5 +1,6 @@
 """Vectors in npy files, with labels in a file of lines."""
 
+import gzip
 import json
 
 import numpy as np
@@ -18,14 +19,18 @@ def data(folder):
     X = (3 * np.eye(4, 6)[y] + rng.normal(0, 0.3, (300, 6))).astype(np.float32)
     np.save(folder / "v.npy", X)
     np.save(folder / "half.npy", X.astype(np.float16))
+    np.savez(folder / "z.npz", X)
     np.save(folder / "flat.npy", X[0])
     np.save(folder / "none.npy", X[:0])
     np.save(folder / "wide.npy", X[:, :5])
-    np.save(folder / "nan.npy", np.where(X > 3, np.nan, X))
+    np.save(folder / "nan.npy", np.where((X > 2) & (np.arange(300) == 1)[:, None], np.nan, X))
+    np.save(folder / "all_nan.npy", np.full_like(X, np.nan))
     np.save(folder / "objects.npy", np.array([[{}]], object), allow_pickle=True)
+    (folder / "v.npy.gz").write_bytes(gzip.compress((folder / "v.npy").read_bytes()))
     (folder / "cut.npy").write_bytes((folder / "v.npy").read_bytes()[:300])
     (folder / "labels.txt").write_text("".join(f"kind {label}\n" for label in y))
     (folder / "several.txt").write_text("".join(f"kind {label};all\n" for label in y[:-1]) + "\n")
+    (folder / "rows.csv").write_text("a,b\n1,2\n")
     (folder / "short.txt").write_text("a\nb\n")
     (folder / "blank.txt").write_text("a\n" * 299 + "\n")
     return X, [f"kind {label}" for label in y]
@@ -50,28 +55,17 @@ def test_a_separator_splits_labels(data, command):
     assert ltls.load("m").multilabel_
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("train v.npy -o x", "has no labels: give a file"),
-        ("train v.npy --labels short.txt -o x", "a line for each of the 300 rows, got 2"),
-        ("train v.npy --labels blank.txt -o x", "blank.txt, line 300: its label is empty"),
-        ("train v.npy --labels v.npy -o x", "not UTF-8"),
-        ("train flat.npy --labels short.txt -o x", "float32 of shape (6,)"),
-        ("train none.npy --labels short.txt -o x", "npy: "),
-        ("train objects.npy --labels short.txt -o x", "cannot be memory-mapped"),
-        ("train cut.npy --labels labels.txt -o x", "cannot be memory-mapped"),
-        ("train nan.npy --labels labels.txt -o x", "NaN"),
-        ("train v.npy half.npy --labels labels.txt -o x", "one npy file"),
-        ("train v.npy --label kind -o x", "npy files have none"),
-        ("train labels.txt --labels labels.txt --format text -o x", "--labels is for npy files"),
-        ("evaluate m v.npy", "has no labels: give a file"),
-        ("predict m wide.npy", "X has 5 features"),
-        ("convert v.npy x.csv", "cannot become csv"),
-    ],
-)
-def test_mistakes_are_explained(data, command, words, message):
+def test_bad_rows_are_skipped(data, command):
+    given = ("--labels", "labels.txt", "--skip-bad-rows")
+    result = command("train", "nan.npy", *given, "-o", "m")
+    assert (result.code, "1 bad row" in result.err) == (0, True)
+    assert ltls.load("m").fitted_.provenance.n_rows == 299
+    lines = command("predict", "m", "nan.npy", "--skip-bad-rows").out.splitlines()
+    assert [bool(line) for line in lines[:3]] == [True, False, True]
+    assert len(lines) == 300
+    assert command("evaluate", "m", "nan.npy", *given).code == 0
+
+
+def test_mistakes_are_explained(data, command, assert_mistakes):
     assert command("train", "v.npy", "--labels", "labels.txt", "-q", "-o", "m").code == 0
-    result = command(*words.split())
-    assert result.code == 2
-    assert message in result.err
+    assert_mistakes("npy.txt")

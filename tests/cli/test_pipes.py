@@ -104,7 +104,7 @@ def test_bad_rows_leave_a_line_and_rows_are_numbered(folder, command):
     ]
     assert [row["row"] for row in rows] == [1, 2, 3, 4, 5]
     assert rows[1]["labels"] == ["card"]
-    assert rows[2]["error"] == "bad.csv, line 4: 3 fields, the header has 2"
+    assert rows[2]["error"] == "bad.csv, line 4: 3 fields, but the header has 2"
 
 
 def test_bad_sparse_rows_leave_a_line(folder, command):
@@ -152,8 +152,13 @@ def test_other_encodings(folder, command, encoding):
 
 
 def test_wrong_encodings(folder, command):
-    result = command("train", *ROWS, "-o", "m.ltls", "--encoding", "klingon")
-    assert (result.code, "--encoding must be an encoding" in result.err) == (2, True)
+    for name in ("klingon", "hex", "zlib", "rot13", "undefined"):  # the others are not of texts
+        result = command("train", *ROWS, "-o", "m.ltls", "--encoding", name)
+        assert (result.code, "--encoding must be an encoding" in result.err) == (2, True)
+    (folder / "rows.csv").write_text("text,category\na,x\n")
+    for name in ("utf-16", "utf-32", "punycode"):
+        result = command("train", *ROWS, "-o", "m.ltls", "--encoding", name)
+        assert (result.code, f"rows.csv: not {name}: " in result.err) == (2, True)
     (folder / "rows.csv").write_bytes("text,category\nçard,x\n".encode("latin-1"))
     result = command("train", *ROWS, "-o", "m.ltls", "--encoding", "ascii")
     assert (result.code, "rows.csv: not ascii" in result.err) == (2, True)
@@ -182,7 +187,7 @@ def test_a_line_per_phase_and_epoch_where_there_is_no_terminal(folder, command, 
     assert plan.startswith("trellises: ")
     assert first == [*before, *epochs, *after]
     del lines[3]
-    parts = ("loss", "P@1 on training rows", "30 rows")
+    parts = ("loss", "P@1 of labels on training rows", "30 rows")
     assert all(part in line for line in lines[3:6] for part in parts)
     assert all(re.search(r"  \d+\.\d s$", line) for line in lines)
     records = [record.getMessage() for record in caplog.records]

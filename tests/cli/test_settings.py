@@ -136,7 +136,7 @@ def test_settings_of_texts(folder, command):
         ("width=3", "there is no setting 'width'; did you mean trellises.width?"),
         ("wings=3", "there is no setting 'wings'; ltls settings lists them"),
         ("verbose=3", "there is no setting 'verbose'"),
-        ("trellises.width", "--set must be NAME=VALUE, as trellises.width=16"),
+        ("trellises.width", "--set must be NAME=VALUE, such as trellises.width=16"),
         ("trellises.width=1", "--set trellises.width must be an integer of at least 2 or 'auto'"),
         ("trellises.width=true", "got True"),
         ("trellises.learning_rate=nan", "--set trellises.learning_rate must be a number above 0"),

@@ -60,7 +60,7 @@ def test_a_closed_stream_is_an_error(folder, line, name):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     result = shell(folder, line)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"ltls: standard {name}: it is closed\n"
+    assert result.stderr == f"ltls: standard {name}: the stream is closed\n"
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -8,7 +8,6 @@ import pytest
 from tickets import TICKETS
 
 import ltls
-from ltls.core import memory
 
 ROWS = ("--text", "text", "--label", "category", "--random-state", 0)
 
@@ -70,12 +69,11 @@ def test_several_files_and_patterns_are_one_data_set(folder, command, way):
 
 
 def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
-    monkeypatch.setattr(memory, "memory_limit", lambda: 1000)
-    monkeypatch.setattr("ltls.parts.trainable.available_memory", lambda: None)
+    monkeypatch.setattr("ltls.cli.rows.available_memory", lambda: 1000)
     result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "--json")
     assert result.code == 0
     expected = (
-        r"ltls: rows.csv is streamed: its rows take about [\d.]+ kB of memory, 1.0 kB is free; "
+        r"ltls: rows.csv is streamed: its rows need about [\d.]+ kB of memory, 1.0 kB is free; "
         r"--no-stream reads it into memory\n"
     )
     assert re.match(expected, result.err)
@@ -84,4 +82,4 @@ def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "-v")
-    assert "rows.csv is read into memory: its rows take about" in result.err
+    assert "rows.csv is read into memory: its rows need about" in result.err

@@ -52,7 +52,7 @@ def test_labels_that_are_no_text_are_bad(value):
     [
         ("svmlight", "bad x\nworse y\n", "line 1: label 'bad' is not an integer"),
         ("xmc", "2 3 3\nbad\n9 1:1\n", "line 2: label 'bad' is not an integer from 0 to 2"),
-        ("csv", "text,kind\n1,2,3\n4,5,6\n", "line 2: 3 fields, the header has 2"),
+        ("csv", "text,kind\n1,2,3\n4,5,6\n", "line 2: 3 fields, but the header has 2"),
         ("jsonl", "bad\n[]\n", "line 1: not JSON: Expecting value at character 1"),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_file_of_bad_rows_only_is_an_error_that_says_so(put, name, content, re
     with pytest.raises(FormatError) as error:
         read_all()
     assert str(error.value) == (
-        f"{path}: none of its 2 rows can be read; the first is bad: {reason}"
+        f"{path}: none of its 2 rows can be read; the first error is: {reason}"
     )
     assert [error.n_before for error in skipped] == [0, 1]
 
@@ -80,7 +80,7 @@ def test_predicting_a_table_of_bad_rows_only_is_an_error(put, command, tmp_path)
     bad = put("text,kind\n1,2,3\n4,5,6\n", "bad.csv")
     result = command("predict", model, bad, "--skip-bad-rows", "-q")
     assert result.code == 2
-    assert "none of its 2 rows can be read; the first is bad: line 2: 3 fields" in result.err
+    assert "none of its 2 rows can be read; the first error is: line 2: 3 fields" in result.err
 
 
 @pytest.mark.parametrize(("max_bytes", "fits"), [(100_000, True), (5999, False)])
@@ -113,5 +113,5 @@ def test_lists_that_are_no_indices_are_numbers_or_bad_values(put, indices, n_num
     skipped = []
     table = Table(path, "jsonl", Columns(None, "kind", ("i", "v")), on_bad_row=skipped.append)
     (rows,) = table.batches(10)
-    assert len(rows.features[0]) == (n_numbers or 2)
+    assert len(rows.inputs[0]) == (n_numbers or 2)
     assert [error.kind for error in skipped] == (["fields"] if n_numbers else ["value"])

@@ -81,7 +81,7 @@ def test_suffixes():
     for name, each in FORMATS.items():
         for suffix in each.suffixes:
             assert by_suffix(f"rows{suffix}").name == by_suffix(f"rows{suffix}.gz").name == name
-    with pytest.raises(FormatError, match=r"rows\.doc: its suffix must be one of .*, got '\.doc'"):
+    with pytest.raises(FormatError, match=r"rows\.doc: the suffix must be one of .*, got '\.doc'"):
         by_suffix("rows.doc")
 
 

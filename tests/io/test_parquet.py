@@ -28,7 +28,7 @@ def path(tmp_path):
 
 def rows_of(path, columns=COLUMNS, **options):
     batches = list(Table(path, "parquet", columns, **options).batches(5000))
-    texts = [text for batch in batches for text in batch.texts]
+    texts = [text for batch in batches for text in batch.inputs]
     return texts, [row for batch in batches for row in batch.labels]
 
 
@@ -116,9 +116,14 @@ def test_labels_of_all_types(path, label, values):
     assert rows_of(path) == (["a"], [[label]])
 
 
+def test_a_missing_text_is_empty(path):
+    pq.write_table(pa.table({"text": ["a", None], "kind": ["x", "y"]}), path)
+    assert rows_of(path) == (["a", ""], [["x"], ["y"]])
+
+
 def test_bad_rows_are_numbered(path):
-    pq.write_table(pa.table({"text": ["a", None, "c"], "kind": ["x", "y", None]}), path)
-    with pytest.raises(RowError, match="row 2: 'text' is None, not a text"):
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "kind": ["x", None, ""]}), path)
+    with pytest.raises(RowError, match="row 2: its label 'kind' is empty"):
         rows_of(path)
     skipped = []
     assert rows_of(path, on_bad_row=skipped.append) == (["a"], [["x"]])

@@ -187,7 +187,7 @@ def test_a_stream_names_the_line_that_is_wrong(tmp_path):
         with pytest.raises(ValueError, match=f"rows, line {line}: value 'x' of feature 1"):
             Stream(path, chunk_size=chunk_size)
     path.write_text("3 4 3\n0 0:1\n")
-    with pytest.raises(ValueError, match="the header says 3 rows, there are 1"):
+    with pytest.raises(ValueError, match="the header says 3 rows, but there are 1"):
         list(Stream(path))
     with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         Stream(path, chunk_size=0)

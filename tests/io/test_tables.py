@@ -28,7 +28,7 @@ def csv_of(rows, delimiter=","):
 def read(path, kind, columns, size=100, **options):
     table = Table(path, kind, columns, **options)
     batches = list(table.batches(size))
-    texts = [text for batch in batches for text in batch.texts]
+    texts = [text for batch in batches for text in batch.inputs]
     labels = [row for batch in batches for row in batch.labels]
     return list(zip(texts, labels, strict=True)) if labels else texts
 
@@ -38,6 +38,14 @@ def read(path, kind, columns, size=100, **options):
 def test_delimited(put, kind, delimiter, compress):
     content = csv_of([(text, label) for text, (label,) in ROWS], delimiter)
     assert read(put(compress(content.encode())), kind, ONE) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("csv", "text,kind\n,x\n"), ("jsonl", '{"text": null, "kind": "x"}\n')],
+)
+def test_a_missing_text_is_empty(put, kind, content):
+    assert read(put(content), kind, ONE) == [("", ["x"])]
 
 
 def test_a_mark_of_utf8_and_other_line_ends_are_no_text(put):
@@ -62,7 +70,7 @@ def test_text_of_other_encodings(put, kind, content, encoding):
 
 def test_a_wrong_encoding_is_named(put):
     path = put("text,kind\né,x\n".encode("latin-1"))
-    with pytest.raises(FormatError, match=r"rows: not ascii: .*; give another encoding"):
+    with pytest.raises(FormatError, match=r"rows: not ascii: .*; name another encoding"):
         read(path, "csv", ONE, encoding="ascii")
 
 
@@ -71,8 +79,8 @@ def test_batches_hold_all_rows_in_order(put, size):
     path = put(csv_of([(f"t{i}", f"l{i}") for i in range(7)]))
     table = Table(path, "csv", ONE)
     batches = list(table.batches(size))
-    assert [len(batch.texts) for batch in batches[:-1]] == [size] * (len(batches) - 1)
-    assert [text for batch in batches for text in batch.texts] == [f"t{i}" for i in range(7)]
+    assert [len(batch.inputs) for batch in batches[:-1]] == [size] * (len(batches) - 1)
+    assert [text for batch in batches for text in batch.inputs] == [f"t{i}" for i in range(7)]
 
 
 def test_several_labels_in_a_cell(put):
@@ -102,7 +110,7 @@ def test_fasttext(put):
         read(path, "fasttext", Columns("text", "label"))
     skipped = []
     table = Table(path, "fasttext", Columns("text", "label"), on_bad_row=skipped.append)
-    assert [len(rows.texts) for rows in table.batches(9)] == [2]
+    assert [len(rows.inputs) for rows in table.batches(9)] == [2]
     assert [(error.line, error.kind) for error in skipped] == [(3, "label")]
 
 
@@ -134,7 +142,7 @@ def test_labels_are_not_needed_to_predict(put):
 
 BAD = {
     "csv": [
-        ("text,kind\na,x\nb\n", "line 3: 1 fields, the header has 2"),
+        ("text,kind\na,x\nb\n", "line 3: 1 fields, but the header has 2"),
         ('text,kind\na,x\n"b"c,y\n', "line 3: ',' expected after '\"'"),
         ('text,kind\na,x\n"b,y\n', "line 3: a quote is never closed"),
         ("text,kind\na,x\nb,\n", "line 3: its label 'kind' is empty"),
@@ -143,7 +151,7 @@ BAD = {
     ],
     "jsonl": [
         ('{"text": "a", "kind": "x"}\n{"text"\n', "line 2: not JSON"),
-        ('{"text": "a", "kind": "x"}\n[1]\n', "line 2: a JSON object is needed"),
+        ('{"text": "a", "kind": "x"}\n[1]\n', "line 2: a line must be a JSON object"),
         ('{"text": "a", "kind": "x"}\n{"text": "b"}\n', "line 2: it has no 'kind'"),
         ('{"text": "a", "kind": "x"}\n{"text": 5, "kind": "x"}\n', "line 2: 'text' is 5, not a"),
         (
@@ -168,7 +176,7 @@ def test_a_bad_row_is_named_or_skipped(put, kind, content, message):
         read(path, kind, ONE)
     skipped = []
     (rows,) = Table(path, kind, ONE, on_bad_row=skipped.append).batches(100)
-    assert (len(rows.texts), len(rows.labels), len(skipped)) == (1, 1, 1)
+    assert (len(rows.inputs), len(rows.labels), len(skipped)) == (1, 1, 1)
     assert skipped[0].path == path
     assert f"line {skipped[0].line}" == message.split(":")[0]
 
@@ -212,9 +220,11 @@ def test_an_unknown_column_names_those_there_are(put, kind, content):
 
 def test_columns_that_are_used_are_no_other_ones(put):
     path = put("text,kind,text\na,x,b\n")
-    with pytest.raises(FormatError, match="'text' must have a name of its own, the table has two"):
+    with pytest.raises(
+        FormatError, match="column names must be unique, but the table has two columns 'text'"
+    ):
         read(path, "csv", ONE)
-    with pytest.raises(ValueError, match="the label column 'kind' must not be an input column"):
+    with pytest.raises(ValueError, match="column 'kind' must not also be an input column"):
         Columns(label="kind", features=["x", "kind"])
 
 
@@ -225,7 +235,7 @@ def test_sparse_rows_are_not_taken_for_dense_ones(put):
         read(path, "jsonl", columns)
     path = put('{"i": [3, 1], "v": [1.0, 2.0], "kind": "a"}\n')
     (rows,) = Table(path, "jsonl", columns).batches(10)
-    assert rows.features == [[3, 1, 1, 2]]
+    assert rows.inputs == [[3, 1, 1, 2]]
 
 
 def test_many_columns_are_not_all_named(put):

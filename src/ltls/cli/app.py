@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise, takewhile
 from typing import Annotated, Any, NoReturn
@@ -29,10 +30,10 @@ _TERMINATED = 143  # after SIGTERM
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command: the function of its name in a module, a line of help, and examples.
+    """A command: the module with a function of its name, a line of help, and examples.
 
     The first `n_files` arguments are files that must exist. If it `reads_data`, the last of them
-    may be a table, whose columns options name.
+    may be a table whose columns are named by options. If it `reads_model`, the first is a model.
     """
 
     name: str
@@ -41,9 +42,10 @@ class LazyCommand:
     examples: tuple[str, ...]
     n_files: int = 0
     reads_data: bool = False
+    reads_model: bool = False
 
     def check(self, words: list[str]) -> None:
-        """Raise an error for wrong files and columns, before a second is spent on imports."""
+        """Raise an error for wrong files and columns, before slow imports."""
         given = [*takewhile(lambda word: not word.startswith("-"), words)]
         for word in given[: self.n_files]:
             if not glob.has_magic(word) and not os.path.exists(word):
@@ -55,6 +57,11 @@ class LazyCommand:
             from .source import check_words
 
             check_words(data, words, trains)
+        if self.reads_model and given and os.path.isfile(given[0]):
+            from ..io.files import is_model_file
+
+            if not is_model_file(given[0]):
+                raise ValueError(f"{given[0]} is not an ltls model file, or is cut short")
 
     @cache  # noqa: B019
     def load(self) -> Any:
@@ -94,6 +101,7 @@ COMMANDS = (
         ),
         n_files=2,
         reads_data=True,
+        reads_model=True,
     ),
     LazyCommand(
         "evaluate",
@@ -105,6 +113,7 @@ COMMANDS = (
         ),
         n_files=2,
         reads_data=True,
+        reads_model=True,
     ),
     LazyCommand(
         "explain",
@@ -117,6 +126,7 @@ COMMANDS = (
             "ltls explain model.ltls '3:0.5 17:1' -k 1 --json",
         ),
         n_files=1,
+        reads_model=True,
     ),
     LazyCommand(
         "convert",
@@ -139,7 +149,14 @@ COMMANDS = (
             "ltls serve tickets.ltls products.ltls --host 0.0.0.0 --port 80 --workers 4",
         ),
     ),
-    LazyCommand("info", ".info", "Show what a model file contains.", ("ltls info model.ltls",), 1),
+    LazyCommand(
+        "info",
+        ".info",
+        "Show what a model file contains.",
+        ("ltls info model.ltls",),
+        n_files=1,
+        reads_model=True,
+    ),
     LazyCommand(
         "settings", ".settings", "List all settings of training.", ("ltls settings trellises",)
     ),
@@ -161,6 +178,9 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is to be run, imported."""
+        close = get_close_matches(args[0], self.by_name, 1) if args else []
+        if close and args[0] not in self.by_name:
+            ctx.fail(f"No such command {args[0]!r} (did you mean {close[0]!r}?)")
         name, command, rest = super().resolve_command(ctx, args)
         if command is None:
             return name, None, rest
@@ -211,7 +231,7 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     prepare_standard_streams()
     words = sys.argv[1:] or ["--help"]
-    # The value of --text may be left out: then every line is a text.
+    # --text may have no value: then every line is a text.
     sys.exit(
         run(
             app,
@@ -234,18 +254,18 @@ class _ClosedStream(io.TextIOBase):
         self._name = name
 
     def _fail(self, *_: Any) -> NoReturn:
-        raise OSError(errno.EBADF, "it is closed", self._name)
+        raise OSError(errno.EBADF, "the stream is closed", self._name)
 
     read = write = _fail
     buffer = property(_fail)
 
 
 def prepare_standard_streams() -> None:
-    """Let standard streams be UTF-8 in every locale, and closed ones say so when they are used."""
+    """Make standard streams UTF-8 in every locale; using a closed stream raises an error."""
     for name in ("stdin", "stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
-            free = os.open(os.devnull, os.O_RDWR)  # takes its number, which no file must get
+            free = os.open(os.devnull, os.O_RDWR)  # no other file may get its number
             full_name = f"standard {'input' if name == 'stdin' else 'output'}"
             closed = open(free, "w") if name == "stderr" else _ClosedStream(full_name)  # noqa: SIM115
             setattr(sys, name, closed)
@@ -295,12 +315,13 @@ def _message(error: Exception) -> str:
     """Return the message of an error that a user can cause; raise any other, which is a bug."""
     if hasattr(error, "format_message"):  # wrong arguments; of click, or of typer's copy of it
         command = getattr(getattr(error, "ctx", None), "command_path", "ltls")
-        return f"{error.format_message().rstrip('.')}; see {command} --help"
+        others = ", and ltls settings for --set" if command == "ltls train" else ""
+        return f"{error.format_message().rstrip('.')}; see {command} --help{others}"
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror
         if error.errno in (errno.ENOSPC, errno.EFBIG):
             reason += "; free some space, or write elsewhere"
-        # Errors of files have a name, but for that of a full standard output.
+        # File errors have a name, except when standard output is full.
         name = error.filename or ("standard output" if error.errno == errno.ENOSPC else None)
         return f"{name}: {reason}" if name else reason
     if isinstance(error, MemoryError):
@@ -308,8 +329,10 @@ def _message(error: Exception) -> str:
     if isinstance(error, (ValueError, OSError, OverflowError)):
         from ..io.errors import RowError
 
-        hint = "; fix it, or skip such rows with --skip-bad-rows"
-        return f"{error}{hint if isinstance(error, RowError) else ''}"
+        if not isinstance(error, RowError):
+            return str(error)
+        fix = "or fix the row" if error.kind == "encoding" else "fix it"
+        return f"{error}; {fix}, or skip such rows with --skip-bad-rows"
     raise error
 
 

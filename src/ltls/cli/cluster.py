@@ -23,7 +23,7 @@ def fit_on_cluster(
     n_workers: int,
     checkpoint: Checkpoint | None,
 ) -> None:
-    """Train on Parquet files, which every node can read."""
+    """Train on Parquet files that every node can read."""
     from ..io.arrow import with_text_labels
     from ..ray.cluster import connect, import_ray
     from ..ray.fitting import fit
@@ -54,14 +54,14 @@ def check_not_given(options: dict[str, Any]) -> None:
     """Raise an error for options that do not go with --ray."""
     for name, given in options.items():
         if given:
-            raise ValueError(f"{name} is not for --ray")
+            raise ValueError(f"{name} cannot be used with --ray")
 
 
 def _check_parquet(source: Source) -> None:
     if source.format.name != "parquet":
         raise ValueError(
-            f"--ray reads Parquet files, {source.name} is {source.format.name}: convert it, or "
-            "leave out --ray"
+            f"--ray reads Parquet files, but {source.name} is {source.format.name}: convert it, "
+            "or leave out --ray"
         )
 
 
@@ -86,7 +86,7 @@ def score_on_cluster(
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
     for file in filter(Path.is_file, files):
         _check_parquet(Source(paths=[file]))
-    labels = load(model).model_.labels  # an error of the model comes before the cluster is asked
+    labels = load(model).model_.labels  # report a bad model before contacting the cluster
     allowed = None if among is None else labels_in(among, labels)
     names = features.split(",") if features else None
     with connect(address):

@@ -10,14 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from ..core.streams import display_name
-from ..estimators.load import load
 from ..io import formats
 from ..io.errors import DataError
 from ..io.files import is_model_file
 from ..io.formats import Format
-from ..io.readers import write
 from ..io.tables import LabelledText, Rows, TableFormat, table_format
-from . import options, settings
+from . import options
 from .output import (
     binary_output,
     check_output,
@@ -27,7 +25,6 @@ from .output import (
     progress,
     set_verbosity,
 )
-from .rows import read_sparse
 from .source import Source
 
 
@@ -40,7 +37,14 @@ def convert(
     to: Annotated[
         str | None, options.file_format("by the suffix of OUTPUT", "Format to write.", "--to")
     ] = None,
-    size_budget: Annotated[str | None, settings.option_of("size_budget")] = None,
+    size_budget: Annotated[
+        str | None,
+        options.option(
+            "none",
+            "Maximum size of the model file, such as 5MB; small weights are dropped until it fits.",
+            metavar="VALUE",
+        ),
+    ] = None,
     text: options.TextColumn = None,
     label: options.LabelColumn = None,
     separator: options.Separator = None,
@@ -53,10 +57,9 @@ def convert(
 ) -> None:
     """Convert a data file or a model.
 
-    A data file is written in another format, a model to a smaller file. Sparse features convert
-    between svmlight and xmc; labelled texts between csv, tsv, jsonl, fasttext and parquet. Several
-    labels of a row are a list in jsonl and parquet, and are separated by --separator in csv and
-    tsv.
+    Writes a data file in another format, or a model to a smaller file. Sparse features convert
+    between svmlight and xmc, labelled texts between csv, tsv, jsonl, fasttext and parquet. The
+    labels of a row are a list in jsonl and parquet, and are joined by --separator in csv and tsv.
     """
     set_verbosity(verbose, quiet)
     check_output(output, file, special=True)
@@ -64,14 +67,16 @@ def convert(
         _convert_model(file, output, size_budget)
         return
     if size_budget is not None:
-        raise ValueError(f"--size-budget is for model files, {display_name(file)} is a data file")
+        raise ValueError(
+            f"--size-budget is for model files, but {display_name(file)} is a data file"
+        )
     target = _target(output, to)
     source = Source.of(context.params, [file])
     dense = "dense" in (source.format.kind, target.kind)
     if dense or source.sparse != (target.kind == "sparse"):
         raise ValueError(
-            f"{source.name} is {source.format.name}, which cannot become {target.name}: sparse "
-            f"features convert between {formats.names('sparse')}, texts between "
+            f"{source.name} is {source.format.name}, which cannot be converted to {target.name}: "
+            f"sparse features convert between {formats.names('sparse')}; texts between "
             f"{formats.names('table', 'text')}"
         )
     if source.sparse:
@@ -91,6 +96,9 @@ def _target(output: Path, to: str | None) -> Format:
 
 
 def _convert_model(path: Path, output: Path, size_budget: str | None) -> None:
+    from ..estimators.load import load  # slow; not needed to reject wrong options
+    from . import settings
+
     given = [] if size_budget is None else [("--size-budget", "size_budget", size_budget)]
     values = settings.parse(given)
     estimator = load(path, verify=True)
@@ -102,6 +110,9 @@ def _convert_model(path: Path, output: Path, size_budget: str | None) -> None:
 
 
 def _convert_sparse(source: Source, output: Path, target: Format) -> None:
+    from ..io.readers import write  # slow; not needed to reject wrong options
+    from .rows import read_sparse
+
     with console().status("reading"):
         data = read_sparse(source)
     try:
@@ -126,4 +137,4 @@ def _convert_texts(source: Source, output: Path, target: TableFormat) -> None:
 
 def _rows(batch: Rows) -> Iterable[LabelledText]:
     labels: list[Any] = batch.labels or [None] * len(batch)
-    return zip(batch.texts, labels, strict=True)
+    return zip(batch.inputs, labels, strict=True)

@@ -57,7 +57,7 @@ def evaluate(
     set_verbosity(verbose, quiet)
     if not re.fullmatch(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", k):
         raise ValueError(f"-k must be comma-separated numbers from 1 to 9999, got {k!r}")
-    from ..estimators.load import load  # wrong options need not wait for these
+    from ..estimators.load import load  # slow; not needed to reject wrong options
     from ..evaluation.evaluation import tables
     from ..evaluation.report import check_matplotlib, write_report
 
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def _evaluation(source: Source, k: int, for_report: bool) -> tuple[Evaluation, float]:
-    """Predict all rows; return the evaluation, and the seconds that predicting took.
+    """Predict all rows; return the evaluation and the prediction time in seconds.
 
     A report also shows probabilities, and the texts of rows.
     """
@@ -113,7 +113,7 @@ def _evaluation(source: Source, k: int, for_report: bool) -> tuple[Evaluation, f
         best, _ = estimator.predict_topk(rows, k)
         seconds += time.perf_counter() - start
         if confidence is not None:
-            # Scores rank; by probability another of the k may be the first.
+            # Labels are ranked by score; another of the k may be more probable.
             others, proba = estimator.predict_topk(rows, k, proba=True)
             first = (others == best[:, :1]).argmax(axis=1)
             confidence += proba[range(len(first)), first].tolist()

@@ -1,9 +1,10 @@
-"""``ltls explain``: what speaks for and against the best labels of a row."""
+"""``ltls explain``: which features count for and against the best labels of a row."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from rich.tree import Tree
 
 from . import options
 from .labels import WrittenLabels
-from .output import bar, check_output, printable, text_output
+from .output import BAR, bar, check_output, printable, text_output, warn
 from .source import Source
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ def explain(
         str,
         typer.Argument(
             metavar="TEXT",
-            help='The text; for a model of features, a row such as "3:0.5 17:1", whose features '
-            "count as in the training file, or from 0 if there was none; for one of tables, a JSON "
-            "object. - reads it from standard input.",
+            help='A text; for a model of features, a row such as "3:0.5 17:1", numbered as in '
+            "the training file or else from 0; for a model of tables, a JSON object. - reads "
+            "standard input.",
         ),
     ],
     number: Annotated[
         int | None,
         options.option(
-            "none", "Explain this row of a file, counted from 1; TEXT is the file.", "--row", min=1
+            "none", "Explain this row, counted from 1, of the file TEXT.", "--row", min=1
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels.")] = 5,
@@ -57,27 +58,29 @@ def explain(
     n_features: Annotated[
         int, typer.Option("--features", min=1, help="Number of features to print per label.")
     ] = 10,
-    html: Annotated[Path | None, options.option("none", "Write a page.")] = None,
+    html: Annotated[Path | None, options.option("none", "Write an HTML page.")] = None,
     as_json: Annotated[bool, options.flag("Print JSON, with all features.", "--json")] = False,
     verify: options.Verify = True,
 ) -> None:
     """Explain the best labels of a text or a row.
 
-    Every label has the features that speak for it (green) and against it (red), with what they add
-    to its linear score; n-grams of characters are summed up by word. Then follow what every part of
-    the model says, and the training rows that are neighbours. --json prints a list of objects with
-    label, score, probability, linear_score, intercept, contributions, parts and formula;
-    contributions and intercept add up to linear_score.
+    Prints, for every label, the features for it (green) and against it (red) with their
+    contributions to its linear score; character n-grams are summed by word. The scores of the parts
+    of the model and the nearest training rows follow. --json prints a list of objects with label,
+    score, probability, linear_score, intercept, contributions, parts and formula; contributions and
+    intercept add up to linear_score.
     """
     if html is not None:
         check_output(html, model)
-    from ..estimators.load import load  # wrong options need not wait for it
+    from ..estimators.load import load  # slow; not needed to reject wrong options
 
     estimator = load(model, verify=verify)
     if number is not None:
         X, given = _row_of_file(estimator, Path(row), number), f"{row}, row {number}"
     else:
         given = sys.stdin.read().rstrip("\n") if row == "-" else row
+        if row != "-" and os.path.isfile(row):
+            warn(f"{row} is explained as a text; --row N explains a row of the file")
         X = _read(estimator, given)
     text = _text_of(estimator, X)
     wanted = None if not label else [_label(estimator, each) for each in label]
@@ -100,19 +103,19 @@ def _read(estimator: LTLSClassifier, given: str) -> Any:
     try:
         return front_end.read([given], n_features)
     except ValueError:
-        pass  # no text
+        pass  # not a text model
     try:
         item = json.loads(given)
     except ValueError:
         item = _pairs(given, estimator)
     columns = front_end.describe().get("columns")
-    if columns and isinstance(item, dict):  # a row of a table may have others
+    if columns and isinstance(item, dict):  # a table row may have other columns
         known = [name for names in columns.values() for name in names]
         item = {name: value for name, value in item.items() if name in known}
     try:
         return front_end.read([item], n_features)
     except ValueError as error:
-        raise ValueError(f"{given[:40]!r} is no row of this model: {error}") from None
+        raise ValueError(f"{given[:40]!r} is not a row for this model: {error}") from None
 
 
 def _pairs(given: str, estimator: LTLSClassifier) -> dict[str, Any]:
@@ -131,8 +134,8 @@ def _pairs(given: str, estimator: LTLSClassifier) -> dict[str, Any]:
     except (ValueError, IndexError):
         last = estimator.n_features_in_ - 1 + base
         raise ValueError(
-            f"a row must be a JSON object, or pairs such as {last}:0.5 of the features {base} to "
-            f"{last}, got {given[:40]!r}"
+            f"a row must be a JSON object, or index:value pairs such as {last}:0.5 with indices "
+            f"from {base} to {last}, got {given[:40]!r}"
         ) from None
 
 
@@ -145,12 +148,12 @@ def _row_of_file(estimator: LTLSClassifier, path: Path, number: int) -> Any:
             return X[number - 1 - n_before : number - n_before]
         n_before += n_rows
     raise ValueError(
-        f"--row must be at most {n_before}, the number of rows of {path}, got {number}"
+        f"--row must be at most {n_before}, the number of rows in {path}, got {number}"
     )
 
 
 def _text_of(estimator: LTLSClassifier, X: Any) -> str:
-    """Return the text of the only row, which features have places in; empty if there is none."""
+    """Return the text of the only row, to mark features in it; empty if there is none."""
     if isinstance(X[0], str):
         return X[0]
     columns = estimator.model_.front_end.describe().get("columns")
@@ -158,7 +161,7 @@ def _text_of(estimator: LTLSClassifier, X: Any) -> str:
 
 
 def _label(estimator: LTLSClassifier, given: str) -> Any:
-    """Return the label of a model that is written like this."""
+    """Return the label of the model that is written like this."""
     label = WrittenLabels(estimator.model_.labels).find(given)
     if label is None:
         raise ValueError(f"--label must be a label of the model, got {given!r}")
@@ -186,6 +189,8 @@ def _first_path(parts: list[Part]) -> int | None:
 
 def show(console: Console, text: str, explained: list[Explanation], n: int) -> None:
     """Print explanations with their n largest contributions and bars in proportion to these."""
+    from ..estimators.explain import others
+
     for each in explained:
         sure = "" if each.probability is None else f", probability {each.probability:.3f}"
         console.print(Text(printable(str(each.label)), "bold"), f" score {each.score:.4g}{sure}")
@@ -194,18 +199,21 @@ def show(console: Console, text: str, explained: list[Explanation], n: int) -> N
         merged = each.by_word(text)
         shown = [(one.visible_name, one.value) for one in merged[:n]]
         if rest := merged[n:]:
-            shown.append((f"{len(rest)} other features", sum(one.value for one in rest)))
-        shown += [("intercept", each.intercept), ("linear score", each.linear_score)]
-        longest = max(abs(value) for _, value in shown) or 1.0
-        width = max(len(printable(name)) for name, _ in shown)
+            shown.append((others(len(rest)), sum(one.value for one in rest)))
+        longest = max((abs(value) for _, value in shown), default=0.0) or 1.0
+        width = max((len(printable(name)) for name, _ in shown), default=0)
         for name, value in shown:
-            line = f"  {value:+10.4f}  {printable(name):{width}}  {bar(abs(value) / longest)}"
-            console.print(Text(line.rstrip(), _FOR if value > 0 else _AGAINST))
+            # What speaks against a label is on the left, for who sees no colours.
+            left, right = bar(-value / longest), bar(value / longest)
+            line = f"  {value:+10.4f}  {printable(name):{width}}  {left:>{BAR}}│{right}"
+            console.print(Text(line, _FOR if value > 0 else _AGAINST))
+        for name in ("intercept", "linear_score"):  # of every row, and the sum
+            console.print(f"  {getattr(each, name):+10.4f}  {name.replace('_', ' ')}")
         console.print(_tree(Tree("", hide_root=True), each.parts))
 
 
 def _tree(tree: Tree, parts: list[Part]) -> Tree:
-    """Return a tree of what parts say, of those that they are made of, and of neighbours."""
+    """Return a tree of the scores of parts, of their own parts, and of neighbours."""
     for part in parts:
         branch = tree.add(Text(printable(f"{part.part}  {part.score:+.4f} = {part.formula}")))
         for row in part.rows:
@@ -221,7 +229,7 @@ def _coloured(text: str, explanation: Explanation) -> Text:
     words = explanation.words(text)
     largest = max((abs(value) for _, _, value in words), default=0.0)
     result = Text(printable(text))
-    if result.plain != text:  # places are others
+    if result.plain != text:  # positions have shifted
         return result
     for start, end, value in words:
         if abs(value) >= 0.1 * largest > 0:

@@ -11,7 +11,7 @@ from .output import show_facts
 
 def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None:
     """Show what a model file contains."""
-    from ..storage.model_file import describe  # wrong options need not wait for it
+    from ..storage.model_file import describe  # slow; not needed to reject wrong options
 
     facts = describe(model, verify=verify)
     facts["parameters"] = {name: _plain(value) for name, value in facts["parameters"].items()}
@@ -22,7 +22,7 @@ def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter as JSON holds it, groups of settings as objects."""
+    """Return a parameter in a JSON-serializable form; groups of settings become dicts."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return value.get_params(deep=False) if hasattr(value, "get_params") else value

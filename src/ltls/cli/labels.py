@@ -1,4 +1,4 @@
-"""The labels of a model by the texts that stand for them in files and at the terminal."""
+"""Labels of a model as they are written in files and at the terminal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class WrittenLabels:
-    """Finds labels of a model that are written as `predict` writes them: 3 is the text 3."""
+    """Finds labels of a model as `predict` writes them: the number 3 is written as 3."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._by_text = {escaped(label): label for label in labels.values}
 
     def find(self, written: Any, unknown: Any = None) -> Any:
-        """Return the label that is meant, `unknown` if the model has no such label."""
+        """Return the label written like this, `unknown` if the model has none."""
         if written in self._labels:
             return written
         return self._by_text.get(str(written), self._by_text.get(escaped(written), unknown))
 
 
 def labels_in(path: Path, labels: Labels) -> list[Any]:
-    """Return the labels that the file of --among has, one per line."""
+    """Return the labels in the file of --among, one per line."""
     known = WrittenLabels(labels)
     with open_input(path) as stream:
         content = stream.read()

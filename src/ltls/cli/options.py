@@ -21,7 +21,7 @@ def flag(help: str, *names: str) -> Any:  # noqa: A002
 
 
 def file_format(default: str, help: str, name: str) -> Any:  # noqa: A002
-    """Return an option for a format of the registry, to which others may be added later."""
+    """Return an option for a registered format; others may be registered later."""
 
     def complete(start: str) -> list[str]:
         return [each for each in FORMATS if each.startswith(start)]
@@ -48,7 +48,7 @@ FileFormat = Annotated[
     file_format("detected", "Format of the data; text is one text per line.", "--format"),
 ]
 Encoding = Annotated[
-    str | None, option("UTF-8", "Encoding of text files, as latin-1.", "--encoding")
+    str | None, option("UTF-8", "Encoding of text files, such as latin-1.", "--encoding")
 ]
 TextColumn = Annotated[str | None, _column("none", "Text column.", "--text")]
 # Its value may be left out, see `app`.
@@ -65,7 +65,7 @@ LabelColumn = Annotated[str | None, _column("none", "Label column.", "--label")]
 LabelOption = Annotated[str | None, _column("as in training", "Label column.", "--label")]
 LabelFile = Annotated[
     Path | None,
-    option("none", "Labels of the vectors of an npy file, a line per row.", "--labels"),
+    option("none", "File with the labels of an npy file, one line per row.", "--labels"),
 ]
 FeatureColumns = Annotated[
     str | None,
@@ -79,7 +79,7 @@ FeatureColumns = Annotated[
 ]
 Separator = Annotated[
     str | None,
-    option("one label per cell", "Separator between labels in a cell, as ';'.", "--separator"),
+    option("one label per cell", "Separator between labels in a cell, such as ';'.", "--separator"),
 ]
 ZeroBased = Annotated[
     bool | None,
@@ -101,5 +101,5 @@ RayAddress = Annotated[
 ]
 Verify = Annotated[bool, flag("Verify the checksums of the weights.", "--verify/--no-verify")]
 Json = Annotated[bool, flag("Print JSON instead of a table.", "--json")]
-Quiet = Annotated[bool, flag("No progress, no summary.", "--quiet", "-q")]
+Quiet = Annotated[bool, flag("Print no progress and no summary.", "--quiet", "-q")]
 Verbose = Annotated[bool, flag("Print more on standard error.", "--verbose", "-v")]

@@ -1,6 +1,6 @@
 """What commands write: one-line messages, tables, progress, and files that are replaced atomically.
 
-Nothing from a file reaches a terminal as it is: a terminal obeys the escape sequences in it.
+Text from files is escaped for terminals, which would obey the control sequences in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 # Control characters (C0, DEL and C1) but tab and line feed, and those that reorder what is shown.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-_MAX_MESSAGE = 500  # characters; a message may quote a line of a file
+_MAX_MESSAGE = 500  # characters; a message may quote a long line of a file
 _verbosity = {"notes": False, "progress": True}
 
 
@@ -98,23 +98,29 @@ def warnings_as_lines() -> Iterator[None]:
 
 def console() -> Console:
     """Return the console of progress bars: standard error, if it is a terminal."""
-    from rich.console import Console  # messages of errors do not wait for it
+    from rich.console import Console  # slow; not needed for error messages
 
     return Console(stderr=True, quiet=not (sys.stderr.isatty() and _verbosity["progress"]))
 
 
 def progress(what: str, batches: Iterable[T], shown: bool = True) -> Iterable[T]:
-    """Yield batches, and show how many there were."""
+    """Yield batches, and show their number so far."""
     from rich.progress import track
 
     return track(batches, what, console=console(), transient=True, disable=not shown)
 
 
 def show_facts(facts: dict[str, Any]) -> None:
-    """Print a table of names and values, of which those that are objects have names themselves."""
+    """Print a table of names and values; a dict is shown as name=value pairs."""
+    facts = {name.replace("_", " "): value for name, value in facts.items()}
+    precision = facts.pop("held out precision", None)
+    if precision is not None:
+        facts["P@1 on held-out rows"] = (
+            f"{precision:.4f} (the weights were chosen on them; usually lower in a test)"
+        )
     show(
         [
-            (name.replace("_", " "), _listed(value) if isinstance(value, dict) else value)
+            (name, _listed(value) if isinstance(value, dict) else value)
             for name, value in facts.items()
         ]
     )
@@ -138,7 +144,10 @@ def show(rows: Sequence[Sequence[Any]], *header: str) -> None:
     Console().print(table)
 
 
-def bar(share: float, width: int = 16) -> str:
+BAR = 16  # characters of the longest bar
+
+
+def bar(share: float, width: int = BAR) -> str:
     """Return a bar for a number between 0 and 1, with eighths of a character."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
@@ -148,12 +157,12 @@ def bar(share: float, width: int = 16) -> str:
 
 
 def is_standard_output(path: Path) -> bool:
-    """Return whether a path is standard output, a named pipe or a device: no summary fits there."""
+    """Return whether a path is standard output, a pipe or a device: no place for a summary."""
     return str(path) in ("-", "/dev/stdout") or is_special(path)
 
 
 def check_output(path: Path | None, *inputs: Path | None, special: bool = False) -> None:
-    """Raise an error if a file could not be written, before the work is done.
+    """Raise an error before the work is done if a file cannot be written.
 
     `special` permits a named pipe or a device such as /dev/stdout.
     """
@@ -175,7 +184,7 @@ def check_output(path: Path | None, *inputs: Path | None, special: bool = False)
 
 @contextmanager
 def errors_named(path: Path | None) -> Iterator[None]:
-    """Let errors of writing name the file, which that of a full disk does not."""
+    """Add the file name to write errors; that of a full disk lacks it."""
     try:
         yield
     except OSError as error:
@@ -186,13 +195,13 @@ def errors_named(path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def text_output(path: Path | None) -> Iterator[IO[str]]:
-    """Open standard output (None or ``-``) or a file for text; a terminal gets no escapes."""
+    """Open standard output (None or ``-``) or a file for text, escaped for a terminal."""
     with errors_named(path), open_text_output(path) as stream:
         yield cast(IO[str], _PrintableStream(stream)) if stream.isatty() else stream
 
 
 class _PrintableStream:
-    """A terminal that gets text without control characters."""
+    """A terminal whose output has control characters escaped."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

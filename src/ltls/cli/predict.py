@@ -22,7 +22,7 @@ from .source import BATCH_SIZE, Source
 if TYPE_CHECKING:
     from ..estimators.classifier import LTLSClassifier
 
-_PIPE_BATCH_SIZE = 256  # rows that wait for each other
+_PIPE_BATCH_SIZE = 256  # rows from a pipe that are predicted together, at most
 
 
 def predict(
@@ -38,7 +38,10 @@ def predict(
         bool, options.flag("Print probabilities instead of scores.", "--proba")
     ] = False,
     threshold: Annotated[
-        bool, options.flag("Multi-label: only labels above the model's threshold.", "--threshold")
+        bool,
+        options.flag(
+            "Multi-label: print only labels that reach the model's threshold.", "--threshold"
+        ),
     ] = False,
     among: Annotated[
         Path | None,
@@ -63,12 +66,12 @@ def predict(
 
     Prints one line per row, best label first: label:score pairs separated by tabs, or with --json
     {"labels": [...], "scores": [...]}. Scores rank the labels of a row; --proba prints
-    probabilities instead. Rows are read and predicted in batches; rows from a pipe or a terminal as
-    soon as they arrive. With --skip-bad-rows, a row that cannot be read has an empty line, or with
-    --json {"error": ...}.
+    probabilities instead. Rows are predicted in batches, or as they arrive from a pipe or a
+    terminal. With --skip-bad-rows, a row that cannot be read yields an empty line, or {"error":
+    ...} with --json.
 
-    With --ray, several Parquet files can be given, and the folder OUTPUT gets Parquet files with
-    the columns labels and scores, or with --proba probabilities too, instead of the features.
+    With --ray, several Parquet files can be given. In the Parquet files written to the folder
+    OUTPUT, the columns labels and scores (with --proba also probabilities) replace the features.
     """
     set_verbosity(verbose, quiet)
     if ray is not None:
@@ -87,12 +90,12 @@ def predict(
         score_on_cluster(ray, model, files, output, features, among, wanted)
         return
     if len(files) > 1:
-        raise ValueError(f"one file can be predicted at a time, got {len(files)}; or use --ray")
+        raise ValueError(f"one file can be predicted at a time without --ray, got {len(files)}")
     file = files[0]
     if among is not None and str(among) == str(file) == "-":
         raise ValueError("--among and the data cannot both be read from standard input")
     check_output(output, model, file, among, special=True)
-    from ..estimators.load import load  # wrong options need not wait for it
+    from ..estimators.load import load  # slow; not needed to reject wrong options
 
     estimator = load(model, verify=verify)
     if proba and not estimator.model_.probabilistic:
@@ -103,7 +106,7 @@ def predict(
     bad_rows: deque[RowError] = deque()
     source = Source.of(context.params, [file], model=estimator, bad_rows=bad_rows)
     size = _PIPE_BATCH_SIZE if is_pipe(file) else BATCH_SIZE
-    # On a terminal the lines themselves show the progress.
+    # On a terminal, the printed lines show the progress.
     shown = output is not None or not sys.stdout.isatty()
     with text_output(output) as stream:
         lines = _Lines(stream, bad_rows, as_json, row_numbers)
@@ -123,13 +126,13 @@ class _Lines:
     """Writes a line per row, good or bad, in the order of the file."""
 
     stream: IO[str]
-    bad_rows: deque[RowError]  # that are not written yet
+    bad_rows: deque[RowError]  # not written yet
     as_json: bool
     row_numbers: bool
     n_written: int = 0
 
     def write(self, labels: list[list[Any]], scores: list[list[float]]) -> None:
-        """Write the answers of some rows, and the bad rows before them."""
+        """Write the predictions of some rows, and the bad rows before them."""
         for answer in zip(labels, scores, strict=True):
             self.write_bad()
             self._write(_json_facts(*answer) if self.as_json else _line(*answer))

@@ -1,4 +1,4 @@
-"""Rows of data files to train on: in memory or streamed, and what a model records of them."""
+"""Training rows from data files, in memory or streamed, and what a model records about them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from ..core import memory
+from ..core.arrays import available_memory
+from ..core.streams import is_compressed
 from ..io.errors import EmptyFileError
 from ..io.readers import Dataset, Stream, read
 from ..io.table_stream import TableStream, targets_of
 from ..io.tables import Rows
-from .output import inform, note, warn
+from .output import inform, note
 from .source import Source
 
-# Memory for a byte of a file: the n-grams of texts are many.
+# Bytes of memory per byte of a file; texts have many n-grams.
 _MEMORY_PER_BYTE = {"sparse": 2.0, "numbers": 8.0, "text": 50.0}
+_COMPRESSION_RATIO = 6  # of a text file of rows, about
 
 
 def training_rows(
     source: Source, stream: bool | None, n_jobs: int | None
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Return X and y, and what to record of them in the model.
+    """Return X and y, and what the model records about them.
 
-    With --stream, or if the rows are too many for the memory, X is a stream and y None.
+    With --stream, or if the rows do not fit into memory, X is a stream and y is None.
     """
     if source.dense:  # memory-mapped: there is nothing to stream
         X, labels = source.vectors(labelled=True)
@@ -38,8 +40,6 @@ def training_rows(
         rows = Rows.concatenate(source.table_batches(source.columns(), labelled=True))
         if not rows.labels:
             raise EmptyFileError(path=source.path)
-        if source.separator is None:
-            _warn_of_joined_labels(rows.labels)
         return rows.X, targets_of(rows), facts
     if not streamed:
         data = read_sparse(source)
@@ -54,30 +54,18 @@ def training_rows(
     return chunks, None, {"zero_based": chunks.zero_based}
 
 
-def _warn_of_joined_labels(labels: list[list[str]]) -> None:
-    """Warn if most cells of labels seem to hold several: their pieces are fewer than the cells."""
-    cells = [own[0] for own in labels if len(own) == 1]
-    for separator in ";|,":
-        several = [cell for cell in cells if separator in cell]
-        if 2 * len(several) <= len(labels):
-            continue
-        pieces = {piece.strip() for cell in cells for piece in cell.split(separator)}
-        if len(pieces) < (n_labels := len(set(cells))):
-            warn(
-                f"{len(several):,} of {len(labels):,} rows have {separator!r} in their label, as "
-                f"{several[0]!r}, which is one class: there are {n_labels:,} of them. --separator "
-                f"'{separator}' splits them into {len(pieces):,} classes, several per row"
-            )
-            return
-
-
 def _is_streamed(source: Source) -> bool:
-    """Decide by the sizes of files and the free memory, and say so."""
+    """Decide by file sizes and free memory, and report the decision."""
     kind = "sparse" if source.sparse else "numbers" if source.columns().features else "text"
-    needed = memory.needed_memory(source.paths, _MEMORY_PER_BYTE[kind])
-    fits, available = memory.fits_in_memory(needed), memory.available_memory()
+    n_bytes = sum(
+        path.stat().st_size * (_COMPRESSION_RATIO if is_compressed(path) else 1)
+        for path in source.paths
+        if path.is_file()
+    )
+    needed, available = int(_MEMORY_PER_BYTE[kind] * n_bytes), available_memory()
+    fits = available is None or needed <= available
     free = "unknown" if available is None else decimal(available)
-    facts = f"its rows take about {decimal(needed)} of memory, {free} is free"
+    facts = f"its rows need about {decimal(needed)} of memory, {free} is free"
     if fits:
         note(f"{source.name} is read into memory: {facts}")
     else:
@@ -110,7 +98,7 @@ def _table_stream(source: Source) -> TableStream:
 
 
 def recorded_columns(source: Source) -> dict[str, Any] | None:
-    """Return columns as a model file holds them; None if the format has no names of columns."""
+    """Return columns as a model file stores them; None if the format has no column names."""
     if source.format.kind == "text":
         return None
     columns = source.columns()

@@ -1,7 +1,6 @@
 """Settings at the terminal: ``--set trellises.width=16``, and ``ltls settings``, which lists them.
 
-A setting is declared once, in the group of its part: what it is called, allows and means here
-comes from there.
+Settings are declared once, in the group of their part, with names, allowed values and help texts.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ..core.settings import ParameterError, Settings, parse_value
 from ..estimators.classifier import LTLSClassifier
 from ..features.front_ends import Text
 from ..parts.base import load_parts
-from .options import Json, option
+from .options import Json
 
-_NOT_HERE = {"features", "parts", "verbose", "warm_start"}  # of Python alone
+_NOT_HERE = {"features", "parts", "verbose", "warm_start"}  # in Python only
 
 
 class Setting(NamedTuple):
-    """A setting of a group: what it is called at the terminal, and what is declared of it."""
+    """A setting of a group: its name at the terminal, and its declaration."""
 
     name: str
     group: type[Settings]
@@ -34,7 +33,7 @@ class Setting(NamedTuple):
 
 
 def _declared() -> dict[str, Setting]:
-    """Return all settings by name; what texts have besides numbers is a setting of `Text`."""
+    """Return all settings by name; those that only texts have come from `Text`."""
     groups: list[tuple[str, type[Settings]]] = [("", LTLSClassifier)]
     for name, kind in LTLSClassifier.groups().items():
         groups += [(f"{name}.", each) for each in ((kind, Text) if name == "features" else (kind,))]
@@ -51,7 +50,7 @@ SETTINGS = _declared()
 
 
 def _of_other_packages() -> dict[str, Setting]:
-    """Return the settings of parts that other packages have, such as parts.popularity.strength."""
+    """Return the settings of parts from other packages, such as parts.popularity.strength."""
     groups = LTLSClassifier.groups()
     return {
         f"parts.{name}.{own}": Setting(f"parts.{name}.{own}", part.settings, *declared)
@@ -63,14 +62,13 @@ def _of_other_packages() -> dict[str, Setting]:
 
 def settings(
     group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="A group, as trellises.")
+        str | None, typer.Argument(metavar="[GROUP]", help="A group, such as trellises.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List all settings of training.
 
-    They are given as ltls train --set NAME=VALUE. Values are written as in JSON, texts without
-    quotes.
+    Pass them to ltls train as --set NAME=VALUE. Values are JSON; strings need no quotes.
     """
     declared = {**SETTINGS, **_of_other_packages()}
     shown = [
@@ -88,15 +86,8 @@ def settings(
         print(textwrap.indent(textwrap.fill(f"{each.help} ({each.allowed})", 92), "    "))
 
 
-def option_of(name: str) -> Any:
-    """Return an option for a setting, with what is declared of it."""
-    declared = SETTINGS[name]
-    about = f"{declared.help} ({declared.allowed})"
-    return option(written(declared.default), about, metavar="VALUE")
-
-
 def written(value: Any) -> str:
-    """Return a value as --set takes it."""
+    """Return a value as it is passed to --set."""
     return value if isinstance(value, str) else json.dumps(value).replace("null", "none")
 
 
@@ -106,7 +97,7 @@ def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
     Parameters
     ----------
     given : iterable of (str, str, str)
-        What messages call the option, the name of the setting, and its value.
+        The option as named in messages, the name of the setting, and its value.
     """
     values, known = {}, SETTINGS
     for called, name, text in given:
@@ -121,7 +112,7 @@ def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
         group, own = known[name].group, name.rpartition(".")[2]
         made: Any = group(**{own: value})
         try:
-            made.check_parameters() if isinstance(made, LTLSClassifier) else made.check()
+            made.check()
         except ParameterError as error:
             raise ValueError(f"{called} {error.reason}") from None
         except ValueError as error:
@@ -130,7 +121,7 @@ def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
 
 
 def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
-    """Set parameters of an estimator; a setting of a group that is off switches it on."""
+    """Set parameters of an estimator; a setting of a disabled group enables the group."""
     for name, value in sorted(values.items(), key=lambda item: "." in item[0]):
         group, nested, _ = name.partition(".")
         if nested and getattr(estimator, group) is False:
@@ -140,6 +131,6 @@ def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
         parameter = name.replace(".", "__")
         if group == "features" and parameter not in estimator.get_params():
             if SETTINGS[name].group is not Text:
-                raise ValueError(f"--set {name} is for features: give no --text")
+                raise ValueError(f"--set {name} is for features; leave out --text")
             raise ValueError(f"--set {name} is for texts; name the text column with --text")
         estimator.set_params(**{parameter: value})

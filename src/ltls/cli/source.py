@@ -1,9 +1,10 @@
-"""Data files and what the command line says of them: format, columns, bad rows; and their rows."""
+"""Data files as the command line describes them (format, columns, bad rows), and their rows."""
 
 from __future__ import annotations
 
 import codecs
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -11,14 +12,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.prefetch import arriving
-from ..core.streams import display_name, is_pipe, open_input, peek_start
+from ..core.streams import arriving, display_name, is_pipe, open_input, peek_start
 from ..io import formats
 from ..io.delimited import Delimited
-from ..io.errors import ColumnError, OnBadRow, RowError, TooManyFeaturesError, listed
+from ..io.errors import ColumnError, FormatError, OnBadRow, RowError, TooManyFeaturesError, listed
 from ..io.files import expand, is_model_file
 from ..io.formats import Base, Format, Sample
-from ..io.npy import Npy, read_labels
+from ..io.npy import Npy, bad_rows, read_labels
 from ..io.tables import Columns, Rows, Table, TableFormat, check_columns, column_names
 from .output import note, warn
 
@@ -36,12 +36,12 @@ _CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
 
 @dataclass(kw_only=True)
 class Source:
-    """Data files with the options of the command line; None is an option that was not given.
+    """Data files with the options of the command line; options that were not given are None.
 
-    All files have the same format; a name with ``*`` stands for those that match. `table` are the
-    columns of texts, numbers and categories to train on. `model` is what will predict the rows: it
-    knows its columns, and what it takes helps to detect the format. `labels` is the file with the
-    labels of vectors. `bad_rows`, if given, keeps those that are skipped.
+    All files have the same format; a name with ``*`` stands for those that match. `table` has the
+    columns of texts, numbers and categories to train on. `model` will predict the rows: it knows
+    its columns, and its kind of input helps to detect the format. `labels` is the file with the
+    labels of vectors. `bad_rows`, if given, collects the skipped rows.
     """
 
     paths: Sequence[Path]
@@ -77,8 +77,8 @@ class Source:
             self.file_format = "text"
         if self.encoding is not None:
             try:
-                codecs.lookup(self.encoding)
-            except LookupError:
+                " ".encode(self.encoding)
+            except (LookupError, UnicodeError):  # unknown, or not one of texts
                 raise ValueError(
                     f"--encoding must be an encoding such as latin-1, got {self.encoding!r}"
                 ) from None
@@ -97,17 +97,30 @@ class Source:
             if self.text is not None or self.features:
                 option = "--features" if self.features else "--text"
                 names = ", ".join(self.table.names)
-                raise ValueError(f"{option} is not for this model, which takes the columns {names}")
+                raise ValueError(
+                    f"{option} does not apply to this model, which takes the columns {names}"
+                )
 
     def _open(self, path: Path) -> None:
-        """Determine the format of a file: that of the others."""
+        """Determine the format of a file, which must be that of the others."""
         with open_input(path) as stream:
             start = peek_start(stream, self.encoding)
         name = display_name(path)
         if self.encoding is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ValueError(f"{name} is UTF-16 text: give --encoding utf-16")
         if path.is_file() and is_model_file(path):
-            raise ValueError(f"{name} is a model file, not a data file; give files of rows")
+            raise ValueError(f"{name} is a model file; give data files")
+        if start.startswith(b"PK\3\4"):
+            what, fix = "a spreadsheet or an archive", "save it as CSV"
+            if path.suffix == ".npz":
+                what, fix = "an npz archive", "save its array with numpy.save"
+            raise ValueError(f"{name} is {what}, which is not supported: {fix}")
+        may_be_json = formats.suffix_of(path) in (".json", ".jsonl", ".ndjson")
+        if may_be_json and re.match(rb"\s*(\[\s*\{|\{\s*\n)", start):
+            raise ValueError(
+                f"{name} is a single JSON value: write JSON lines, one object per line, as pandas "
+                "does with to_json(path, orient='records', lines=True)"
+            )
         found = formats.get(self.file_format) if self.file_format else self._detected(path, start)
         note(f"{name}: format {found.name}")
         if path != self.path and found is not self.format:
@@ -118,18 +131,20 @@ class Source:
         self.format = found
         if self.labels is not None and not self.dense:
             raise ValueError(
-                f"--labels is for npy files, {name} is {found.name}, which has its own labels"
+                f"--labels is for npy files, but {name} is {found.name}, which has its own labels"
             )
         if (self.sparse or self.dense) and self._columns_named:
+            hint = "; --labels FILE gives the labels, a line for every row" if self.dense else ""
             raise ValueError(
-                f"--text, --label and such name columns, {self.format.name} files have none"
+                f"--text, --label and the like name columns, but {self.format.name} files have "
+                f"none{hint}"
             )
 
     def _detected(self, path: Path, start: bytes) -> Format:
         expects_table = not self.takes_matrix or bool(self._recorded)
         sample = Sample(path, start, self._columns_named, expects_table)
         found = formats.detect(sample)
-        # A line of text that has a comma looks like a table.
+        # A line of text with a comma looks like a table.
         guessed = found.kind == "sparse" or isinstance(found, Delimited)
         unnamed = not (self._columns_named or self._recorded or "columns" in self._taken)
         if not self.takes_matrix and unnamed and guessed and sample.suffix not in found.suffixes:
@@ -138,12 +153,12 @@ class Source:
 
     @property
     def takes_matrix(self) -> bool:
-        """Whether rows are features, as far as is known: the model's inputs are."""
+        """Whether rows are features; without a model, they may be."""
         return self.model is None or self.model.model_.front_end.settings.takes_matrix
 
     @property
     def _taken(self) -> dict[str, Any]:
-        """What the model takes, as its front end describes it."""
+        """The input of the model, as its front end describes it."""
         return {} if self.model is None else self.model.model_.front_end.describe()
 
     @property
@@ -259,8 +274,8 @@ class Source:
         if self.sparse:
             if not self.takes_matrix:
                 raise ValueError(
-                    f"the model takes input of the kind {takes}, {self.name} has features "
-                    f"({self.format.name}); for lines of plain text give --text"
+                    f"the model takes input of the kind {takes}, but {self.name} has features "
+                    f"({self.format.name}); for lines of plain text, give --text"
                 )
             yield from self._sparse_batches(self.model.n_features_in_, size)
             return
@@ -282,26 +297,44 @@ class Source:
             ) from None
 
     def vectors(self, labelled: bool) -> tuple[Any, list[list[str]]]:
-        """Return memory-mapped vectors, and the labels of their rows if they are wanted."""
+        """Return memory-mapped vectors, and the labels of their rows if `labelled`."""
         if len(self.paths) > 1:
             raise ValueError(f"one npy file can be read at a time, got {len(self.paths)}")
         if labelled and self.labels is None:
             raise ValueError(
-                f"{self.name} has no labels: give a file with a line for each of its rows with "
-                "--labels"
+                f"{self.name} has no labels: name a file with one line per row with --labels"
             )
-        X = Npy().open(self.path)
-        if self.labels is None or not labelled:
-            return X, []
-        return X, read_labels(self.labels, len(X), self.separator, self.encoding)
+        X, labels = Npy().open(self.path), []
+        if self.labels is not None and labelled:
+            labels = read_labels(self.labels, len(X), self.separator, self.encoding)
+        bad = set()
+        for error in bad_rows(X, self.path):
+            if self.on_bad_row is None:
+                raise error
+            self.on_bad_row(error)
+            bad.add(error.n_before)
+        if not bad:
+            return X, labels
+        good = [number for number in range(len(X)) if number not in bad]
+        if not good:
+            reason = f"none of its {len(X)} rows can be read; the first is bad: {self._first_bad}"
+            raise FormatError(reason, path=self.path)
+        return X[good], [labels[number] for number in good] if labels else []
 
     def _dense_batches(self, labelled: bool, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
         if not self.takes_matrix:
             takes = self._taken["input"]
             raise ValueError(
-                f"the model takes input of the kind {takes}, {self.name} has vectors; give a table"
+                f"the model takes input of the kind {takes}, but {self.name} has vectors; give a "
+                "table"
             )
         X, labels = self.vectors(labelled)
+        assert self.model is not None
+        if X.shape[1] != self.model.n_features_in_:
+            raise ValueError(
+                f"{self.name} has vectors of {X.shape[1]} numbers, the model takes "
+                f"{self.model.n_features_in_}"
+            )
         for first in range(0, len(X), size):
             yield X[first : first + size], labels[first : first + size]
 
@@ -313,15 +346,17 @@ class Source:
         for path in self.paths:
             table = Table(path, self.format.name, columns, labelled, **options)
             if is_pipe(path) and not labelled:
-                # Rows that have arrived are not kept waiting for others.
+                # Do not hold back rows that have already arrived.
                 yield from map(Rows.concatenate, arriving(table.batches(1), size))
             else:
                 yield from table.batches(size)
 
     def _check_columns_known(self, columns: Columns, takes: str, labelled: bool) -> None:
         if not (columns.mixed or getattr(columns, takes)):
+            assert self.model is not None
+            what = f"rows of {self.model.n_features_in_} numbers" if self.takes_matrix else takes
             raise ValueError(
-                f"name the columns of {self.name} with --{takes}, which the model takes"
+                f"the model takes {what}: name the columns of {self.name} with --{takes}"
             )
         if labelled and not self.has_labels:
             raise ValueError(
@@ -351,10 +386,10 @@ class Source:
 
 
 def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> None:
-    """Raise an error for data files that are not as the words of a command line say.
+    """Raise an error for data files that contradict the words of a command line.
 
-    It needs nothing that takes long to import, so that wrong names of columns are told at once. The
-    command itself checks the same again.
+    It imports nothing slow, so that wrong column names are reported at once. The command itself
+    repeats the checks.
     """
     options: dict[str, list[str]] = {}
     for word, after in pairwise([*words, ""]):
@@ -378,13 +413,18 @@ def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> Non
         label=first("--label"),
         labels=None if "--labels" not in options else Path(options["--labels"][0]),
         separator=first("--separator"),
-        features=None if text else first(*_VECTOR_OPTIONS),  # beside texts they are columns, too
+        features=None if text else first(*_VECTOR_OPTIONS),  # with texts, they are columns, too
     )
     if source.sparse or source.dense:
         return
     named = [name for name in [*columns, *",".join(features).split(",")] if name]
     names = source.column_names() if named else None
     if names is not None:
-        check_columns(named, names, source.path)
+        try:
+            check_columns(named, names, source.path)
+        except ColumnError as error:
+            if {*named} & {*names} or not isinstance(source.format, Delimited):
+                raise
+            raise ValueError(f"{error}; the first line must name the columns") from None
     if trains:
         source.check_training_columns()

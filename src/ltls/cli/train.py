@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.filesize import decimal
-from sklearn.base import clone
 
-from .. import presets
-from ..estimators.classifier import LTLSClassifier
-from ..features.front_ends import FrontEndSettings, Table, Text
-from ..io.table_stream import split_columns
-from ..training.checkpoint import Checkpoint
-from ..training.progress import phase
-from . import options, settings
+from . import options
 from .app import Terminated
 from .cluster import check_for_cluster, fit_on_cluster
 from .output import (
@@ -30,11 +24,15 @@ from .output import (
     show_facts,
     warn,
 )
-from .rows import recorded_columns, training_rows
 from .source import Source
 
-PRESETS = {"paper": presets.paper}
-# Options for settings that are often given; --set is for all.
+if TYPE_CHECKING:
+    from ..estimators.classifier import LTLSClassifier
+    from ..features.front_ends import FrontEndSettings
+    from ..training.checkpoint import Checkpoint
+
+PRESETS = ("paper",)  # functions of `ltls.presets`
+# Options for common settings; --set takes all of them.
 SHORT = {
     "width": "trellises.width",
     "epochs": "trellises.epochs",
@@ -45,6 +43,11 @@ SHORT = {
     "random_state": "random_state",
 }
 _CHECKPOINT_SECONDS = 60.0  # between checkpoints, if --checkpoint is not given
+
+
+def _setting(default: str, help: str) -> Any:  # noqa: A002
+    """Return an option for a setting of `SHORT`; its class, slow to import, checks the value."""
+    return options.option(default, help, metavar="VALUE")
 
 
 def _columns(kind: str) -> Any:
@@ -72,26 +75,49 @@ def train(
     zero_based: options.ZeroBased = None,
     skip_bad_rows: options.SkipBadRows = False,
     preset: Annotated[
-        str | None, options.option("none", f"Start from settings of {', '.join(PRESETS)}.")
+        str | None,
+        options.option("none", f"Start from the settings of a preset: {', '.join(PRESETS)}."),
     ] = None,
-    width: Annotated[str | None, settings.option_of("trellises.width")] = None,
-    epochs: Annotated[str | None, settings.option_of("trellises.epochs")] = None,
-    loss: Annotated[str | None, settings.option_of("trellises.loss")] = None,
-    views: Annotated[str | None, settings.option_of("views")] = None,
-    size_budget: Annotated[str | None, settings.option_of("size_budget")] = None,
-    n_jobs: Annotated[str | None, settings.option_of("n_jobs")] = None,
-    random_state: Annotated[str | None, settings.option_of("random_state")] = None,
+    width: Annotated[
+        str | None, _setting("auto", "States per slice; wider is larger and more accurate.")
+    ] = None,
+    epochs: Annotated[
+        str | None, _setting("auto", "Number of passes over the training data.")
+    ] = None,
+    loss: Annotated[str | None, _setting("auto", "softmax, separation or logistic.")] = None,
+    views: Annotated[
+        str | None,
+        _setting("auto", "Whether labels are clustered; with false, each has its own path."),
+    ] = None,
+    size_budget: Annotated[
+        str | None,
+        _setting(
+            "none",
+            "Maximum size of the model file, such as 5MB; whatever costs the least accuracy is "
+            "left out until it fits.",
+        ),
+    ] = None,
+    n_jobs: Annotated[
+        str | None,
+        _setting("1", "Number of threads; -1 means all cores. Results do not depend on it."),
+    ] = None,
+    random_state: Annotated[
+        str | None, _setting("none", "Seed; with it, the same rows give the same model.")
+    ] = None,
     chosen: Annotated[
         list[str] | None,
         options.option(
             "none",
-            "Any setting, as trellises.l1=0.5; may be repeated. ltls settings lists them.",
+            "Any setting, such as trellises.l1=0.5; may be repeated. ltls settings lists them.",
             "--set",
             metavar="NAME=VALUE",
         ),
     ] = None,
     resumable: Annotated[
-        bool, options.flag("Store all that partial_fit continues from exactly.", "--resumable")
+        bool,
+        options.flag(
+            "Store the full training state, so that partial_fit continues exactly.", "--resumable"
+        ),
     ] = False,
     stream: Annotated[
         bool | None,
@@ -110,7 +136,7 @@ def train(
     resume: Annotated[bool, options.flag("Resume from the checkpoint.", "--resume")] = False,
     ray: options.RayAddress = None,
     workers: Annotated[
-        int, typer.Option("--workers", min=1, help="With --ray: tasks that train together.")
+        int, typer.Option("--workers", min=1, help="With --ray: number of parallel tasks.")
     ] = 2,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -118,36 +144,47 @@ def train(
 ) -> None:
     """Train a model on files of labelled rows.
 
-    The data are sparse features (svmlight, xmc), vectors (npy) with a file of --labels, tables
-    (csv, tsv, jsonl, parquet) whose columns are given by --label and --text or --features, or
-    fastText's __label__ lines. --text, --number, --category and --vectors go together: numbers are
-    scaled, every category is a feature, and missing values are filled in. If every row has exactly
-    one label the model is multi-class, else multi-label. Several files, and a quoted pattern such
-    as 'part*.csv', are one data set.
+    Data files hold sparse features (svmlight, xmc), vectors (npy) with a file of --labels, tables
+    (csv, tsv, jsonl, parquet) with columns named by --label and --text or --features, or fastText's
+    __label__ lines. --text, --number, --category and --vectors can be combined: numbers are scaled,
+    every category is a feature, and missing values are filled in. If every row has exactly one
+    label, the model is multi-class, otherwise multi-label. Several files, or a quoted pattern such
+    as 'part*.csv', form one data set.
 
     Settings that are not given have their default, or that of the preset; auto depends on the size
-    of the data. Ctrl-C and SIGTERM end the training with a checkpoint, once its epochs have begun:
-    resuming from it is bit-identical to a training that was never interrupted. To stop there and
-    keep the weights so far, give --resume and --epochs with the number of epochs done.
+    of the data. Once the epochs have begun, Ctrl-C and SIGTERM write a checkpoint and stop:
+    resuming from it gives the same bits as an uninterrupted run. To keep the weights trained so far
+    instead, give --resume and --epochs with the number of epochs done.
 
-    With --ray, the files are Parquet files with rows in random order that every node of the cluster
-    can read. Workers may die at any time; the checkpoint is for the case that this command dies.
+    With --ray, the files are Parquet files that every node of the cluster can read, with rows in
+    random order. Workers may die at any time; the checkpoint is needed only if this command dies.
     """
     set_verbosity(verbose, quiet)
-    values = settings.parse(_given_settings(context.params, chosen))
+    if preset and preset not in PRESETS:
+        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    given = _given_settings(context.params, chosen)
+    output = Path("/dev/stdout") if str(output) == "-" else output
+    check_output(output, *files, special=True)
     for kind, columns in {"text": text, "number": number, "category": category}.items():
         if "" in (columns or ()):
             raise ValueError(f"--{kind} needs the name of the {kind} column")
-    # Beside texts and such, vectors are a column of the table; alone, they are the features.
+    # Slow; not needed to reject wrong options.
+    from ..features.front_ends import Table, Text
+    from ..io.table_stream import split_columns
+    from ..training.progress import phase
+    from . import settings
+    from .rows import recorded_columns, training_rows
+
+    values = settings.parse(given)
+    # With other columns, vectors are a column of the table; alone, they are the features.
     beside = tuple(filter(None, (features or "").split(","))) if text or number or category else ()
     text_column, table = split_columns(text, number or (), category or (), beside)
-    output = Path("/dev/stdout") if str(output) == "-" else output
     piped = is_standard_output(output)
-    check_output(output, *files, special=True)
     place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
     state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
     others = {"features": None} if beside else {}
-    source = Source.of(context.params, files, text=text_column, table=table, **others)
+    with _told_if_interrupted(place):  # a pipe may have no row yet
+        source = Source.of(context.params, files, text=text_column, table=table, **others)
     front_end: FrontEndSettings | str = "auto"
     if table is not None:
         front_end = Table(**asdict(table))
@@ -159,27 +196,23 @@ def train(
         source.check_training_columns()
         X, y, facts = None, None, {"columns": recorded_columns(source)}
     else:
-        with phase(not quiet, "reading"):
+        with _told_if_interrupted(place), phase(not quiet, "reading"):
             X, y, facts = training_rows(source, stream, estimator.n_jobs)
         source.report_bad_rows()
     note(str(estimator))
     estimator.verbose = int(not quiet)
     start = time.perf_counter()
-    try:
+    with _told_if_interrupted(place):
         if ray is not None:
             fit_on_cluster(estimator, source, ray, workers, state)
         elif y is None:
             estimator.fit_stream(X, checkpoint=state)
         else:
             estimator.fit(X, y, checkpoint=state)
-    except (KeyboardInterrupt, Terminated):
-        if place is not None and place.exists():
-            warn(f"training was interrupted; --resume continues from {place}")
-        raise
     seconds = time.perf_counter() - start
     if y is None:
-        source.report_bad_rows()  # of a stream, read only now
-    estimator.verbose = 0  # of the estimator that is loaded later
+        source.report_bad_rows()  # streamed rows were read only now
+    estimator.verbose = 0  # for the estimator when it is loaded
     estimator.record_source(**facts)
     with errors_named(output), phase(not quiet, "saving"):
         estimator.save(output, resumable)
@@ -189,8 +222,20 @@ def train(
         _report(_summary(estimator, seconds, output, source.n_bad_rows), as_json, quiet)
 
 
+@contextmanager
+def _told_if_interrupted(place: Path | None) -> Iterator[None]:
+    """Say how training continues if the block is interrupted."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        there = place is not None and place.exists()
+        how = f"; --resume continues from {place}" if there else " before there was a checkpoint"
+        warn(f"training was interrupted{how}")
+        raise
+
+
 def _given_settings(words: dict[str, Any], chosen: list[str] | None) -> list[tuple[str, str, str]]:
-    """Return the settings that were given: what to call them, their names and values."""
+    """Return the settings that were given: options as named in messages, names and values."""
     given = [
         (f"--{option.replace('_', '-')}", name, words[option])
         for option, name in SHORT.items()
@@ -199,7 +244,7 @@ def _given_settings(words: dict[str, Any], chosen: list[str] | None) -> list[tup
     for word in chosen or ():
         name, equals, value = word.partition("=")
         if not equals:
-            raise ValueError(f"--set must be NAME=VALUE, as trellises.width=16, got {word!r}")
+            raise ValueError(f"--set must be NAME=VALUE, such as trellises.width=16, got {word!r}")
         given.append((f"--set {name}", name, value))
     return given
 
@@ -209,8 +254,10 @@ def _checkpoint(
 ) -> Checkpoint | None:
     if place is None:
         if resume:
-            raise ValueError("--resume needs --checkpoint if the output is no regular file")
+            raise ValueError("--resume needs --checkpoint if the output is not a regular file")
         return None
+    from ..training.checkpoint import Checkpoint
+
     if place == output:
         raise ValueError("--checkpoint and --output must be different files")
     check_output(place, *files)
@@ -223,20 +270,25 @@ def _estimator(
     preset: str | None, front_end: FrontEndSettings | str, values: dict[str, Any]
 ) -> LTLSClassifier:
     """Return the estimator that the options describe."""
-    if preset and preset not in PRESETS:
-        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
     if preset and front_end != "auto":
         raise ValueError("--preset is for features, not for texts")
-    estimator = PRESETS[preset]() if preset else LTLSClassifier(features=front_end)
+    from sklearn.base import clone
+
+    from .. import presets
+    from ..estimators.classifier import LTLSClassifier
+    from . import settings
+
+    estimator = getattr(presets, preset)() if preset else LTLSClassifier(features=front_end)
     settings.apply(estimator, values)
-    estimator.check_parameters()
-    trained: LTLSClassifier = clone(estimator)  # Ctrl-C ends the training of a clone
+    estimator.check()
+    trained: LTLSClassifier = clone(estimator)  # in a clone, Ctrl-C raises KeyboardInterrupt
     return trained
 
 
 def _summary(
     estimator: LTLSClassifier, seconds: float, output: Path, n_bad_rows: int
 ) -> dict[str, Any]:
+    precision = estimator.held_out_precision_
     return {
         "rows": estimator.fitted_.provenance.n_rows,
         **({"bad_rows": n_bad_rows} if n_bad_rows else {}),
@@ -246,6 +298,7 @@ def _summary(
         "plan": estimator.plan_,
         "parts": ", ".join(part.name for part in estimator.model_.parts),
         "epochs": estimator.n_iter_,
+        **({} if precision is None else {"held_out_precision": round(precision, 4)}),
         "seconds": round(seconds, 2),
         "model": str(output),
         "bytes": output.stat().st_size,
@@ -256,5 +309,7 @@ def _report(facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     if as_json:
         print(json.dumps(facts))
     elif not quiet:
+        from rich.filesize import decimal
+
         size = decimal(facts.pop("bytes"))
         show_facts({**facts, "model": f"{facts['model']} ({size})"})

@@ -7,6 +7,6 @@ from .npy import Npy
 from .parquet import Parquet
 from .svmlight import Svmlight, Xmc
 
-# A later one is tried first when a format is detected: those that are sure of it come last.
+# Detection tries the last format first: formats that are easy to recognize come last.
 for _format in (PlainText, Csv, Tsv, Svmlight, Xmc, FastText, JsonLines, Parquet, Npy):
     register(_format())

@@ -1,7 +1,7 @@
-"""Columns of a table as the input of an estimator: sparse rows, dense vectors, texts, labels.
+"""Columns of a table as estimator input: sparse rows, dense vectors, texts, labels.
 
-Ray passes batches as Arrow tables, pandas frames or dicts of NumPy arrays. All are converted to
-Arrow, whose lists are the arrays of a CSR matrix already.
+Ray passes batches as Arrow tables, pandas data frames or dicts of NumPy arrays. All are converted
+to Arrow, whose lists have the layout of a CSR matrix.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ INDICES, VALUES = "indices", "values"
 
 
 def read_inputs(columns: Columns, table: Any, n_features: int | None = None) -> Any:
-    """Return texts, a dense matrix, a CSR matrix or, of mixed columns, a list of dicts.
+    """Return texts, a dense matrix, a CSR matrix or, for mixed columns, a list of dicts.
 
     Features are a column of vectors, or of structs with the fields ``indices`` and ``values``; or
-    two columns of lists, the indices and the values of sparse rows; or numeric columns, one each.
+    two columns with the lists of indices and of values of sparse rows; or numeric columns, one per
+    feature.
     """
     names = columns.inputs
     check_columns(names, table.column_names)
@@ -73,7 +74,7 @@ def read_targets(table: Any, label: str) -> Targets:
 
 
 def with_text_labels(table: Any, label: str) -> Any:
-    """Return a table whose labels are texts, as those of all files that the terminal reads."""
+    """Return a table whose labels are texts, like those of all files read at the terminal."""
     column = table.column(label)
     several = _is_list(column.type)
     kind = pa.list_(pa.string()) if several else pa.string()
@@ -87,13 +88,13 @@ def with_text_labels(table: Any, label: str) -> Any:
 
 
 def list_column(values: AnyArray, counts: AnyArray) -> Any:
-    """Return an Arrow column of lists, which have `counts` of the values each."""
+    """Return an Arrow column of lists with `counts` values each."""
     return pa.LargeListArray.from_arrays(pa.array(pointers(counts)), pa.array(values))
 
 
 def _column(values: AnyArray) -> Any:
     if values.ndim == 1:
-        # Missing values of pandas are NaN among texts, and null in Arrow.
+        # pandas has NaN for missing texts, Arrow has null.
         return pa.array(values, from_pandas=values.dtype == object)
     flat = values.reshape(len(values), -1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), max(flat.shape[1], 1))
@@ -123,7 +124,7 @@ def _is_list(kind: Any) -> bool:
 def _texts(table: Any, name: str) -> list[str]:
     column = _array(table, name, "text")
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise ValueError(f"the text column {name!r} must have strings, it has {column.type}")
+        raise ValueError(f"the text column {name!r} must have strings, got {column.type}")
     texts: list[str] = column.to_pylist()
     return texts
 
@@ -131,7 +132,7 @@ def _texts(table: Any, name: str) -> list[str]:
 def _numbers(array: Any, name: str) -> AnyArray:
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"the feature column {name!r} must have numbers, it has {kind}")
+        raise ValueError(f"the feature column {name!r} must have numbers, got {kind}")
     if array.null_count:
         raise ValueError(f"the numbers in the feature column {name!r} must not be null")
     numbers: AnyArray = array.to_numpy(zero_copy_only=False)
@@ -149,9 +150,9 @@ def _vectors(lists: Any, name: str) -> Floats:
     if (lengths != n_columns).any():
         row = int(np.flatnonzero(lengths != n_columns)[0])
         raise ValueError(
-            f"the vectors in the column {name!r} must have one length, row {row} has "
-            f"{lengths[row]} numbers and row 0 has {n_columns}; sparse rows need two columns, of "
-            "indices and of values"
+            f"the vectors in the column {name!r} must have the same length, but row {row} has "
+            f"{lengths[row]} numbers and row 0 has {n_columns}; sparse rows need two columns, "
+            "indices and values"
         )
     numbers = _numbers(lists.flatten(), name).astype(np.float32, copy=False)
     return numbers.reshape(len(lists), n_columns)

@@ -24,7 +24,7 @@ class Delimited(TableFormat):
         """Read the header."""
         csv.field_size_limit(_MAX_FIELD)
         first_line = Sample(file.path, file.start).first_line
-        # In some countries a CSV file has semicolons.
+        # In some countries, CSV files use semicolons.
         delimiter = max(self.delimiters, key=lambda each: first_line.count(each.encode()))
         rows = _rows(csv.reader(file.lines(), delimiter=delimiter, strict=True))
         _, header = next(rows, (0, None))
@@ -35,7 +35,7 @@ class Delimited(TableFormat):
         return header, ((line, _record(cells, header)) for line, cells in rows)
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
-        """Write texts and labels; several labels have the separator between them."""
+        """Write texts and labels; several labels are joined by the separator."""
         separator = columns.separator
         writer = csv.writer(
             codecs.getwriter("utf-8")(stream), delimiter=self.delimiters[0], lineterminator="\n"
@@ -46,7 +46,9 @@ class Delimited(TableFormat):
                 writer.writerow([text])
                 continue
             if separator is None and len(labels) != 1:
-                reason = f"it has {len(labels)} labels; {self.name} needs a separator between them"
+                reason = (
+                    f"it has {len(labels)} labels; {self.name} files need a separator between them"
+                )
                 raise RowError("label", reason, row=number)
             if separator and any(separator in label for label in labels):
                 reason = f"a label contains the separator {separator!r}; use another"
@@ -77,7 +79,7 @@ def _record(cells: list[str] | RowError, header: list[str]) -> Record:
     if isinstance(cells, RowError):
         return cells
     if len(cells) != len(header):
-        return RowError("fields", f"{len(cells)} fields, the header has {len(header)}")
+        return RowError("fields", f"{len(cells)} fields, but the header has {len(header)}")
     return dict(zip(header, cells, strict=True))
 
 

@@ -1,8 +1,8 @@
 """Errors of readers and writers: what is wrong, and in which file, line or row.
 
-Callers decide by the class and the attributes of an error, never by its text. No class calls the
-constructor of `ValueError`: `args` stay the positional arguments, with which pickle makes a copy
-for another process.
+Callers depend on the class and the attributes of an error, never on its text. No class calls the
+constructor of `ValueError`, so that `args` stay the positional arguments, which pickle needs to
+recreate an error in another process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ..core.streams import display_name
 
 PathLike: TypeAlias = str | os.PathLike[str]
-# Is called with every row that cannot be read, which is then skipped.
+# Called with every row that cannot be read, which is then skipped.
 OnBadRow: TypeAlias = "Callable[[RowError], None]"
 
 _MAX_LISTED = 20  # columns in a message
@@ -58,17 +58,17 @@ class TooManyFeaturesError(FormatError):
     Attributes
     ----------
     n_features : int
-        How many features the file has.
+        Number of features in the file.
     """
 
     def __init__(self, n_features: int, given: int, *, path: PathLike | None = None) -> None:
-        reason = f"n_features must be at least the {n_features} of the file, got {given}"
+        reason = f"n_features must be at least {n_features}, as in the file, got {given}"
         super().__init__(reason, path=path)
         self.n_features = n_features
 
 
 class ColumnError(FormatError):
-    """A table has no such column.
+    """A table lacks a column.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class ColumnError(FormatError):
     def __init__(
         self, column: str, columns: Sequence[str], hint: str = "", *, path: PathLike | None = None
     ) -> None:
-        super().__init__(f"no column {column!r}, only {listed(columns)}{hint}", path=path)
+        super().__init__(f"there is no column {column!r}, only {listed(columns)}{hint}", path=path)
         self.column, self.columns = column, list(columns)
 
 
@@ -95,7 +95,7 @@ class RowError(DataError):
     row : int or None
         The number of the row in a binary file, from 1.
     n_before : int or None
-        How many rows precede it, good or bad, if it was skipped.
+        Number of rows before it, good or bad, if it was skipped.
     kind : str
         What is wrong: ``"label"``, ``"feature"`` (an index), ``"value"``, ``"pair"``,
         ``"duplicate"``, ``"fields"``, ``"syntax"``, ``"encoding"``, ``"missing"`` or ``"type"``.
@@ -123,6 +123,6 @@ class RowError(DataError):
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names of columns for a message, not too many of them."""
+    """Return column names for a message, at most 20."""
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(map(repr, names[:_MAX_LISTED])) + more

@@ -1,4 +1,4 @@
-"""The files of a data set: one or several, patterns of names, pipes that are read again."""
+"""The files of a data set: one or several, name patterns, pipes that are read repeatedly."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .errors import FormatError, OnBadRow, PathLike, RowError
 
 Paths: TypeAlias = PathLike | Iterable[PathLike]
 
-_BYTE_ORDER_MARK = "\ufeff"  # that Windows puts before a text
+_BYTE_ORDER_MARK = "\ufeff"  # written by Windows before a text
 
 
 def expand(paths: Paths) -> list[PathLike]:
-    """Return the files that are meant; those that match a pattern such as ``"*.csv"`` are sorted.
+    """Return the files; those that match a pattern such as ``"*.csv"`` are sorted.
 
     Raises
     ------
@@ -53,13 +53,13 @@ def expand(paths: Paths) -> list[PathLike]:
 
 
 def is_model_file(path: PathLike) -> bool:
-    """Return whether a file begins as a safetensors file does: a length of 8 bytes, then JSON."""
+    """Return whether a file begins like a safetensors file: an 8-byte length, then JSON."""
     with open(path, "rb") as stream:
         return stream.read(10)[8:] == b'{"'
 
 
 class DataFile:
-    """A file with rows, and what becomes of those that cannot be read.
+    """A data file, and how to handle rows that cannot be read.
 
     Parameters
     ----------
@@ -68,11 +68,11 @@ class DataFile:
     limits : SizeLimits
         How much a compressed file may hold.
     on_bad_row : callable, optional
-        Called once with every bad row, however often the file is read; by default it is an error.
+        Called once per bad row, however often the file is read; by default, a bad row is an error.
     encoding : str, optional
-        That of a text file; UTF-8 by default.
+        Encoding of a text file; UTF-8 by default.
     again : bool, default=False
-        Whether the file is read several times: the content of a pipe is copied to a file.
+        Whether the file is read several times: then the content of a pipe is copied to a file.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class OpenFile:
     path : path-like
         The file, for messages.
     n_good, n_bad : int
-        How many rows were read so far; the reader counts the good ones.
+        Number of rows read so far; the reader counts the good ones.
     """
 
     def __init__(self, stream: io.BufferedReader, data: DataFile, quiet: bool) -> None:
@@ -134,7 +134,7 @@ class OpenFile:
 
     @property
     def start(self) -> bytes:
-        """The first bytes, those of a text as UTF-8; they are not read by this."""
+        """The first bytes, as UTF-8 if it is text, without consuming them."""
         return peek_start(self.stream, self._data.encoding)
 
     @property
@@ -159,7 +159,7 @@ class OpenFile:
             first = self._first_bad
             place = "" if first.line is None else f"line {first.line}: "
             raise FormatError(
-                f"none of its {self.n_bad} rows can be read; the first is bad: "
+                f"none of its {self.n_bad} rows can be read; the first error is: "
                 f"{place}{first.reason}",
                 path=self.path,
             )
@@ -169,7 +169,7 @@ class OpenFile:
         self._data.limits.check(display_name(self.path), n_bytes, n_stored)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a text file; `check_decoded` finds what is not UTF-8 in them."""
+        """Yield the lines of a text file; `check_decoded` finds invalid UTF-8 in them."""
         encoding = codecs.lookup(self._data.encoding or "utf-8").name
         errors = "surrogateescape" if encoding == "utf-8" else "strict"
         text = io.TextIOWrapper(self.stream, encoding, errors, newline="\n")
@@ -177,12 +177,13 @@ class OpenFile:
             if first := text.readline():
                 yield first.removeprefix(_BYTE_ORDER_MARK)
                 yield from text
-        except UnicodeDecodeError as error:
-            reason = f"not {self._data.encoding}: {error.reason}; give another encoding"
+        except UnicodeError as error:
+            why = getattr(error, "reason", error)
+            reason = f"not {self._data.encoding}: {why}; name another encoding"
             raise FormatError(reason, path=self.path) from None
         finally:
             if not self.stream.closed:
-                text.detach()  # or it would close a pipe
+                text.detach()  # otherwise it would close a pipe
 
 
 def check_decoded(text: str) -> None:
@@ -193,6 +194,6 @@ def check_decoded(text: str) -> None:
         place = len(text[: error.start].encode()) + 1
         raise RowError(
             "encoding",
-            f"not UTF-8 at byte {place}; if the file has another encoding, name it, as with "
+            f"not UTF-8 at byte {place}; name the encoding of the file, for example with "
             "--encoding latin-1",
         ) from None

@@ -1,8 +1,8 @@
-"""The registry of file formats: one entry for each, used by readers, writers and the terminal.
+"""The registry of file formats, used by readers, writers and the terminal.
 
-A format is an object with a name, the suffixes of its files, what its content begins with, and
-methods that read and write it. `register` adds one; `ltls train`, `predict`, `evaluate` and
-`convert` then know it without further changes. Subclass `SparseFormat` for sparse rows of features,
+A format is an object with a name, the suffixes and first bytes of its files, and methods to read
+and write them. `register` adds a format; `ltls train`, `predict`, `evaluate` and `convert` then
+support it without further changes. Subclass `SparseFormat` for sparse rows of features,
 `ltls.io.tables.TableFormat` for tables and texts, `ltls.io.lines.LineFormat` for a row per line.
 """
 
@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal["sparse", "dense", "table", "text"]
 
 @dataclass(frozen=True)
 class Sample:
-    """What is known of a file when its format is detected.
+    """What is known about a file when its format is detected.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Sample:
     start : bytes
         Its first bytes, decompressed.
     columns_named : bool, default=False
-        Whether the user named columns: then it has some.
+        Whether the user named columns, so that the file must have some.
     expects_table : bool, default=False
         Whether the model that will read it was trained on a table.
     """
@@ -53,7 +53,7 @@ class Sample:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the file, that of a compression left out."""
+        """The suffix of the file, without a compression suffix."""
         return suffix_of(self.path)
 
 
@@ -63,14 +63,14 @@ class Format:
     Attributes
     ----------
     name : str
-        What ``--format`` and ``--to`` call it.
+        Its name for ``--format`` and ``--to``.
     kind : {"sparse", "dense", "table", "text"}
         Sparse features with integer labels; vectors, whose labels are in another file; a table
         with named columns; or texts and labels without column names.
     suffixes : tuple of str
-        Suffixes of its files, as ``".csv"``.
+        Suffixes of its files, such as ``".csv"``.
     starts : bytes
-        What the first line of every file begins with, if there is such a thing.
+        What every file begins with, if anything.
     """
 
     name: str
@@ -106,7 +106,7 @@ class SparseReader(ABC):
     file : OpenFile
         The file; ``file.n_good`` counts the rows that were read.
     n_features : int or None
-        As given or as the header says; else known after `finish`.
+        As given or as in the header; otherwise known after `finish`.
     zero_based : bool or "auto"
         Likewise.
     n_labels : int or None
@@ -127,14 +127,14 @@ class SparseReader(ABC):
     def blocks(self, size: int) -> Iterator[Sequence[Any]]:
         """Yield parsed rows, from about `size` bytes of the file at a time.
 
-        A block has the attributes ``features``, ``values`` and ``labels`` of all its rows, of which
-        row i ends at ``feature_ends[i]`` and ``label_ends[i]``. Features are numbered as in the
-        file. Those of a row are sorted and distinct, as are its labels.
+        A block has the attributes ``features``, ``values`` and ``labels`` of all its rows; row i
+        ends at ``feature_ends[i]`` and ``label_ends[i]``. Features are numbered as in the file. The
+        features of a row are sorted and distinct, and so are its labels.
         """
 
     @abstractmethod
     def finish(self) -> None:
-        """Do the checks that need all rows, and set the attributes found in the rows."""
+        """Do the checks that need all rows, and set the attributes derived from the rows."""
 
 
 class SparseFormat(Format, ABC):
@@ -152,13 +152,13 @@ class SparseFormat(Format, ABC):
 
 
 FORMATS: dict[str, Format] = {}
-DEFAULT = "svmlight"  # of a file that no format recognizes
+DEFAULT = "svmlight"  # for a file that no format recognizes
 
 
 def register(file_format: Format) -> Format:
     """Add a format to the registry, replacing one of the same name.
 
-    Formats that were registered later are tried first when a format is detected.
+    Detection tries formats that were registered later first.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def register(file_format: Format) -> Format:
 
 
 def get(name: str, *kinds: Kind) -> Format:
-    """Return a format by its name; it must be of one of the kinds, if any are given."""
+    """Return a format by name, of one of the given kinds, if any."""
     file_format = FORMATS.get(name)
     if file_format is None or (kinds and file_format.kind not in kinds):
         raise ValueError(f"format must be one of {names(*kinds)}, got {name!r}")
@@ -196,7 +196,7 @@ def by_suffix(path: PathLike) -> Format:
     if file_format := _with_suffix(suffix):
         return file_format
     known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
-    raise FormatError(f"its suffix must be one of {known}, got {suffix!r}", path=path)
+    raise FormatError(f"the suffix must be one of {known}, got {suffix!r}", path=path)
 
 
 def _with_suffix(suffix: str) -> Format | None:
@@ -204,5 +204,5 @@ def _with_suffix(suffix: str) -> Format | None:
 
 
 def suffix_of(path: PathLike) -> str:
-    """Return the suffix of a file name, that of a compression left out."""
+    """Return the suffix of a file name, without a compression suffix."""
     return os.path.splitext(without_compression_suffix(path))[1]

@@ -1,4 +1,4 @@
-"""Formats with a row in every line: JSON lines, fastText, plain text."""
+"""Formats with one row per line: JSON lines, fastText, plain text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PREFIX = "__label__"
 
 
 class LineFormat(TableFormat):
-    """A format with a row in every line."""
+    """A format with one row per line."""
 
     @abstractmethod
     def parse(self, line: str, columns: Columns, labelled: bool) -> dict[str, Any] | None:
-        """Return the row of a line, None if it has none, or raise a `RowError`."""
+        """Return the row in a line, None if there is none, or raise a `RowError`."""
 
     def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Begin to read a file."""
@@ -70,7 +70,7 @@ class JsonLines(LineFormat):
         except (ValueError, RecursionError) as error:  # too many digits, or nested too deeply
             raise RowError("syntax", f"not JSON: {error}") from None
         if not isinstance(record, dict):
-            raise RowError("type", f"a JSON object is needed, got {str(record)[:40]}")
+            raise RowError("type", f"a line must be a JSON object, got {str(record)[:40]}")
         return record
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
@@ -110,7 +110,7 @@ class FastText(LineFormat):
 
 
 class PlainText(LineFormat):
-    """One text per line. It is never detected: any file could be one."""
+    """One text per line. It is never detected, since any text file could be one."""
 
     name = "text"
     kind = "text"

@@ -1,9 +1,9 @@
-"""NumPy's ``.npy`` files: a vector for every row, memory-mapped, with labels in a file of lines."""
+"""NumPy's ``.npy`` files: one vector per row, memory-mapped, with labels in a text file."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..core.streams import is_pipe, open_input
@@ -13,6 +13,9 @@ from .tables import labels_of
 
 if TYPE_CHECKING:
     from ..core.arrays import AnyArray
+
+_MAX_REASON = 200  # characters
+_VALUES_AT_A_TIME = 1 << 22
 
 
 class Npy(Format):
@@ -29,13 +32,23 @@ class Npy(Format):
 
         if is_pipe(path):
             raise FormatError("npy files are memory-mapped: give a file, not a pipe", path=path)
-        try:
-            vectors: Any = np.load(os.fspath(path), mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError, OverflowError, SyntaxError) as error:
+        with open(path, "rb") as file:
+            start = file.read(len(self.starts))
+        if start != self.starts:  # NumPy would advise to unpickle it
             raise FormatError(
-                f"it cannot be memory-mapped as an npy file: {error}", path=path
+                "it is not an npy file, which numpy.save writes; a compressed one must be "
+                "decompressed first",
+                path=path,
+            )
+        try:
+            with np.errstate(over="ignore"):  # of sizes, which are checked afterwards
+                vectors: Any = np.load(os.fspath(path), mmap_mode="r", allow_pickle=False)
+        except Exception as error:  # the header is a Python literal, whose parser has many
+            reason = str(error).partition(". ")[0][:_MAX_REASON] or type(error).__name__
+            raise FormatError(
+                f"it cannot be memory-mapped as an npy file: {reason}", path=path
             ) from None
-        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
+        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or not vectors.shape[1]:
             raise FormatError(
                 "it must hold numbers of shape (n_rows, n_features), got "
                 f"{vectors.dtype} of shape {vectors.shape}",
@@ -47,28 +60,53 @@ class Npy(Format):
         return found
 
 
+def bad_rows(vectors: AnyArray, path: PathLike) -> Iterator[RowError]:
+    """Yield an error for every row with a number that no model takes, a block of rows at a time."""
+    import numpy as np
+
+    from ..features.rows import LARGEST_VALUE
+
+    size = max(_VALUES_AT_A_TIME // vectors.shape[1], 1)
+    for first in range(0, len(vectors), size):
+        block = np.asarray(vectors[first : first + size])
+        if max(float(block.max()), -float(block.min())) <= LARGEST_VALUE:
+            continue
+        with np.errstate(over="ignore"):
+            good = np.abs(block.astype(np.float64)) <= LARGEST_VALUE
+        for number in np.flatnonzero(~good.all(axis=1)):
+            column = int(np.argmin(good[number]))
+            reason = (
+                f"column {column + 1} is {block[number, column]:g}; numbers must be finite and at "
+                f"most {LARGEST_VALUE:g}"
+            )
+            row = first + int(number) + 1
+            error = RowError("value", reason, path=path, row=row)
+            error.n_before = row - 1
+            yield error
+
+
 def read_labels(
     path: PathLike, n_rows: int, separator: str | None = None, encoding: str | None = None
 ) -> list[list[str]]:
-    """Return the labels in a file that has a line for each of some rows.
+    """Return the labels in a file with one line per row.
 
-    A line is a label; with a separator it holds several, or none.
+    A line is one label; with a separator, it holds several, or none.
     """
     with open_input(path) as stream:
         content = stream.read()
     try:
         text = content.decode(encoding or "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"not {encoding or 'UTF-8'} text: {error.reason}", path=path) from None
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    if len(lines) != n_rows:
+    except UnicodeError as error:
+        why = getattr(error, "reason", error)
+        raise FormatError(f"not {encoding or 'UTF-8'} text: {why}", path=path) from None
+    n_lines = text.count("\n") + (not text.endswith("\n") and text != "")
+    if n_lines != n_rows:
         raise FormatError(
-            f"it must have a line for each of the {n_rows} rows, got {len(lines)}", path=path
+            f"it must have one line for each of the {n_rows} rows, got {n_lines}", path=path
         )
+    lines = text.split("\n")[:n_rows]
     found = [labels_of(line.strip(), separator) for line in lines]
     if separator is None and not all(found):
         number = next(n for n, own in enumerate(found, 1) if not own)
-        raise RowError("missing", "its label is empty", path=Path(path), line=number)
+        raise FormatError(f"line {number}: the label is empty", path=path)
     return found

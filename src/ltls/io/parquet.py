@@ -14,7 +14,7 @@ from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
 
 _BATCH_SIZE = 1 << 12  # rows of a row group that become Python objects at a time
 _SMALL_BATCH_SIZE = 16  # the same, if texts are decoded before their size is known
-_VALUE_SIZE = 8  # bytes that a row takes at least, and an item of a list
+_VALUE_SIZE = 8  # minimum bytes of a row, and of a list item
 _TEXTS = ("string", "large_string", "binary", "large_binary")  # types of Arrow
 
 
@@ -28,7 +28,7 @@ class Parquet(TableFormat):
 
     def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Read the schema."""
-        # The schema is at the end of the file: of a stream that cannot seek, a copy is read.
+        # The schema is at the end of the file: a stream that cannot seek is copied.
         seekable = type(file.stream.raw) is io.FileIO and file.stream.seekable()
         source = file.stream if seekable else copied(file.stream)
         with _damage_reported(file.path):
@@ -53,7 +53,7 @@ class Parquet(TableFormat):
 def _records(
     file: OpenFile, source: Any, table: Any, wanted: list[str], vectors: Sequence[str]
 ) -> Iterator[tuple[int, Record]]:
-    """Yield the rows; sizes are checked before they are decoded, and before they are used."""
+    """Yield the rows; sizes are checked before decoding, and before use."""
     arrow = _pyarrow()
     n_stored = source.seek(0, io.SEEK_END)
     number = n_bytes = 0
@@ -76,14 +76,14 @@ def _records(
 def _batches(
     file: OpenFile, source: Any, table: Any, wanted: list[str], n_stored: int
 ) -> Iterator[Any]:
-    """Yield record batches of one row group after the other: only one of them is in memory."""
+    """Yield record batches, with only one row group in memory at a time."""
     metadata = table.metadata
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     n_bytes = sum(_VALUE_SIZE * group.num_rows + group.total_byte_size for group in groups)
     file.check_size(n_bytes, n_stored)
     with _damage_reported(file.path):
-        # Nothing is held in memory. Where columns are damaged, this is an error, and what follows
-        # would end the process.
+        # Nothing is held in memory. Damaged columns raise an error here; below, they would crash
+        # the process.
         table.scan_contents(wanted, _SMALL_BATCH_SIZE)
     texts: set[str] = set()
     differences: set[str] = set()
@@ -92,7 +92,7 @@ def _batches(
         if set(wanted).isdisjoint(accumulate(column.path.split("."), "{}.{}".format)):
             continue
         chunks = [group.column(leaf) for group in groups]
-        # A row may have any number of list items, and any length is permitted as a fixed one.
+        # A row may have any number of list items, and fixed-size lists may have any length.
         width = max(column.length, _VALUE_SIZE if column.max_repetition_level else 0)
         n_bytes += sum(chunk.num_values * width for chunk in chunks)
         if column.physical_type == "BYTE_ARRAY":
@@ -101,21 +101,21 @@ def _batches(
             (differences if stored_as_differences else texts).add(column.path)
     file.check_size(n_bytes, n_stored)
     with _damage_reported(file.path):
-        # A text that occurs often is read once, into a dictionary: a copy for every row may be too
-        # large. pyarrow cannot do so with texts that are stored as differences. Its threads, if
-        # they run out of memory while a damaged file is read, would end the process.
+        # Repeated texts are read once, into a dictionary: a copy for every row may be too large.
+        # pyarrow cannot do so with delta-encoded texts. If its threads ran out of memory on a
+        # damaged file, they would crash the process.
         table = _pyarrow().parquet.ParquetFile(
             source, metadata=metadata, read_dictionary=list(texts)
         )
         size = _SMALL_BATCH_SIZE if differences else _BATCH_SIZE
-        for group in range(len(groups)):  # each has dictionaries of its own
+        for group in range(len(groups)):  # each has its own dictionaries
             yield from table.iter_batches(size, [group], wanted, use_threads=False)
 
 
 def _decoded_size(arrow: Any, array: Any) -> int:
-    """Return how many bytes an array takes if texts that occur often are stored as often.
+    """Return how many bytes an array takes if repeated texts are stored repeatedly.
 
-    Numbers do not count: there may be thousands of columns in which hardly any differs from 0.
+    Numbers are not counted: there may be thousands of columns that are almost all 0.
     """
     kind, types = array.type, arrow.types
     if types.is_nested(kind):
@@ -133,14 +133,14 @@ def _plain(arrow: Any, array: Any) -> Any:
 
 
 def _vectors(arrow: Any, array: Any) -> list[Any]:
-    """Return the cells of a column; lists of numbers as arrays, an eighth of the size."""
+    """Return the cells of a column, with lists of numbers as arrays of an eighth of the size."""
     types, kind = arrow.types, array.type
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if not (is_list and types.is_floating(kind.value_type)) or array.null_count:
         return list(_plain(arrow, array).to_pylist())
     import numpy as np
 
-    with np.errstate(over="ignore"):  # too large numbers are rejected with their rows
+    with np.errstate(over="ignore"):  # rows with too large numbers are rejected later
         numbers = array.flatten().to_numpy(zero_copy_only=False).astype(np.float32)  # null is NaN
     ends = np.cumsum(arrow.compute.list_value_length(array).to_numpy(zero_copy_only=False))
     return np.split(numbers, ends)[:-1]

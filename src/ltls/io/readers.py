@@ -1,7 +1,7 @@
-"""Sparse rows from files, and to files: all rows at once, or a chunk at a time.
+"""Reading and writing sparse rows, all at once or a chunk at a time.
 
-`read` returns a whole file, `Stream` iterates over its chunks, `write` writes a file. The formats
-are those of the registry (`ltls.io.formats`) whose kind is sparse.
+`read` returns a whole file, `Stream` iterates over its chunks, `write` writes a file. They support
+all registered formats (`ltls.io.formats`) of kind "sparse".
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import scipy.sparse as sp
 
 from ..core import _engine
 from ..core.arrays import AnyArray, Ints, as_integer, threads
-from ..core.prefetch import prefetch
-from ..core.streams import DEFAULT_LIMITS, SizeLimits, open_output
+from ..core.streams import DEFAULT_LIMITS, SizeLimits, open_output, prefetch
 from ..features.rows import check_sparse
 from ..model.indicators import label_matrix
 from ..model.labels import Targets
@@ -72,7 +71,7 @@ class Dataset:
 
     @property
     def labels_per_row(self) -> Ints:
-        """The number of labels of each row."""
+        """The number of labels in each row."""
         counts: Ints = np.diff(self.Y.indptr).astype(np.int64)
         return counts
 
@@ -83,7 +82,7 @@ class Dataset:
 
     @property
     def y(self) -> Ints:
-        """The label of each row; a ValueError if a row has none or several."""
+        """The label of each row. Raises a ValueError if a row has none or several."""
         if not self.single_label:
             row = int(np.argmax(self.labels_per_row != 1))
             count = self.labels_per_row[row]
@@ -102,7 +101,7 @@ class Dataset:
         return np.split(self._flat_labels, self.Y.indptr[1:-1])
 
     def indicator(self) -> sp.csr_matrix:
-        """Return an indicator matrix whose column j is label j; a ValueError for negative labels.
+        """Return an indicator matrix whose column j is label j; labels must not be negative.
 
         Unlike `Y`, it has a column for every integer up to the largest label.
         """
@@ -134,38 +133,38 @@ def read(
     Parameters
     ----------
     path : str or path-like, or a sequence of them
-        The file, or several; a name with ``*``, ``?`` or ``[`` stands for all files that match, and
+        One or several files; a name with ``*``, ``?`` or ``[`` stands for all matching files, and
         ``-`` for standard input. Compression is detected by the first bytes, not by the name.
     format : {"svmlight", "xmc"} or another registered sparse format, optional
         ``svmlight`` lines are ``label,label,... index:value ...`` with integer labels and comments
         after ``#``; ``xmc`` has a first line ``rows features labels`` and counts from 0. By
-        default the format is detected by the content. Rows may lack labels in both.
+        default, the format is detected from the content. In both, rows may have no labels.
     n_features : int, optional
-        The number of columns of `X`; by default the largest index, or the count of the xmc header.
+        The number of columns of `X`; by default, given by the largest index or the xmc header.
     zero_based : bool or "auto", default="auto"
-        Whether feature indices start at 0 in an svmlight file; ``"auto"`` means at 1 unless index
-        0 occurs. Pass the training set's ``zero_based`` when reading its test set.
+        Whether feature indices start at 0 in an svmlight file; ``"auto"`` assumes 1 unless index 0
+        occurs. For a test set, pass the ``zero_based`` of the training set.
     n_jobs : int or None, default=None
-        Number of parser threads: None is one, -1 all cores.
+        Number of parser threads; None means 1, -1 means all cores.
     on_bad_row : callable, optional
         Called with the `RowError` of every row that cannot be read, which is then skipped. By
-        default the error is raised.
+        default, the error is raised.
     limits : SizeLimits, optional
         How much a compressed file may hold.
 
     Returns
     -------
     Dataset
-        Indices are sorted within a row; a label that occurs twice in a row counts once.
+        Indices are sorted within a row; duplicate labels of a row count once.
 
     Raises
     ------
     ltls.io.errors.RowError
         If a row cannot be read and `on_bad_row` is not given.
     ltls.io.errors.FormatError
-        If the file as a whole is not of the format.
+        If the file as a whole violates the format.
     FileTooLargeError
-        If a compressed file holds more than the limits permit.
+        If a compressed file exceeds the limits.
 
     Examples
     --------
@@ -192,30 +191,30 @@ def read(
 
 
 class Stream:
-    r"""Files of rows that may be larger than memory, read in chunks, any number of times.
+    r"""Files that may be larger than memory, read in chunks, any number of times.
 
-    Iterating yields the rows of the files in their order, one `Dataset` per chunk. The next chunk
-    is parsed in a background thread; no others are held in memory. `ltls.readers.TableStream` does
+    Iterating yields the rows of the files in order, one `Dataset` per chunk. Only the current chunk
+    and the next one, parsed in a background thread, are in memory. `ltls.readers.TableStream` does
     the same for tables and texts.
 
     Parameters
     ----------
     path : str or path-like, or a sequence of them
-        The file, or several; a name with ``*``, ``?`` or ``[`` stands for all files that match. A
-        pipe, such as standard input, is copied to a temporary file first.
+        One or several files; a name with ``*``, ``?`` or ``[`` stands for all matching files. A
+        pipe, such as standard input, is first copied to a temporary file.
     format, n_features, zero_based, n_jobs, on_bad_row, limits
-        As for `read`. svmlight files are read once beforehand unless `n_features` and `zero_based`
-        are given. `on_bad_row` is called once for every bad row, however often a file is read.
+        As in `read`. svmlight files are read once in advance unless `n_features` and `zero_based`
+        are given. `on_bad_row` is called once per bad row, however often a file is read.
     chunk_size : int, default=2**25
-        Approximate number of (decompressed) bytes of a chunk.
+        Approximate number of (decompressed) bytes per chunk.
 
     Attributes
     ----------
     n_features : int
     zero_based : bool
-        As of `Dataset`, for all chunks.
+        As in `Dataset`, for all chunks.
     n_rows : int or None
-        The number of rows, once all were read.
+        The number of rows, known once all were read.
 
     Examples
     --------
@@ -270,7 +269,7 @@ class Stream:
         return self._options.n_features or n_features, zero_based
 
     def __iter__(self) -> Iterator[Dataset]:
-        # The limits of OpenMP are those of this thread, not of the background thread.
+        # OpenMP's limits apply to this thread, not to the background thread.
         return prefetch(self._chunks(_engine.threads_for(self._options.n_jobs)))
 
     def _chunks(self, n_jobs: int) -> Iterator[Dataset]:
@@ -315,7 +314,7 @@ def _read(files: Sequence[DataFile], options: SparseOptions) -> Dataset:
 def _features(readers: Sequence[SparseReader]) -> tuple[int, bool]:
     """Return the number of features of several files, and whether they start at 0."""
     zero_based = any(reader.zero_based for reader in readers)
-    # The last index is that of one feature more if another file has index 0.
+    # If another file has index 0, the last index means one more feature.
     shifts = (zero_based and not reader.zero_based for reader in readers)
     counts = (reader.n_features or 0 for reader in readers)
     return max(map(add, counts, shifts)), zero_based
@@ -337,7 +336,7 @@ def _dataset(
         classes, columns = np.unique(columns, return_inverse=True)
         n_labels = len(classes)
     indptr = _row_bounds([block.label_ends for block in blocks])
-    # float32 and not a smaller type: products of indicators are sums, and must not overflow.
+    # float32, not a smaller type: products of indicator matrices are sums and must not overflow.
     ones = np.ones(len(columns), np.float32)
     Y = sp.csr_matrix((ones, columns, indptr), shape=(X.shape[0], n_labels))
     X.has_canonical_format = Y.has_canonical_format = True
@@ -363,7 +362,7 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
         The file to write, compressed if its name ends in .gz, .xz, .bz2 or .zst; ``-`` is
         standard output.
     X : array-like or sparse matrix of shape (n_rows, n_features)
-        The features; written with the precision of float32.
+        The features, written in float32 precision.
     Y : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
         The labels: one per row, or the non-zero columns.
     format : {"svmlight", "xmc"} or another registered sparse format
@@ -384,13 +383,13 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
     file_format = _sparse_format(format)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
-    with np.errstate(over="ignore"):  # too large numbers are rejected below
+    with np.errstate(over="ignore"):  # too large numbers raise an error below
         X, Y = sp.csr_matrix(X, dtype=np.float32, copy=True), label_matrix(Y, "Y")
     X.sum_duplicates()
     if X.shape[0] != Y.shape[0]:
-        raise ValueError(f"Y must have the {X.shape[0]} rows of X, got {Y.shape[0]}")
+        raise ValueError(f"Y must have as many rows as X ({X.shape[0]}), got {Y.shape[0]}")
     if not np.isfinite(X.data).all():
-        raise ValueError("X must hold finite numbers of float32's range, got NaN or infinity")
+        raise ValueError("X must have finite numbers in the range of float32, got NaN or infinity")
     X.data = X.data.astype(str).astype(np.float64)  # 0.1 and not 0.1000000014901161
     with open_output(path) as stream:
         file_format.write(stream, X, Y)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 _MAX_INDEX = 2**31 - 2  # largest feature index: indices are int32
-_LINES_AT_A_TIME = 256  # of a block that has bad lines
+_LINES_AT_A_TIME = 256  # in a block with bad lines
 _MAX_LABEL = 2**53 - 1  # exactly representable as a double
 _INTEGERS = rb"[+-]?\d+(,[+-]?\d+)*"
 _LINE = re.compile(rb"(" + _INTEGERS + rb")?(\s*qid:\d+)?(\s*\d+:\S+)*\s*(#.*)?")
@@ -87,7 +87,7 @@ class LineReader(SparseReader):
             yield last
 
     def _good_rows(self, lines: list[bytes]) -> Iterator[_engine.TextRows]:
-        """Yield the rows of some lines without the bad ones, at which the parser stops."""
+        """Yield the rows of some lines, skipping bad lines, at which the parser stops."""
         while (rows := self._parse(b"".join(lines), 1)).error is not None:
             bad = rows.error[0]
             error = self._error(rows.error)
@@ -124,7 +124,7 @@ class LineReader(SparseReader):
             raise EmptyFileError(path=self.file.path)
         n_rows = self.file.n_good + self.file.n_bad
         if self._declared_rows not in (None, n_rows):
-            reason = f"the header says {self._declared_rows} rows, there are {n_rows}"
+            reason = f"the header says {self._declared_rows} rows, but there are {n_rows}"
             raise FormatError(reason, path=self.file.path)
         if self.zero_based == "auto":
             self.zero_based = self._lowest == 0
@@ -188,7 +188,7 @@ class Xmc(SparseFormat):
     suffixes = (".xmc",)
 
     def detect(self, sample: Sample) -> bool:
-        """Return whether the first line that is no comment has three counts."""
+        """Return whether the first line that is not a comment has three counts."""
         lines = (line for line in sample.start.split(b"\n") if line.partition(b"#")[0].strip())
         return not sample.columns_named and bool(_HEADER.fullmatch(next(lines, b"").rstrip()))
 
@@ -204,7 +204,7 @@ class Xmc(SparseFormat):
 
 def _dump(X: sp.csr_matrix, Y: sp.csr_matrix, stream: IO[bytes], zero_based: bool) -> None:
     from sklearn.datasets import (
-        dump_svmlight_file,  # a second that detecting a format need not take
+        dump_svmlight_file,  # slow to import; not needed to detect a format
     )
 
     dump_svmlight_file(X, Y, stream, zero_based=zero_based, multilabel=True)

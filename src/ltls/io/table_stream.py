@@ -20,20 +20,20 @@ _MAX_ROWS = 1 << 16  # of a batch
 
 
 class TableStream:
-    r"""Tables or texts with labels that may be larger than memory, read again in every epoch.
+    r"""Labelled tables or texts that may be larger than memory, read once per pass.
 
-    Iterating yields batches ``(X, y)``: texts, an array of numbers, or a list of dicts with mixed
-    columns, and their labels. A batch is about `chunk_size` long and nothing else is held in
-    memory; of a Parquet file, the columns of one row group are.
+    Iterating yields batches ``(X, y)``: texts, an array of numbers, or a list of dicts for mixed
+    columns, and their labels. Only one batch of about `chunk_size` is in memory or, for Parquet,
+    the columns of one row group.
 
     Parameters
     ----------
     path : str or path-like, or a sequence of them
-        The file, or several of the same format, plain or compressed; a name with ``*``, ``?`` or
-        ``[`` stands for all files that match. A pipe is copied to a temporary file first.
+        One or several files of the same format, plain or compressed; a name with ``*``, ``?`` or
+        ``[`` stands for all matching files. A pipe is first copied to a temporary file.
     text : str or sequence of str, optional
-        The text column. fastText files have no column names, and need none. Several columns are
-        for a `TableClassifier`.
+        The text column; not needed for fastText files, which have no column names. Several columns
+        are for a `TableClassifier`.
     label : str, optional
         The label column.
     features : sequence of str
@@ -42,25 +42,25 @@ class TableStream:
         Columns of numbers, categories and vectors, which may have missing values, for a
         `TableClassifier`.
     separator : str, optional
-        The separator between several labels in a cell; by default a cell is one label, and a list
-        of JSON or Parquet is several.
+        The separator between several labels in a cell. By default, a cell is one label; a list in
+        JSON or Parquet is several.
     format : {"csv", "tsv", "jsonl", "parquet", "fasttext"} or another registered format, optional
-        By default it is detected by the content of the first file.
+        By default, it is detected from the content of the first file.
     chunk_size : int, default=2**22
-        Approximate number of characters, or of numbers, in a batch. Their features take about 20
-        times as much memory.
+        Approximate number of characters or numbers in a batch. Their features take about 20 times
+        as much memory.
     on_bad_row : callable, optional
         Called once with the `RowError` of every row that cannot be read, which is then skipped. By
-        default the error is raised.
+        default, the error is raised.
     encoding : str, optional
-        That of text files; UTF-8 by default.
+        Encoding of text files; UTF-8 by default.
     limits : SizeLimits, optional
         How much a compressed file or a Parquet file may hold.
 
     Attributes
     ----------
     n_rows : int or None
-        The number of rows, once all were read.
+        The number of rows, known once all were read.
     columns : Columns
         The columns that are read.
 
@@ -140,7 +140,7 @@ def split_columns(
     category: str | Sequence[str],
     vectors: str | Sequence[str] = (),
 ) -> tuple[str | None, TableColumns | None]:
-    """Return the text column of a table that has no other columns; else its mixed columns."""
+    """Return the text column if a table has no other columns, else its mixed columns."""
     texts, *others = (
         (given,) if isinstance(given, str) else tuple(given or ())
         for given in (text, number, category, vectors)

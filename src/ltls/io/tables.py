@@ -1,7 +1,7 @@
-"""Tables of texts or numbers with labels: what a format provides, and how rows are read from it.
+"""Tables of texts or numbers with labels: the interface of formats, and the reading of rows.
 
-A table is read once, in batches, and never held as a whole. Labels are strings in every format,
-so that a model means the same in all of them.
+A table is read once, in batches, and never held in memory as a whole. Labels are strings in every
+format, so that a model does not depend on the format.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .errors import ColumnError, FormatError, OnBadRow, PathLike, RowError
 from .files import DataFile, OpenFile
 from .formats import Format, Kind, Sample
 
-if TYPE_CHECKING:  # only rows need NumPy: names of columns do not wait for it
+if TYPE_CHECKING:  # only rows need NumPy; column names do not
     from ..core.arrays import Floats
     from ..features.table import TableColumns
 
 _MAX_NUMBER = 3.4028234663852886e38  # of float32
 
-# A row as a dict of its columns, or what is wrong with it.
+# A row as a dict of its columns, or the error in it.
 Record: TypeAlias = "dict[str, Any] | RowError"
-# The names of the columns of an open table, None if its format has none; and every row with its
-# number, which is its line in a text file. The place of an error is filled in later.
+# The column names of an open table, None if its format has none; and every row with its number,
+# which is its line in a text file. The location of an error is filled in later.
 OpenTable: TypeAlias = "tuple[list[str] | None, Iterator[tuple[int, Record]]]"
 # What is written: a text and its labels; None where there are no labels at all.
 LabelledText: TypeAlias = "tuple[str, list[str] | None]"
@@ -45,14 +45,14 @@ class Columns:
     Parameters
     ----------
     text : str, optional
-        The text column. fastText files and plain lines have no column names, and need none.
+        The text column; not needed for fastText files and plain text, which have no column names.
     label : str, optional
         The label column.
     features : sequence of str
         The numeric columns, in the order of the features; a cell may hold a list of numbers.
     separator : str, optional
-        The separator between several labels in a cell; by default a cell is one label, and a list
-        of JSON or Parquet is several.
+        The separator between several labels in a cell. By default, a cell is one label; a list in
+        JSON or Parquet is several.
     mixed : TableColumns, optional
         Columns of texts, numbers and categories, instead of `text` and `features`.
     """
@@ -65,7 +65,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.label is not None and self.names.count(self.label) > 1:
-            raise ValueError(f"the label column {self.label!r} must not be an input column too")
+            raise ValueError(f"the label column {self.label!r} must not also be an input column")
 
     @property
     def inputs(self) -> list[str]:
@@ -78,11 +78,6 @@ class Columns:
         """All columns that are named."""
         return [*self.inputs, *filter(None, (self.label,))]
 
-    @property
-    def kind(self) -> str:
-        """What the input is: the name of an attribute of `Rows`."""
-        return "cells" if self.mixed is not None else "texts" if self.text else "features"
-
     def read(self, record: dict[str, Any]) -> Any:
         """Return the input of a row: a text, the cells of mixed columns, or numbers."""
         if self.mixed is not None:
@@ -93,6 +88,8 @@ class Columns:
                 raise RowError("value", str(error)) from None
         if self.text:
             text = record[self.text]
+            if text is None:
+                return ""  # as an empty cell of CSV is
             if not isinstance(text, str):
                 raise RowError("type", f"{self.text!r} is {text!r}, not a text")
             return text
@@ -104,31 +101,31 @@ class Columns:
 
 @dataclass
 class Rows:
-    """A batch of rows: texts, features or cells, and labels if there is a label column."""
+    """A batch of rows: texts, features or cells, and labels if there are any."""
 
-    texts: list[str] = field(default_factory=list)
-    features: list[Sequence[float] | Floats] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
     labels: list[list[str]] = field(default_factory=list)
-    cells: list[dict[str, Any]] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return max(len(self.texts), len(self.features), len(self.cells))
+        return len(self.inputs)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Rows]) -> Rows:
         """Return the rows of several batches as one."""
         rows = cls()
         for part in parts:
-            for name, values in vars(part).items():
-                getattr(rows, name).extend(values)
+            rows.inputs += part.inputs
+            rows.labels += part.labels
         return rows
 
     @property
     def X(self) -> list[str] | list[dict[str, Any]] | Floats:  # noqa: N802
         """The input of a classifier."""
+        if self.inputs and isinstance(self.inputs[0], (str, dict)):
+            return self.inputs
         import numpy as np
 
-        return self.cells or self.texts or np.array(self.features, np.float32)
+        return np.array(self.inputs, np.float32)
 
 
 class TableFormat(Format, ABC):
@@ -139,7 +136,7 @@ class TableFormat(Format, ABC):
     has_labels : bool
         Whether files of this format can hold labels.
     numbered_by : {"line", "row"}
-        What the numbers of rows count.
+        Whether row numbers count lines or rows.
     """
 
     kind: Kind = "table"
@@ -148,7 +145,7 @@ class TableFormat(Format, ABC):
 
     @abstractmethod
     def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
-        """Begin to read some columns of a file; `labelled` says whether every row needs labels."""
+        """Begin to read some columns of a file; with `labelled`, every row needs labels."""
 
     @abstractmethod
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
@@ -169,7 +166,7 @@ class Table:
     labelled : bool, default=True
         Whether every row must have a label, unless its cell holds a list, which may be empty.
     on_bad_row, limits, encoding, again
-        As of `DataFile`.
+        As in `DataFile`.
 
     Examples
     --------
@@ -179,7 +176,7 @@ class Table:
     ...     path = pathlib.Path(folder, "tickets.csv")
     ...     _ = path.write_text('text,kind\n"card, lost",card\nwhat fee,fee\n')
     ...     (rows,) = Table(path, "csv", Columns("text", "kind")).batches(100)
-    >>> rows.texts, rows.labels
+    >>> rows.inputs, rows.labels
     (['card, lost', 'what fee'], [['card'], ['fee']])
     """
 
@@ -199,10 +196,11 @@ class Table:
         self._file = DataFile(path, limits, on_bad_row, encoding, again)
 
     def batches(self, size: int, n_values: float = math.inf) -> Iterator[Rows]:
-        """Yield the rows in batches of `size`, or of fewer with about `n_values` values."""
+        """Yield the rows in batches of at most `size` rows and about `n_values` values."""
         inputs: list[Any] = []
         labels: list[list[str]] = []
-        n_held = n_features = 0
+        lengths: dict[str | None, int] = {}
+        n_held = 0
         with self._file.open() as file:
             names, records = self.format.open(file, self.columns, self.labelled)
             if names is not None:
@@ -212,14 +210,17 @@ class Table:
             for number, record in records:
                 try:
                     x, own = self._row(record)
-                    n_features = n_features or len(x)
-                    if self.columns.kind == "features" and len(x) != n_features:
-                        reason = f"{len(x)} features, the rows before have {n_features}"
-                        raise RowError("fields", reason)
+                    for name, n in self._lengths(x):
+                        if not n:
+                            raise RowError("fields", "no features")
+                        if n != lengths.setdefault(name, n):
+                            has = f"{name!r} has {n} numbers" if name else f"{n} features"
+                            reason = f"{has}, but the rows before have {lengths[name]}"
+                            raise RowError("fields", reason)
                 except RowError as error:
                     setattr(error, self.format.numbered_by, number)
                     file.skip(error)
-                    if size == 1:  # whoever waits for single rows also waits for this one
+                    if size == 1:  # a reader of single rows must learn of this one at once
                         yield Rows()
                     continue
                 file.n_good += 1
@@ -227,11 +228,18 @@ class Table:
                 labels += [] if own is None else [own]
                 n_held += len(x) if self.columns.mixed is None else sum(map(_size, x.values()))
                 if len(inputs) >= size or n_held >= n_values:
-                    yield Rows(**{self.columns.kind: inputs}, labels=labels)
+                    yield Rows(inputs, labels)
                     inputs, labels, n_held = [], [], 0
             file.check_rows()
         if inputs:
-            yield Rows(**{self.columns.kind: inputs}, labels=labels)
+            yield Rows(inputs, labels)
+
+    def _lengths(self, x: Any) -> list[tuple[str | None, int]]:
+        """Return how many numbers a row has, or every vector in it."""
+        if self.columns.features:
+            return [(None, len(x))]
+        vectors = () if self.columns.mixed is None else self.columns.mixed.vectors
+        return [(name, len(x[name])) for name in vectors if x[name] is not None]
 
     def _row(self, record: Record) -> tuple[Any, list[str] | None]:
         """Return input and labels of a record, which may lack columns."""
@@ -268,7 +276,7 @@ def column_names(
 ) -> list[str] | None:
     """Return the names of the columns of a table, None if its format has none.
 
-    The format is detected unless it is given, as that of a file whose columns are named.
+    If the format is not given, it is detected, as for a file with named columns.
     """
     with DataFile(path, encoding=encoding).open() as file:
         found = formats.get(format) if format else formats.detect(Sample(path, file.start, True))
@@ -280,20 +288,22 @@ def column_names(
 def check_columns(
     wanted: Sequence[str], names: Sequence[str], path: PathLike | None = None
 ) -> None:
-    """Raise an error if a table lacks one of the columns, or has two of the name."""
+    """Raise an error if a table lacks one of the columns, or has two of the same name."""
     for name in wanted:
         if names.count(name) > 1:
-            reason = f"the column {name!r} must have a name of its own, the table has two"
+            reason = f"column names must be unique, but the table has two columns {name!r}"
             raise FormatError(reason, path=path)
         if name not in names:
             others = [each for each in names if each not in wanted]
             close = difflib.get_close_matches(name, others, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
+            if len(parts := name.split(",")) > 1 and {*parts} <= {*names}:
+                hint = "; repeat the option for every column"
             raise ColumnError(name, names, hint, path=path)
 
 
 def labels_of(cell: Any, separator: str | None = None) -> list[str]:
-    """Return the labels in a cell: a label, a list of them, or several in a text."""
+    """Return the labels in a cell: a label, a list of labels, or several separated in a text."""
     if separator is not None and isinstance(cell, str):
         cell = [part.strip() for part in cell.split(separator)]
     values = cell if isinstance(cell, (list, tuple)) else [cell]
@@ -328,8 +338,8 @@ def _check_dense(cells: dict[str, Any]) -> None:
     ):
         raise RowError(
             "value",
-            f"{' and '.join(map(repr, cells))} are the indices and values of a sparse row, which "
-            "only --ray reads from tables: write such rows as svmlight",
+            f"{' and '.join(map(repr, cells))} are the indices and values of a sparse row, "
+            "which only --ray reads from tables: use svmlight files for such rows",
         )
 
 
