@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from ltls import RandomCodebook  # noqa: E402
 from ltls.torch import TrellisSoftmax  # noqa: E402
 
 FOLDERS = sorted((Path(__file__).parents[1] / "compat").glob("v*"))
@@ -48,14 +47,3 @@ GATE = ["gate.bias", "gate.weight"]
 )
 def test_the_keys_of_the_state_dict_are_those_of_version_0_1(options, keys):
     assert sorted(TrellisSoftmax(16, 300, 4, **options).state_dict()) == keys
-
-
-def test_seeds_of_version_0_1_restore_its_codebooks():
-    """Version 0.1 gave trellis r of a mixture the seed r, and the seed is part of the state."""
-    head = TrellisSoftmax(16, 300, 4, n_trellises=2, assignment="random")
-    state = head.state_dict()
-    state["codebooks.0.seed"], state["codebooks.1.seed"] = torch.tensor([[0], [1]])
-    head.load_state_dict(state)
-    for seed, book in enumerate(head.codebooks):
-        expected = RandomCodebook(300, seed).path_of(np.arange(300))
-        np.testing.assert_array_equal(book.path_of(torch.arange(300)), expected)

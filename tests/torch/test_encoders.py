@@ -1,6 +1,9 @@
 """EncoderClassifier: tiny encoders that the tests make, fine-tuned or not."""
 
 import json
+import os
+import socket
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 from torch import nn  # noqa: E402
 
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
-from ltls.torch import EncoderClassifier, fine_tuning  # noqa: E402
+from ltls.torch import EncoderClassifier, encoding, fine_tuning  # noqa: E402
 from ltls.torch.hybrid import best_weights  # noqa: E402
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -67,10 +70,6 @@ def problem(several=False, n=240):
 @pytest.fixture
 def accelerate():
     pytest.importorskip("accelerate", reason="needs accelerate: run make test-all")
-    from accelerate.state import AcceleratorState
-
-    yield
-    AcceleratorState._reset_state(True)
 
 
 def make(**options):
@@ -127,17 +126,27 @@ def test_explanations_add_up():
     assert best.score == pytest.approx(total, rel=1e-4)
     assert [part.part for part in best.parts] == ["vectors", "text"]
     assert best.text.contributions
+    ids = {label: number for number, label in enumerate(model.classes_)}
+    for each in model.explain(texts[1:2], k=8)[0]:
+        assert each.text.label == ids[each.label]
 
 
-def test_new_labels():
+@pytest.mark.parametrize("fine_tune", [False, True])
+def test_new_labels(fine_tune, request):
+    if fine_tune:
+        request.getfixturevalue("accelerate")
     texts, y = problem()
-    model = make(fine_tune=False).fit(texts, y)
+    model = make(fine_tune=fine_tune, head={"width": 4}).fit(texts, y)
     before = len(model.classes_)
     new = ["w30 w31 w32"] * 20
     for _ in range(5):
         model.partial_fit(new, ["new"] * 20)
     assert len(model.classes_) == before + 1
-    assert "new" in model.predict_topk(new[:1], k=before + 1)[0]
+    assert model.predict(new[:1]) == ["new"]  # though the head does not know it
+    assert model.score(texts, y) > 0.8
+    [[best]] = model.explain(new[:1], k=1)
+    assert [part.part for part in best.parts] == ["vectors", "text"]
+    assert sum(part.weight for part in best.parts) == pytest.approx(1)
     with pytest.raises(ValueError, match="several labels per row"):
         model.partial_fit(new[:1], [["a", "b"]])
 
@@ -156,13 +165,18 @@ def test_rows_that_are_not_texts_and_given_estimators():
     X = rng.normal(size=(300, 6)).astype(np.float32)
     y = (X[:, :3].argmax(axis=1) + 10).tolist()
     vectors = LTLSClassifier(random_state=3)
+    torch.manual_seed(0)
     model = EncoderClassifier(
         nn.Linear(6, 6), fine_tune=False, text=False, vectors=vectors, device="cpu", random_state=0
     ).fit(torch.from_numpy(X), y)
     assert model.vectors_.random_state == 3
     assert model.score(X, y) > 0.85
+    np.testing.assert_array_equal(model.encode(X.astype(float)), model.encode(X))
     text = TextClassifier(random_state=5)
     assert make(fine_tune=False, text=text).fit(*problem()).text_.random_state == 5
+    only_dense = LTLSClassifier(label_matrix=True, random_state=3)
+    model = make(fine_tune=False, vectors=only_dense).fit(*problem())
+    assert (model.vectors_.random_state, model.text_.random_state) == (3, 0)
 
 
 def test_fine_tuning_resumes(accelerate, tmp_path, monkeypatch):
@@ -185,8 +199,71 @@ def test_fine_tuning_resumes(accelerate, tmp_path, monkeypatch):
         make(**options).fit(texts[:-1], y[:-1], checkpoint=tmp_path, resume=True)
     resumed = make(**options).fit(texts, y, checkpoint=tmp_path, resume=True)
     assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 4
-    assert (tmp_path / "vectors.npy").exists()
     assert abs(resumed.score(texts, y) - whole.score(texts, y)) < 0.1
+
+
+class Noisy(Bag):
+    """With dropout, as encoders of transformers have."""
+
+    def forward(self, input_ids, attention_mask=None):
+        return nn.functional.dropout(super().forward(input_ids), 0.3, self.training)
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_fine_tuning_is_repeated_and_resumed_bit_for_bit(
+    accelerate, accumulated, tmp_path, monkeypatch
+):
+    texts, y = problem()
+    torch.manual_seed(0)
+    encoder = Noisy()
+
+    def fitted(**given):
+        options = {"vectors": False, "text": False, "n_iter_no_change": 9, "epochs": 4}
+        model = make(**options, gradient_accumulation_steps=accumulated)
+        return model.set_params(encoder=encoder).fit(texts, y, **given)
+
+    def state(model):
+        return [*model.encoder_.state_dict().values(), *model.head_.state_dict().values()]
+
+    before = torch.get_rng_state()
+    whole = state(fitted())
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(7)
+    assert all(map(torch.equal, state(fitted()), whole))
+    stepped, step = [], torch.optim.AdamW.step
+
+    def interrupted(self, *args, **options):
+        stepped.append(self)
+        if len(stepped) == 2.5 * len(problem()[0]) * 0.9 // (16 * accumulated):
+            raise KeyboardInterrupt
+        return step(self, *args, **options)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(checkpoint=tmp_path)
+    monkeypatch.undo()
+    assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 2
+    assert all(map(torch.equal, state(fitted(checkpoint=tmp_path, resume=True)), whole))
+
+
+@pytest.mark.parametrize("random_state", [0, None])
+def test_vectors_are_computed_once(random_state, accelerate, tmp_path, monkeypatch):
+    texts, y = problem()
+    options = {"random_state": random_state, "epochs": 1, "text": False, "head": {"width": 4}}
+    first = make(**options).fit(texts, y, checkpoint=tmp_path)
+    cached = np.load(tmp_path / "vectors.npy")
+
+    def refuse(*_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding.Encoder, "vectors", refuse)
+        again = make(**options).fit(texts, y, checkpoint=tmp_path, resume=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "vectors.npy"), cached)
+    assert again.weights_ == first.weights_  # the same rows are held out
+    monkeypatch.setattr(encoding.Encoder, "vectors", refuse)
+    with pytest.raises(MemoryError, match="smaller batch_size than 16, or a smaller max_length"):
+        again.predict(texts)
 
 
 def test_the_best_epoch_is_kept(accelerate, monkeypatch):
@@ -208,6 +285,39 @@ def test_accumulation_and_mixed_precision(accelerate):
     texts, y = problem()
     model = make(vectors=False, text=False, head={"width": 4}, **options).fit(texts, y)
     assert model.score(texts, y) > 0.7
+    model.set_params(mixed_precision="no", epochs=1).fit(texts, y)  # in the same process
+
+
+def test_progress_is_shown(accelerate, capsys):
+    make(vectors=False, text=False, epochs=2, verbose=1).fit(*problem())
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert all("validation P@1" in line for line in lines)
+
+
+def train(rank, folder):
+    """Fit in one of two processes, which learn of each other as under `accelerate launch`."""
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": (folder / "port").read_text()}
+    os.environ.update(rendezvous, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    torch.set_num_threads(1)
+    model = make(epochs=4, head={"width": 4}, vectors=False, text=False)
+    model.fit(*problem(), checkpoint=folder / "run")
+    torch.save([model.encoder_.model.table.weight, model.head_.edges.weight], folder / str(rank))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="this torch has no gloo",
+)
+def test_several_processes_train_one_model(accelerate, tmp_path):
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        (tmp_path / "port").write_text(str(port.getsockname()[1]))
+    torch.multiprocessing.spawn(train, (tmp_path,), nprocs=2)
+    first, second = (torch.load(tmp_path / rank) for rank in "01")
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert json.loads((tmp_path / "run" / "state.json").read_text())["epoch"] == 4
 
 
 def test_models_of_transformers(accelerate, tmp_path):
@@ -245,9 +355,13 @@ def test_models_of_transformers(accelerate, tmp_path):
     ).fit(texts, y)
     labels, _ = model.predict_topk(texts[:20], 3)
     model.save(tmp_path / "model")
-    assert (tmp_path / "model" / "encoder" / "model.safetensors").exists()
+    (weights,) = tmp_path.glob("model/version-*/encoder/model.safetensors")
     again = EncoderClassifier.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(again.predict_topk(texts[:20], 3)[0], labels)
+    torch.save(again.encoder_.model.state_dict(), weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+    with pytest.raises(OSError, match=r"model\.safetensors"):  # no pickle is read
+        EncoderClassifier.load(tmp_path / "model", device="cpu")
     with pytest.warns(UserWarning, match=r"1 of 240 texts are longer than max_length=16 tokens"):
         EncoderClassifier(tmp_path / "bert", fine_tune=False, device="cpu", random_state=0).fit(
             [" ".join(WORDS), *texts[1:]], y
@@ -271,17 +385,30 @@ def test_bad_input(monkeypatch):
         (texts[:-1], y, {}, "y must have one entry per row"),
         (texts, ["a"] * len(texts), {}, "at least 2 classes"),
         (texts, y, {"fine_tune": False, "text": False, "vectors": False}, "must be on"),
+        (texts, y, {"head": {"n_trellises": 2}}, "n_trellises=1"),
         (texts, y, {"batch_size": 0}, "batch_size must be at least 1"),
         (texts, y, {"validation_fraction": 1}, "validation_fraction must"),
         (texts, y, {"mixed_precision": "int8"}, "mixed_precision must"),
+        (texts, y, {"learning_rate": 0}, "learning_rate must be greater than 0"),
+        (texts, y, {"warmup": 2}, "warmup must be between 0 and 1"),
         (texts, y, {"pooling": "max"}, "pooling must"),
+        (texts, y, {"max_length": 0}, "max_length must be at least 1, got 0"),
+        (texts, y, {"device": "gpu"}, "device must be a torch.device or its name, got 'gpu'"),
+        ([], [], {}, "at least one row"),
     ]
     for X, labels, options, message in wrong:
         with pytest.raises(ValueError, match=message):
             make(**options).fit(X, labels)
+    for name, wrong in [("head", 3), ("vectors", 3), ("text", "yes"), ("fine_tune", "no")]:
+        with pytest.raises(TypeError, match=f"{name} must be .*, got {wrong!r}"):
+            make(**{name: wrong}).fit(texts, y)
+    short = Bag()
+    short.config = types.SimpleNamespace(max_position_embeddings=12)
+    with pytest.raises(ValueError, match="max_length must be at most 12, got 13"):
+        make(max_length=13).set_params(encoder=short).fit(texts, y)
     with pytest.raises(TypeError, match=r"got NoneType as X\[0\]"):
         make().fit([None, *texts[1:]], y)
-    with pytest.raises(TypeError, match="pass \\[text\\]"):
+    with pytest.raises(TypeError, match="pass \\[x\\]"):
         make().fit(texts[0], y)
     with pytest.raises(TypeError, match="encoder must be the name"):
         EncoderClassifier(7).fit(texts, y)
@@ -289,6 +416,30 @@ def test_bad_input(monkeypatch):
         make().predict(texts)
     with pytest.raises(ValueError, match="resume=True needs checkpoint"):
         make(fine_tune=False).fit(texts, y, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(ValueError, match="random_state must be a number if several processes"):
+            make(random_state=None).fit(texts, y)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="use device='cpu'"):
         make(device="cuda").fit(texts, y)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="got 'cuda:2' and 2 GPUs"):
+        make(device="cuda:2").fit(texts, y)
+
+
+def test_labels_without_rows_and_rows_without_labels(accelerate):
+    texts, y = problem(several=True)
+    columns = [*sorted({label for row in y for label in row}), "never"]
+    Y = np.array([[label in row for label in columns] for row in y], int)
+    Y[::3] = 0
+    model = make(epochs=2, head={"width": 4}).fit(texts, Y)
+    assert model.predict(texts).shape == Y.shape
+    assert not model.predict(texts)[:, -1].any()
+    assert torch.isfinite(model.head_.edges.weight).all()
+
+
+def test_gradient_checkpointing_needs_transformers(accelerate):
+    with pytest.raises(ValueError, match="needs a model of transformers, got Bag"):
+        make(gradient_checkpointing=True).fit(*problem())

@@ -38,8 +38,8 @@ def test_answers_within_a_node_are_exact(name):
     head, x = make(name)
     every = head.log_prob(x)
     torch.testing.assert_close(every.exp().sum(1), torch.ones(4))
-    assert len(head.nodes) == (4 + 20 if name in ("two levels", "mixture") else 4)
-    for node in head.nodes:
+    assert len(head.nodes.intervals) == (4 + 20 if name in ("two levels", "mixture") else 4)
+    for node in head.nodes.intervals:
         mask = members(name, node)
         expected = every.masked_fill(~mask, -torch.inf).log_softmax(-1)
         within = node[0] if len(node) == 1 else node
@@ -60,7 +60,7 @@ def test_answers_among_classes_of_a_node_are_exact(name, kind):
     head, x = make(name)
     mask = torch.rand(4, C, generator=torch.Generator().manual_seed(5)) < 0.2
     every = head.log_prob(x)
-    for node in head.nodes:
+    for node in head.nodes.intervals:
         given = mask[0] if kind in ("set", "mask") else mask
         among = given if "mask" in kind else torch.where(given, torch.arange(C), -1)
         both = (given & members(name, node)).expand(4, C)
@@ -90,7 +90,7 @@ def test_a_class_that_targets_ignore_is_an_answer(name):
     expected = head.log_prob(x)
     head.ignore_index = 0
     among, allowed = torch.tensor([0, 4, 5, 20]), torch.tensor([0, 4, 20])
-    node = next(node for node in head.nodes if len(node) == 1 and node[0] in (0, "a"))
+    node = next(node for node in head.nodes.intervals if len(node) == 1 and node[0] in (0, "a"))
     best = expected[:, allowed].log_softmax(1).topk(3)
     labels, log_probs = head.topk(x, 3, among=among, within=node)
     torch.testing.assert_close(log_probs, best.values)

@@ -12,7 +12,6 @@ from reference import Graph
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
-from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from ltls import TableCodebook  # noqa: E402
@@ -139,16 +138,6 @@ def test_log_probabilities_are_those_of_the_enumeration(layer):
     torch.testing.assert_close(layer.log_prob(x, y), expected[range(9), y])
 
 
-def test_forward_has_the_interface_of_adaptive_softmax(layer):
-    x, y = rows(7)
-    output, loss = layer(x, y)
-    torch.testing.assert_close(output, layer.log_prob(x, y))
-    torch.testing.assert_close(loss, -output.mean())
-    other = nn.AdaptiveLogSoftmaxWithLoss(IN, C, [10])(x, y)
-    assert output.shape == other.output.shape
-    assert loss.shape == other.loss.shape
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_is_cross_entropy(name, reduction, weighted):
@@ -163,19 +152,6 @@ def test_the_loss_is_cross_entropy(name, reduction, weighted):
     expected = F.nll_loss(every, y, weight, ignore_index=-7, reduction=reduction)
     torch.testing.assert_close(loss, expected)
     assert_same_gradients(loss, expected, layer)
-
-
-def test_ignored_rows_have_no_loss_and_no_gradient(layer):
-    x, y = rows(6)
-    some = layer(x[:4], y[:4]).loss
-    y[4:] = -100
-    x.requires_grad_()
-    output, loss = layer(x, y)
-    torch.testing.assert_close(loss, some)
-    assert output[4:].tolist() == [0, 0]
-    (grad,) = torch.autograd.grad(loss, x)
-    assert grad[:4].all()
-    assert not grad[4:].any()
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -359,27 +335,6 @@ def test_reset_parameters(layer):
     layer.reset_parameters()
     for key, value in layer.state_dict().items():
         assert torch.equal(value, before[key]) == ("codebooks" in key), key
-
-
-@pytest.mark.parametrize("context", [True, False])
-def test_a_layer_made_on_meta_is_restored_on_the_cpu(layer, name, context):
-    """As FSDP does: build without memory, allocate, reset, or load a state."""
-    if context:
-        with torch.device("meta"):
-            other = build(name)
-    else:
-        other = build(name, device="meta")
-    assert all(value.is_meta for value in other.state_dict().values())
-    other.to_empty(device="cpu")
-    for value in other.state_dict().values():
-        value.zero_()
-    other.reset_parameters()
-    for key, value in layer.state_dict().items():
-        if "codebooks" in key:
-            assert torch.equal(other.state_dict()[key], value)
-    other.load_state_dict(layer.state_dict())
-    x, y = rows(7)
-    torch.testing.assert_close(other(x, y), layer(x, y), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

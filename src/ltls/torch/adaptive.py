@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ..core.arrays import as_integer
 from . import decoding
-from .base import Draw, HeadOutput, Interval, Scores, SoftmaxHead
+from .answers import Draw, Interval, Scores
+from .base import HeadOutput, SoftmaxHead
 from .head import TrellisSoftmax
 from .ops import custom
 from .ops.available import HAS_TRITON
@@ -42,7 +43,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     cutoffs : sequence of int, optional
         The first class of every cluster, increasing; classes before the first are in the head. The
         last cluster, the trellis, needs at least 2 classes. By default there are three clusters
-        from 2,000, 10,000 and 20,000 on, or from quarters of the classes where these are smaller.
+        from 2,000, 10,000 and 20,000 on, but at most 1/4, 2/4 and 3/4 of the classes.
     div_value : float, default=4.0
         Cluster i, counted from 0, has ``in_features // div_value ** (i + 1)`` features; the
         trellis has `trellis_features`.
@@ -67,19 +68,23 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     **trellis
         Other parameters of the last cluster's `TrellisSoftmax`, such as `n_trellises`, `assignment`
         and `counts`; its classes are counted from the last cutoff. `label_smoothing`,
-        `hierarchy` and loss="logistic" are not supported, and so neither is the argument `within`
+        `hierarchy` and loss="logistic" are not supported, nor is the argument `within`
         of the methods.
 
     Notes
     -----
-    A training step does not synchronize with the GPU, so it can be captured in a CUDA graph. In
-    eager mode on a GPU, every cluster, also the trellis, scores its own rows alone, the logits of
-    dense clusters are not stored, and the whole layer is one operation of autograd. This requires
-    one target per row, a `reduction` other than "none", one trellis with `fused=True`,
-    `unit_length=False` and a width of at most 64, clusters of at most 512 features (256 below
-    compute capability 8), no class weights, no float64, and layers that were not replaced and have
-    no hooks. In all other cases on a GPU, and when compiled, all rows pass through all clusters,
-    and rows of other clusters are masked. On a CPU, each cluster gets only its own rows.
+    A training step does not synchronize with the GPU, so it can be captured in a CUDA graph.
+
+    In eager mode on a GPU, fused kernels compute the loss: each cluster scores only its own rows,
+    and the logits of dense clusters are not stored. Otherwise on a GPU, and when compiled, all rows
+    pass through all clusters, and those of other clusters are masked. The kernels support
+
+    - one target per row, `reduction` "mean" or "sum", and no class weights;
+    - one trellis of a width of at most 64, with fused=True and unit_length=False;
+    - clusters of at most 512 features, 256 below compute capability 8; no float64;
+    - layers that were not replaced, and have no hooks.
+
+    On a CPU, each cluster gets only its own rows.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
     place of the last linear layer. Initial weights are scaled so that the features of every cluster

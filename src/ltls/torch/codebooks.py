@@ -178,6 +178,33 @@ def _inverse(paths: Tensor, n_paths: int) -> Tensor:
     return labels
 
 
+def tabulated(book: LabelPaths, device: torch.device, more: Tensor | None = None) -> TablePaths:
+    """Return a codebook as a table, with `more` paths for new labels, which must be free."""
+    table = book.path_of(torch.arange(book.n_labels, device=device)).cpu()
+    if more is not None:
+        taken = torch.isin(more, table)
+        if taken.any():
+            raise ValueError(f"paths must be free, got {int(more[taken][0])}, which has a class")
+        table = torch.cat([table, more])
+    return TablePaths(table, book.n_paths, device)
+
+
+def with_paths(books: nn.ModuleList, paths: Any, device: torch.device) -> nn.ModuleList:
+    """Return codebooks with new labels, whose paths have shape (n,) or (n, n_trellises)."""
+    table = torch.atleast_1d(torch.as_tensor(paths, device="cpu"))
+    if not table.numel():
+        table = table.to(torch.int64).reshape(0, len(books))
+    if table.is_floating_point() or table.dtype == torch.bool:
+        raise TypeError(f"paths must be integers, got {table.dtype}")
+    table = table.to(torch.int64).reshape(len(table), -1)
+    if table.shape[1] != len(books):
+        raise ValueError(
+            f"paths must have one column for each of {len(books)} trellises, got shape "
+            f"{tuple(table.shape)}"
+        )
+    return nn.ModuleList(tabulated(book, device, table[:, r]) for r, book in enumerate(books))
+
+
 def adopt_saved(
     books: nn.ModuleList,
     layout: Layout,

@@ -134,7 +134,7 @@ def draw(
     top_p: float | None,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Draw n of given labels per row, best first in each row; see `SoftmaxHead.sample`.
+    """Draw n of given labels per row, best first in each row; see `Answers.sample`.
 
     With `top_p`, only from those before which the others sum to less than it.
     """

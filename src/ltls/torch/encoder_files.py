@@ -5,100 +5,245 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, load_model, save_file, save_model
-from torch import Tensor, nn
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
 
+from ..core.arrays import Tensors
+from ..core.atomic import is_version, new_folder, synchronize_tree
+from ..core.declarations import Array, Described
+from ..estimators.classifier import LTLSClassifier
+from ..estimators.front_ends import TextClassifier
+from ..estimators.load import load
 from ..model.examples import Examples
-from ..model.labels import Labels
-from ..storage.tensor_file import decode_labels, encode_labels
+from ..model.labels import Labels, Targets
+from ..parts.trellises import codebooks_from_state, codebooks_state
+from ..storage.model_file import labels_from_state, labels_state
+from ..storage.tensor_file import (
+    Kind,
+    ModelFileError,
+    TensorFile,
+    damage_reported,
+    encode,
+    write_content,
+)
 from ..structure.codebook import TableCodebook
-from .fine_tuning import Encoder
+from ..structure.trellis import Trellis
+from .encoding import Encoder
 from .head import TrellisSoftmax
 
-_FORMAT = 1
-_ENCODER, _WEIGHTS, _HEAD = "encoder", "model.safetensors", "head.safetensors"
+CLASSIFIER = Kind("classifier with an encoder", "ltls-encoder", version=1)
+_FILE, _ENCODER, _WEIGHTS = "classifier.ltls", "encoder", "model.safetensors"
+_PARTS: dict[str, type[LTLSClassifier]] = {"vectors": LTLSClassifier, "text": TextClassifier}
+_FORMATS = ("single", "lists", "sparse", "dense")
+_MOST = 1 << 31
 
 
-def save_network(
-    path: Path, encoder: Encoder, head: TrellisSoftmax | None, labels: Labels
-) -> dict[str, Any]:
-    """Save an encoder, its head and labels to a folder; return what is to be known of them."""
-    (path / _ENCODER).mkdir(exist_ok=True)
-    pretrained = hasattr(encoder.model, "save_pretrained")
-    if pretrained:
-        encoder.model.save_pretrained(path / _ENCODER)
-    else:
-        save_model(encoder.model, str(path / _ENCODER / _WEIGHTS))
-    if hasattr(encoder.tokenizer, "save_pretrained"):
-        encoder.tokenizer.save_pretrained(path / _ENCODER)
-    kind, values = encode_labels(labels.values)
-    tensors = {"labels": torch.from_numpy(np.array(values))}
-    described: dict[str, Any] = {
-        "format": _FORMAT,
-        "labels": kind,
-        "pretrained": pretrained,
-        "pooling": encoder.pooling,
-        "max_length": encoder.max_length,
-    }
-    if head is not None:
-        head = deepcopy(head).cpu()
-        tensors |= {f"head.{name}": each for name, each in head.edges.state_dict().items()}
-        tensors["paths"] = head.codebooks[0].path_of(torch.arange(head.n_classes)).to(torch.int64)
-        described["head"] = {
-            "in_features": head.in_features,
-            "width": head.width,
-            "loss": head.loss_name,
-            "bias": head.edges.bias is not None,
-            "unit_length": head.unit_length,
-            "n_paths": head.layout.n_classes,
+@dataclass(frozen=True)
+class Saved:
+    """What an `EncoderClassifier` predicts with.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    head : TrellisSoftmax or None
+    parts : dict of str to LTLSClassifier
+        The classifiers of vectors and of texts, whose labels are ids.
+    labels : Labels
+    weights : dict of str to float
+        By the names of the head and the parts.
+    threshold : float
+    targets : Targets
+        Of no rows: the format of y.
+    batch_size : int
+    """
+
+    encoder: Encoder
+    head: TrellisSoftmax | None
+    parts: dict[str, LTLSClassifier]
+    labels: Labels
+    weights: dict[str, float]
+    threshold: float
+    targets: Targets
+    batch_size: int
+
+    def save(self, path: Path) -> None:
+        """Save it to a folder, so that there is always the old version or the new one.
+
+        The file of the classifier is replaced last, and names the folder of the other files.
+        """
+        path.mkdir(parents=True, exist_ok=True)
+        with new_folder(path, lambda: _version(path / _FILE)) as folder:
+            described, tensors = self._state()
+            content = encode(CLASSIFIER, {**described, "version": folder.name}, tensors)
+            try:
+                _read(TensorFile(path / _FILE, CLASSIFIER, content=content))
+            except ModelFileError as error:
+                raise ValueError(f"it cannot be saved: {error.__cause__ or error}") from error
+            self._save_encoder(folder / _ENCODER)
+            for name, part in self.parts.items():
+                part.save(folder / f"{name}.ltls")
+            synchronize_tree(folder)
+            write_content(path / _FILE, content)
+
+    def _save_encoder(self, folder: Path) -> None:
+        folder.mkdir()
+        for each in (self.encoder.model, self.encoder.tokenizer):
+            if hasattr(each, "save_pretrained"):
+                each.save_pretrained(folder)
+        if not hasattr(self.encoder.model, "save_pretrained"):
+            save_model(self.encoder.model, str(folder / _WEIGHTS))
+
+    def _state(self) -> tuple[dict[str, Any], Tensors]:
+        described, tensors = labels_state(self.labels)
+        described |= {
+            "pretrained": hasattr(self.encoder.model, "save_pretrained"),
+            "pooling": self.encoder.pooling,
+            "max_length": self.encoder.max_length,
+            "parts": list(self.parts),
+            "weights": self.weights,
+            "threshold": self.threshold,
+            "multilabel": self.targets.multilabel,
+            "target_format": self.targets.format,
+            "n_columns": self.targets.n_columns,
+            "batch_size": self.batch_size,
         }
-    save_file({name: each.contiguous() for name, each in tensors.items()}, path / _HEAD)
-    return described
+        if self.head is not None:
+            described["head"], own = _head_state(self.head)
+            tensors |= {f"head.{name}": tensor for name, tensor in own.items()}
+        return described, tensors
 
 
-def load_network(
-    path: Path,
-    described: dict[str, Any],
-    encoder: nn.Module | None,
-    tokenizer: Any,
-    device: torch.device,
-) -> tuple[Encoder, TrellisSoftmax | None, Labels]:
-    """Return an encoder, its head and labels from a folder; see `EncoderClassifier.load`."""
-    if described.get("format") != _FORMAT:
-        raise ValueError(f"{path} must have format {_FORMAT}, got {described.get('format')}")
-    source: Any = path / _ENCODER
-    if not described["pretrained"]:
+def load_saved(
+    path: Path, encoder: nn.Module | None, tokenizer: Any, device: torch.device
+) -> Saved:
+    """Return what `Saved.save` has written; see `EncoderClassifier.load`."""
+    file = TensorFile(path / _FILE, CLASSIFIER)
+    file.verify(list(file.tensors))
+    found = _read(file)
+    folder = path / found["version"]
+    source: Any = folder / _ENCODER
+    if not found["pretrained"]:
         if encoder is None:
             raise ValueError("encoder must be a module like the one that was saved, got None")
-        load_model(encoder, str(source / _WEIGHTS))
+        try:
+            load_model(encoder, str(source / _WEIGHTS))
+        except (SafetensorError, RuntimeError) as error:
+            raise ModelFileError(f"{source / _WEIGHTS} is not of this encoder: {error}") from error
         source = encoder
-    network = Encoder.load(source, tokenizer, described["pooling"], described["max_length"])
-    tensors = load_file(path / _HEAD)
-    labels = Labels(decode_labels(described["labels"], tensors.pop("labels").numpy()))
-    return network, _head(described.get("head"), tensors, device), labels
+    network = Encoder.load(source, tokenizer, found["pooling"], found["max_length"], safe=True)
+    parts, head = {}, found["head"]
+    for name in found["parts"]:
+        parts[name] = part = load(folder / f"{name}.ltls", verify=True)
+        ids = part.classes_
+        if not isinstance(part, _PARTS[name]) or ids.dtype.kind != "i" or ids.min() < 0:
+            raise ModelFileError(f"{folder / name}.ltls is not a classifier of {name} with ids")
+        if ids.max() >= len(found["labels"]):
+            raise ModelFileError(f"{folder / name}.ltls has labels that {path / _FILE} lacks")
+    return Saved(
+        network,
+        None if head is None else head.to(device),
+        parts,
+        found["labels"],
+        found["weights"],
+        found["threshold"],
+        found["targets"],
+        found["batch_size"],
+    )
 
 
-def _head(
-    described: dict[str, Any] | None, tensors: dict[str, Tensor], device: torch.device
-) -> TrellisSoftmax | None:
-    """Return the head of a saved model."""
-    if described is None:
+def _version(path: Path) -> str | None:
+    """Return the name of the folder that a file of a classifier names, None if there is none."""
+    try:
+        return str(TensorFile(path, CLASSIFIER).description["version"])
+    except (OSError, ModelFileError, LookupError, TypeError):
         return None
-    given, paths = dict(described), tensors["paths"]
-    book = TableCodebook(given.pop("n_paths"), paths.numpy())
-    head = TrellisSoftmax(n_classes=len(paths), assignment=book, **given)
-    own = {name[5:]: each for name, each in tensors.items() if name.startswith("head.")}
+
+
+def _read(file: TensorFile) -> dict[str, Any]:
+    """Return what a file says, checked."""
+    with damage_reported(file.path):
+        root = file.section(verify=True)
+        labels, parts = labels_from_state(root), root.texts("parts")
+        if len(set(parts)) != len(parts) or not set(parts) <= _PARTS.keys():
+            raise ValueError(f"parts must be among {', '.join(_PARTS)}, got {parts}")
+        head = _head_from_state(root.section("head"), len(labels)) if root.has("head") else None
+        weights, names = root.section("weights"), [*(["head"] if head else []), *parts]
+        if not names:
+            raise ValueError("it has neither a head nor parts")
+        n_columns = root.get("n_columns", "an integer or null", _is_size)
+        max_length = root.get("max_length", "a positive integer or null", _is_size)
+        targets = root.flag("multilabel"), root.choice("target_format", _FORMATS), n_columns
+        found = {
+            "labels": labels,
+            "parts": parts,
+            "head": head,
+            "weights": {name: weights.number(name, 0, 1) for name in names},
+            "threshold": root.number("threshold"),
+            "targets": Targets(np.zeros(1, np.int64), [], *targets),
+            "batch_size": root.integer("batch_size", 1, _MOST),
+            "pretrained": root.flag("pretrained"),
+            "pooling": root.choice("pooling", ("mean", "cls")),
+            "max_length": max_length,
+            "version": root.get("version", "the name of a folder", is_version),
+        }
+        root.check_all_read()
+        root.check_all_taken()
+        return found
+
+
+def _is_size(value: Any) -> bool:
+    return value is None or (type(value) is int and 1 <= value <= _MOST)
+
+
+def _head_state(head: TrellisSoftmax) -> tuple[dict[str, Any], Tensors]:
+    """Return a JSON description and the tensors of a head."""
+    paths = head.codebooks[0].path_of(torch.arange(head.n_classes)).cpu().numpy()
+    books, tensors = codebooks_state([TableCodebook(head.layout.n_classes, paths)])
+    for name, each in head.edges.state_dict().items():
+        tensors[name] = each.detach().float().cpu().numpy()
+    return {
+        "n_classes": head.n_classes,
+        "n_paths": head.layout.n_classes,
+        "width": head.width,
+        "loss": head.loss_name,
+        "unit_length": head.unit_length,
+        "codebooks": books,
+    }, tensors
+
+
+def _head_from_state(section: Described, n_labels: int) -> TrellisSoftmax:
+    """Restore a head from its `_head_state`; labels of later batches are unknown to it."""
+    n_classes, n_paths = section.integer("n_classes", 2, n_labels), section.integer("n_paths", 2)
+    width = section.integer("width", 2)
+    (book,) = codebooks_from_state(section, n_paths, n_classes)
+    declared = {
+        "weight": Array("f4", ("n_edges", "n_vector")),
+        "bias": Array("f4", ("n_edges",), group="bias"),
+    }
+    sizes = {"n_edges": Trellis(n_paths, width).n_edges}
+    tensors = section.tensors(declared, sizes)
+    head = TrellisSoftmax(
+        sizes["n_vector"],
+        n_classes,
+        width,
+        assignment=book,
+        bias="bias" in tensors,
+        unit_length=section.flag("unit_length"),
+        loss=section.choice("loss", ("softmax", "logistic")),
+    )
+    own = {name: torch.from_numpy(np.array(each)) for name, each in tensors.items()}
     head.edges.load_state_dict(own)
-    return head.to(device)
+    return head
 
 
 # Checkpoints
@@ -106,27 +251,38 @@ def _head(
 
 @contextmanager
 def checkpoint_folder(
-    checkpoint: Any, resume: bool, examples: Examples, encoder: Encoder, parameters: dict[str, Any]
-) -> Iterator[Path]:
-    """Yield the folder of a checkpoint of this training, or a temporary one."""
+    checkpoint: Any,
+    resume: bool,
+    examples: Examples,
+    encoder: Encoder,
+    parameters: dict[str, Any],
+    seed: int,
+) -> Iterator[tuple[Path, int]]:
+    """Yield the folder of a checkpoint, or a temporary one, and the seed that training began with.
+
+    With `resume`, the seed is that of the checkpoint: its vectors are in the order of its rows.
+    """
     if checkpoint is None:
         if resume:
             raise ValueError("resume=True needs checkpoint, the folder to continue from")
         with tempfile.TemporaryDirectory() as name:
-            yield Path(name)
+            yield Path(name), seed
         return
     folder, mine = Path(checkpoint), _fingerprint(examples, encoder, parameters)
+    about = folder / "data.json"
+    if resume:
+        if not about.exists():
+            raise FileNotFoundError(f"resume=True: there is no checkpoint in {folder}")
+        stored = json.loads(about.read_text())
+        if stored["fingerprint"] != mine:
+            raise ValueError(f"resume=True: {folder} has a checkpoint of other data or parameters")
+        yield folder, stored["seed"]
+        return
     folder.mkdir(parents=True, exist_ok=True)
-    stored = folder / "data.json"
-    if resume and not stored.exists():
-        raise FileNotFoundError(f"resume=True: there is no checkpoint in {folder}")
-    if resume and json.loads(stored.read_text())["fingerprint"] != mine:
-        raise ValueError(f"resume=True: {folder} has a checkpoint of other data or parameters")
-    if not resume:
-        (folder / "state.json").unlink(missing_ok=True)
-        (folder / "vectors.npy").unlink(missing_ok=True)
-        stored.write_text(json.dumps({"fingerprint": mine, "time": int(time.time())}))
-    yield folder
+    for name in ("state.json", "vectors.npy"):
+        (folder / name).unlink(missing_ok=True)
+    about.write_text(json.dumps({"fingerprint": mine, "seed": seed}))
+    yield folder, seed
 
 
 def _fingerprint(examples: Examples, encoder: Encoder, parameters: dict[str, Any]) -> str:
@@ -140,6 +296,8 @@ def _fingerprint(examples: Examples, encoder: Encoder, parameters: dict[str, Any
         found.update(array.tobytes())
     for name, value in encoder.state_dict().items():
         found.update(f"{name} {tuple(value.shape)}".encode())
-    others = ("encoder", "tokenizer", "vectors", "text", "device", "n_jobs", "verbose")
+    others = ["encoder", "tokenizer", "vectors", "text", "device", "n_jobs", "verbose"]
+    if not isinstance(parameters["random_state"], Integral):
+        others.append("random_state")  # what it would draw is in the checkpoint
     found.update(repr({k: v for k, v in parameters.items() if k not in others}).encode())
     return found.hexdigest()

@@ -2,111 +2,109 @@
 
 from __future__ import annotations
 
-import json
 import os
 from copy import deepcopy
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from torch import nn
 
-from ..core.arrays import AnyArray, Floats, Ints, as_integer, entries_of
+from ..core.arrays import AnyArray, Ints, entries_of
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.front_ends import TextClassifier
-from ..estimators.load import load
 from ..model.examples import Examples
-from ..model.labels import Labels, Targets, as_targets
+from ..model.labels import Labels, as_targets
 from ..parts.calibration import best_threshold
 from ..training.data import RowsToHoldOut
-from ..training.progress import EpochStats, progress_bar
-from .encoder_files import checkpoint_folder, load_network, save_network
-from .fine_tuning import Encoder, Network, Schedule, fine_tune
+from .devices import as_device, enough_memory
+from .encoder_files import Saved, checkpoint_folder, load_saved
+from .encoder_predictions import EncoderPredictions, as_rows
+from .encoding import Encoder
+from .fine_tuning import Network, Schedule, fine_tune
 from .head import TrellisSoftmax
-from .hybrid import (
-    EncoderExplanation,
-    EstimatorScores,
-    HeadScores,
-    PartScore,
-    best_weights,
-    weighted,
-)
-from .probing import as_device, probe
+from .hybrid import best_weights, weighted
+from .probing import probe
 
 _MAX_HELD_OUT = 3000  # rows
-_CANDIDATES = 50  # of every part
-_MAX_CELLS = 1 << 28  # of a dense result
-_FILE, _TEXT, _VECTORS = "classifier.json", "text.ltls", "vectors.ltls"
 
 
-class EncoderClassifier(ClassifierMixin, BaseEstimator):
+class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     """Classifier of texts among very many classes, with an encoder such as a transformer.
 
-    Three parts, each optional, propose labels: a trellis head that the encoder is fine-tuned with
-    (`TrellisSoftmax`, for several labels per row softmax over these), an `LTLSClassifier` on the
-    encoder's vectors (see `ltls.torch.probe`), and a `TextClassifier` on n-grams. A label's
-    score is the weighted sum of its log-probabilities; the weights are chosen on held-out rows.
+    Three stages, each optional, propose labels: a trellis head that the encoder is fine-tuned with
+    (`TrellisSoftmax`), an `LTLSClassifier` on the encoder's vectors (see `ltls.torch.probe`), and a
+    `TextClassifier` on n-grams. The score of a label is the weighted mean of its log-probabilities
+    in these stages; the weights are chosen on held-out rows.
 
     Parameters
     ----------
     encoder : str, path or nn.Module
         The name or folder of a model of transformers; or a module, which is copied. A module takes
-        what `tokenizer` returns, or batches of rows of X if there is none, and returns vectors, or
-        a sequence of vectors per row.
+        what `tokenizer` returns, or batches of rows of X if there is none, and returns a vector, or
+        a sequence of vectors, per row.
     tokenizer : callable, optional
         A tokenizer of transformers; by default that of `encoder`.
     pooling : {"mean", "cls"}, default="mean"
         How a sequence of vectors becomes one: by its mean, or its first one.
     max_length : int, optional
-        Tokens of a text, the rest is truncated with a warning. By default what the encoder takes.
+        Longest text in tokens; the rest is truncated with a warning. By default what the encoder
+        takes.
     fine_tune : bool, default=True
         Whether to train the encoder, with a head. Needs Accelerate.
     vectors : bool or LTLSClassifier, default=True
-        Whether to train a classifier on vectors, or one with the parameters to use.
+        Whether to train a classifier on vectors. An `LTLSClassifier` gives its parameters.
     text : bool or TextClassifier, default=True
-        Whether to train a classifier on n-grams, or one with the parameters to use.
+        Whether to train a classifier on n-grams. A `TextClassifier` gives its parameters.
     head : dict, optional
-        Parameters of `TrellisSoftmax`, such as `width` (by default 64), `propensities` and
-        ``loss="logistic"``.
+        Parameters of `TrellisSoftmax`, such as `width` (64 if it is not given), `propensities` and
+        `loss`.
     epochs : int, default=3
-        Passes over the data in fine-tuning.
+        Passes over the rows in fine-tuning.
     batch_size : int, default=32
-        Rows of a step of each process, and of a batch in prediction.
+        Rows of a mini-batch in each process, in fine-tuning and when rows are encoded.
     learning_rate, head_learning_rate : float, default=5e-5, 3e-3
-        Of AdamW, for the encoder and for the head.
+        Step sizes of AdamW, for the encoder and for the head.
     weight_decay : float, default=0.01
+        Weight decay of AdamW.
     warmup : float, default=0.1
-        The fraction of all steps in which the learning rates increase; then they decrease to 0.
+        Fraction of all steps in which the learning rates increase linearly; then they decrease
+        to 0.
     mixed_precision : {"no", "bf16", "fp16"}, default="no"
+        Type that fine-tuning computes in.
     gradient_accumulation_steps : int, default=1
-        Steps whose gradients are summed up.
+        Mini-batches per step of the optimizer: a smaller `batch_size` with more of them takes less
+        memory.
     gradient_checkpointing : bool, default=False
-        Whether to compute activations again in the backward pass, to save memory.
+        Whether to compute activations again in the backward pass, which saves memory. Needs a model
+        of transformers.
     validation_fraction : float, default=0.1
-        The fraction of rows, at most 3,000, that epochs and weights are chosen on.
+        Fraction of rows to hold out, at most 3,000 rows: the best epoch and the weights of the
+        stages are chosen on them.
     n_iter_no_change : int, default=2
-        Fine-tuning ends after so many epochs without a better P@1 on these rows.
+        Fine-tuning ends after this many epochs without a higher P@1 on the held-out rows.
     device : torch.device or str, optional
-        A GPU if there is one, else the CPU.
+        Where the encoder runs. By default a GPU if there is one, else the CPU.
     n_jobs : int, optional
-        Threads of the parts on a CPU.
+        Number of threads of the other stages, as of `LTLSClassifier`.
     random_state : int or RandomState, optional
+        Seed. Several processes need the same integer.
     verbose : int, default=0
+        Above 0, show progress.
 
     Attributes
     ----------
     classes_ : array
         The labels.
     weights_ : dict of str to float
-        The weight of each part.
+        The weight of each stage: "head", "vectors" and "text".
     encoder_ : nn.Module
-        The encoder as trained.
+        The encoder as trained; `encoder_.model` is a copy of `encoder`.
     head_ : TrellisSoftmax or None
     vectors_ : LTLSClassifier or None
         Class i of this and of `text_` is the label ``classes_[i]``.
@@ -116,8 +114,8 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    On several GPUs, run the script with ``accelerate launch``: fine-tuning is then data-parallel,
-    and every process trains the other parts.
+    On several GPUs, run the script with ``accelerate launch``, or call `fit` in the workers of Ray
+    Train: fine-tuning is then data-parallel, and every process trains the other stages.
 
     Examples
     --------
@@ -187,7 +185,7 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any, checkpoint: str | os.PathLike[str] | None = None, resume: bool = False
     ) -> EncoderClassifier:
-        """Fine-tune the encoder, encode all rows, train the other parts, and choose their weights.
+        """Fine-tune the encoder, encode all rows, train the other stages, and choose their weights.
 
         Parameters
         ----------
@@ -205,42 +203,56 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        schedule, device = self._schedule(), as_device(self.device)
+        how, device = self._schedule(), as_device(self.device)
         encoder = Encoder.load(
             deepcopy(self.encoder), self.tokenizer, self.pooling, self.max_length
         )
-        X = _as_rows(X, encoder.tokenizer, self.text)
+        X = as_rows(X, encoder.tokenizer, self.text)
         targets = as_targets(y)
         labels = Labels.sorted(targets)
         if len(X) != targets.n_rows:
-            raise ValueError(f"y must have one entry per row of X: {len(X)} rows, {targets.n_rows}")
+            raise ValueError(
+                f"y must have one entry per row of X: X has {len(X)} rows, y {targets.n_rows}"
+            )
         if len(labels) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(labels)}")
         encoder.warn_of_long(X)
         examples = Examples.of(labels, X, targets)
-        counts = np.bincount(examples.labels, minlength=len(labels))
-        trained, held_out = self._split(examples, counts, schedule.seed)
-        self.labels_, self._targets = labels, targets
         parameters = self.get_params(deep=False)
-        with checkpoint_folder(checkpoint, resume, examples, encoder, parameters) as folder:
-            network = None
+        stored = checkpoint_folder(checkpoint, resume, examples, encoder, parameters, how.seed)
+        with stored as (folder, seed):
+            how = replace(how, seed=seed)
+            counts = np.bincount(examples.labels, minlength=len(labels))
+            trained, held_out = self._split(examples, counts, seed)
+            head = None
             if self.fine_tune:
-                network = self._network(encoder, X[0], counts, device, schedule.seed)
-                self._fine_tune(network, trained, held_out, schedule, device, folder, resume)
-            self.encoder_, self.head_ = encoder, None if network is None else network.head
-            parts: list[Any] = [trained.rows, held_out.rows]  # lists
-            rows = [row for part in parts for row in part]
+                head = self._new_head(encoder, X[0], counts, device, seed)
+                network, saved = Network(encoder, head), None if checkpoint is None else folder
+                with enough_memory("fine-tuning", device, self._less_memory()):
+                    fine_tune(network, trained, held_out, how, device, saved, resume)
+            self.labels_, self._targets = labels, targets
+            self.encoder_, self.head_ = encoder, head
+            both: list[Any] = [trained.rows, held_out.rows]  # lists
+            rows = [row for part in both for row in part]
             vectors = self._cached_vectors(folder, rows, device, resume)
             self._fit_parts(trained, vectors[: len(trained)], device)
             self._choose(held_out, vectors[len(trained) :])
         return self
 
     def _schedule(self) -> Schedule:
-        """Return the settings of fine-tuning, validated."""
+        """Return the settings of fine-tuning; all parameters are checked."""
+        stages = {"fine_tune": (), "vectors": (LTLSClassifier,), "text": (TextClassifier,)}
+        for name, kinds in stages.items():
+            given = getattr(self, name)
+            if not isinstance(given, (bool, np.bool_, *kinds)):
+                wanted = " or ".join(["a boolean", *(f"a {kind.__name__}" for kind in kinds)])
+                raise TypeError(f"{name} must be {wanted}, got {given!r}")
         if not (self.fine_tune or self.vectors or self.text):
             raise ValueError("one of fine_tune, vectors and text must be on")
-        for name in ("epochs", "batch_size", "gradient_accumulation_steps", "n_iter_no_change"):
-            as_integer(name, getattr(self, name), at_least=1)
+        if not isinstance(self.head, (dict, type(None))):
+            raise TypeError(
+                f"head must be a dict of parameters of TrellisSoftmax, got {self.head!r}"
+            )
         if (self.head or {}).get("n_trellises", 1) != 1:
             raise ValueError("head must have n_trellises=1")
         if not 0 <= self.validation_fraction < 1:
@@ -248,13 +260,22 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
                 "validation_fraction must be at least 0 and less than 1, got "
                 f"{self.validation_fraction}"
             )
-        if self.mixed_precision not in ("no", "bf16", "fp16"):
+        several = int(os.environ.get("WORLD_SIZE", 1)) > 1
+        if several and not isinstance(self.random_state, Integral):
             raise ValueError(
-                f"mixed_precision must be 'no', 'bf16' or 'fp16', got {self.mixed_precision!r}"
+                "random_state must be a number if several processes train, so that all hold out "
+                f"the same rows, got {self.random_state!r}"
             )
         names = [each for each in Schedule.__dataclass_fields__ if each != "seed"]
         seed = int(check_random_state(self.random_state).randint(2**31))
         return Schedule(**{name: getattr(self, name) for name in names}, seed=seed)
+
+    def _less_memory(self) -> str:
+        return (
+            f"use a smaller batch_size than {self.batch_size} with gradient_accumulation_steps, a "
+            "smaller max_length, gradient_checkpointing=True or mixed_precision='bf16'; "
+            "resume=True continues from the last epoch in the checkpoint"
+        )
 
     def _split(self, examples: Examples, counts: Ints, seed: int) -> tuple[Examples, Examples]:
         """Return rows to train on and held-out rows; every label has at least one of the former."""
@@ -264,42 +285,14 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         held_out = RowsToHoldOut(counts).select(examples, rows)
         return _take(examples, np.delete(np.arange(n_rows), held_out)), _take(examples, held_out)
 
-    def _network(
+    def _new_head(
         self, encoder: Encoder, row: Any, counts: Ints, device: torch.device, seed: int
-    ) -> Network:
+    ) -> TrellisSoftmax:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             options = {"width": 64, "counts": counts, **(self.head or {})}
             head = TrellisSoftmax(encoder.size(row, device), len(counts), **options)
-        return Network(encoder, head.to(device))
-
-    def _fine_tune(
-        self,
-        network: Network,
-        trained: Examples,
-        held_out: Examples,
-        how: Schedule,
-        device: torch.device,
-        folder: Path,
-        resume: bool,
-    ) -> None:
-        """Fine-tune; name the settings that save memory if there is too little of it."""
-        stats: dict[int, EpochStats] = {}
-        try:
-            with progress_bar(bool(self.verbose), self.epochs, len(trained)) as show:
-
-                def report(epoch: int, loss: float, n_rows: int) -> None:
-                    stats.setdefault(epoch, EpochStats()).add(loss, 0.0, n_rows)
-                    show(epoch, stats[epoch], n_rows)
-
-                fine_tune(network, trained, held_out, how, device, folder, resume, report)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(
-                f"fine-tuning does not fit into the memory of device={str(device)!r}: use a "
-                f"smaller batch_size than {self.batch_size} with gradient_accumulation_steps, a "
-                "smaller max_length, gradient_checkpointing=True or mixed_precision='bf16'; "
-                "resume=True continues from the last epoch in the checkpoint"
-            ) from error
+        return head.to(device)
 
     def _cached_vectors(
         self, folder: Path, rows: list[Any], device: torch.device, resume: bool
@@ -319,32 +312,22 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         found: AnyArray = np.load(path, mmap_mode="r")
         return found
 
-    def _encode(self, rows: Any, device: torch.device, out: AnyArray) -> None:
-        try:
-            self.encoder_.vectors(rows, self.batch_size, device, out)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(
-                f"encoding does not fit into the memory of device={str(device)!r}: use a smaller "
-                f"batch_size than {self.batch_size}, or a smaller max_length"
-            ) from error
-
     def _fit_parts(self, examples: Examples, vectors: AnyArray, device: torch.device) -> None:
         """Train classifiers of vectors and of texts; their labels are ids."""
         y = _ids_of(examples)
-        options = {"random_state": self.random_state, "n_jobs": self.n_jobs}
-        options["verbose"] = self.verbose
+        usual = {name: getattr(self, name) for name in ("random_state", "n_jobs", "verbose")}
         self.vectors_ = self.text_ = None
         if self.vectors:
-            if isinstance(self.vectors, LTLSClassifier):
-                options = clone(self.vectors).get_params(deep=False)
+            given = isinstance(self.vectors, LTLSClassifier)
+            options = clone(self.vectors).get_params(deep=False) if given else usual
             self.vectors_ = probe(vectors, y, device=device, **options)
         if self.text:
             given = isinstance(self.text, TextClassifier)
-            self.text_ = clone(self.text) if given else TextClassifier(**options)
+            self.text_ = clone(self.text) if given else TextClassifier(**usual)
             self.text_.fit(examples.rows, y)
 
     def _choose(self, examples: Examples, vectors: AnyArray) -> None:
-        """Choose the weights of the parts, and the threshold, on held-out rows."""
+        """Choose the weights of the stages, and the threshold, on held-out rows."""
         names = list(self._parts())
         self.weights_ = dict.fromkeys(names, 1 / len(names))
         self._threshold = float(np.log(0.5))
@@ -371,7 +354,7 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         self
         """
         self._check_fitted()
-        X, targets = _as_rows(X, self.encoder_.tokenizer, self.text), as_targets(y)
+        X, targets = as_rows(X, self.encoder_.tokenizer, self.text), as_targets(y)
         if self.vectors_ is None and self.text_ is None:
             raise ValueError("partial_fit needs vectors or text: a head cannot learn further")
         if targets.multilabel != self._targets.multilabel:
@@ -386,197 +369,30 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         self.labels_ = labels
         return self
 
-    # Prediction
-
-    @property
-    def classes_(self) -> AnyArray:
-        """The labels."""
-        self._check_fitted()
-        return self.labels_.array
-
-    @property
-    def threshold_(self) -> float:
-        """The score from which `predict` returns one of several labels; may be set."""
-        self._check_fitted()
-        return self._threshold
-
-    @threshold_.setter
-    def threshold_(self, threshold: float) -> None:
-        self._threshold = float(threshold)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "weights_" in self.__dict__
-
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this EncoderClassifier is not fitted yet: call fit first")
-
-    def encode(self, X: Any) -> Floats:
-        """Return the vectors of rows, shape (n_rows, n_features)."""
-        self._check_fitted()
-        X, device = _as_rows(X, self.encoder_.tokenizer, self.text, False), as_device(self.device)
-        out = np.empty((len(X), self.encoder_.size(X[0], device) if len(X) else 0), np.float32)
-        self._encode(X, device, out)
-        return out
-
-    def _parts(self) -> dict[str, Any]:
-        """Return the parts by name."""
-        found = {"head": self.head_, "vectors": self.vectors_, "text": self.text_}
-        return {name: part for name, part in found.items() if part is not None}
-
-    def _candidates(self, X: Any, vectors: AnyArray) -> tuple[Ints, dict[str, Floats]]:
-        """Return the candidates of all parts, padded with −1, and each part's log-probabilities."""
-        parts = self._parts()
-        n_labels = len(self.labels_)
-        scorers: dict[str, Any] = {
-            name: HeadScores(part, vectors, self._targets.multilabel)
-            if name == "head"
-            else EstimatorScores(part, X if name == "text" else vectors)
-            for name, part in parts.items()
-        }
-        k = min(_CANDIDATES, n_labels)
-        ids = np.sort(np.concatenate([each.best(k) for each in scorers.values()], axis=1), axis=1)
-        ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
-        ids = -np.sort(-ids, axis=1)
-        ids = np.ascontiguousarray(ids[:, : max(int((ids >= 0).sum(axis=1).max(initial=1)), 1)])
-        return ids, {name: each.log_proba(ids) for name, each in scorers.items()}
-
-    def _topk(self, X: Any, k: int | None = None) -> tuple[Ints, Floats, Ints, dict[str, Floats]]:
-        """Return the best ids and scores, and all candidates with what the parts say of them."""
-        self._check_fitted()
-        X = _as_rows(X, self.encoder_.tokenizer, self.text, False)
-        needs = self.vectors_ is not None or self.head_ is not None
-        vectors = self.encode(X) if needs else np.zeros((len(X), 0), np.float32)
-        ids, scores = self._candidates(X, vectors)
-        total = weighted(scores, self.weights_, ids)
-        order = np.argsort(-total, axis=1, kind="stable")[:, :k]
-        best = np.take_along_axis(ids, order, 1), np.take_along_axis(total, order, 1)
-        return *best, ids, scores
-
-    def predict_topk(self, X: Any, k: int = 5, proba: bool = False) -> tuple[AnyArray, Floats]:
-        """Return the k best labels of every row and their scores, best first.
-
-        Parameters
-        ----------
-        X
-            As of `fit`.
-        k : int, default=5
-            At most the number of candidates: 50 of each part.
-        proba : bool, default=False
-            Return probabilities instead of scores, see `predict_proba`.
-
-        Returns
-        -------
-        labels, scores : arrays of shape (n_rows, k)
-            None with score −inf, or probability 0, where a row has fewer candidates.
-        """
-        ids, scores, every, of_parts = self._topk(X, as_integer("k", k, at_least=1))
-        if proba:
-            scores = self._proba(scores, weighted(of_parts, self.weights_, every))
-        labels = self.labels_.array[np.maximum(ids, 0)]
-        if (ids < 0).any():
-            labels = labels.astype(object)
-            labels[ids < 0] = None
-        return labels, scores
-
-    def _proba(self, scores: Floats, every: Floats) -> Floats:
-        """Return probabilities; those of one label per row sum to 1 over all candidates."""
-        if self._targets.multilabel:
-            return np.exp(np.minimum(scores, 0))
-        highest = every.max(axis=1, keepdims=True)
-        return np.exp(scores - highest) / np.exp(every - highest).sum(axis=1, keepdims=True)
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probabilities of all labels, shape (n_rows, n_classes).
-
-        They are the weighted geometric means of the parts' probabilities; for one label per row,
-        normalized over the candidates. All other labels have probability 0.
-        """
-        ids, scores, every, of_parts = self._topk(X)
-        if len(ids) * len(self.labels_) > _MAX_CELLS:
-            raise ValueError(
-                f"predict_proba would return {len(ids)} rows × {len(self.labels_)} classes; use "
-                "predict_topk, or fewer rows"
-            )
-        found = np.zeros((len(ids), len(self.labels_)), np.float32)
-        values = self._proba(scores, weighted(of_parts, self.weights_, every))
-        row, column = np.nonzero(ids >= 0)
-        found[row, ids[row, column]] = values[row, column]
-        return found
-
-    def predict(self, X: Any) -> Any:
-        """Return the best label of every row, or those with a score of at least `threshold_`."""
-        ids, scores, *_ = self._topk(X)
-        if not self._targets.multilabel:
-            return self.labels_.array[ids[:, 0]]
-        chosen = [row[score >= self._threshold] for row, score in zip(ids, scores, strict=True)]
-        values = self.labels_.values
-        lists = [[values[i] for i in row if i >= 0] for row in chosen]
-        if self._targets.format == "lists":
-            return lists
-        indptr = np.cumsum([0, *map(len, lists)])
-        columns = np.array([label for row in lists for label in row], np.int64)
-        shape = (len(lists), self._targets.n_columns)
-        matrix = csr_array((np.ones(len(columns), np.int64), columns, indptr), shape=shape)
-        return matrix if self._targets.format == "sparse" else matrix.toarray()
-
-    def explain(self, X: Any, k: int = 5) -> list[list[EncoderExplanation]]:
-        """Explain the k best labels of every row by what each part says of them.
-
-        Parameters
-        ----------
-        X
-            As of `fit`.
-        k : int, default=5
-
-        Returns
-        -------
-        list of list of EncoderExplanation
-            The scores of the parts times their weights add up to the score of the label.
-        """
-        best, totals, every, of_parts = self._topk(X, as_integer("k", k, at_least=1))
-        found = []
-        for row in range(len(best)):
-            known = best[row][best[row] >= 0]
-            words: list[Any] = [None] * len(known)
-            if self.text_ is not None:
-                [words] = self.text_.explain([X[row]], labels=known.tolist())
-            own = []
-            for label, total, text in zip(known, totals[row], words, strict=False):
-                at = int(np.flatnonzero(every[row] == label)[0])
-                parts = [
-                    PartScore(name, self.weights_[name], float(scores[row, at]))
-                    for name, scores in of_parts.items()
-                ]
-                label_ = self.labels_.values[label]
-                own.append(EncoderExplanation(label_, float(total), parts, text))
-            found.append(own)
-        return found
-
     # Files
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the fitted model to a folder, without pickle.
 
-        The folder has ``classifier.json``, the encoder (as transformers saves it, or its weights),
-        the head and labels as safetensors, and a model file for each other part.
+        The folder is replaced as a whole: ``classifier.ltls`` has labels and the head, and names
+        the folder of the encoder (as transformers saves it, or its weights) and of a model file for
+        each other part.
         """
         self._check_fitted()
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        described = save_network(path, self.encoder_, self.head_, self.labels_)
-        for name, part in ((_TEXT, self.text_), (_VECTORS, self.vectors_)):
-            (path / name).unlink(missing_ok=True)
-            if part is not None:
-                part.save(path / name)
-        targets = self._targets
-        described |= {
-            "weights": self.weights_,
-            "threshold": self._threshold,
-            "targets": [targets.multilabel, targets.format, targets.n_columns],
-            "batch_size": self.batch_size,
-        }
-        (path / _FILE).write_text(json.dumps(described, indent=2))
+        self._saved().save(Path(folder))
+
+    def _saved(self) -> Saved:
+        both = {"vectors": self.vectors_, "text": self.text_}
+        return Saved(
+            self.encoder_,
+            self.head_,
+            {name: part for name, part in both.items() if part is not None},
+            self.labels_,
+            self.weights_,
+            self._threshold,
+            self._targets,
+            self.batch_size,
+        )
 
     @classmethod
     def load(
@@ -597,28 +413,29 @@ class EncoderClassifier(ClassifierMixin, BaseEstimator):
         tokenizer : callable, optional
             For a module of your own, if it has one.
         device : torch.device or str, optional
+
+        Raises
+        ------
+        ModelFileError
+            If a file is damaged or of another version.
         """
-        path, where = Path(folder), as_device(device)
-        described = json.loads((path / _FILE).read_text())
-        network, head, labels = load_network(path, described, encoder, tokenizer, where)
-        text, vectors = (
-            load(path / name) if (path / name).exists() else None for name in (_TEXT, _VECTORS)
-        )
+        found = load_saved(Path(folder), encoder, tokenizer, as_device(device))
+        network = found.encoder
         model = cls(
-            network.model,
+            encoder=network.model,
             tokenizer=network.tokenizer,
             pooling=network.pooling,
             max_length=network.max_length,
-            fine_tune=head is not None,
-            vectors=vectors is not None,
-            text=text is not None,
-            batch_size=described["batch_size"],
+            fine_tune=found.head is not None,
+            vectors="vectors" in found.parts,
+            text="text" in found.parts,
+            batch_size=found.batch_size,
             device=device,
         )
-        model.encoder_, model.head_, model.labels_ = network, head, labels
-        model.text_, model.vectors_ = text, vectors
-        model._targets = Targets(np.zeros(1, np.int64), [], *described["targets"])
-        model._threshold, model.weights_ = described["threshold"], described["weights"]
+        model.encoder_, model.head_, model.labels_ = network, found.head, found.labels
+        model.text_, model.vectors_ = map(found.parts.get, ("text", "vectors"))
+        model._targets, model._threshold = found.targets, found.threshold
+        model.weights_ = found.weights
         return model
 
 
@@ -634,22 +451,3 @@ def _ids_of(examples: Examples) -> Any:
     if not examples.multilabel:
         return examples.labels
     return [own.tolist() for own in np.split(examples.labels, examples.indptr[1:-1])]
-
-
-def _as_rows(X: Any, tokenizer: Any, text: Any, training: bool = True) -> Any:
-    """Return texts as a list, or rows as they are; texts that cannot be trained on are errors."""
-    if tokenizer is None and not text:
-        if isinstance(X, str) or not hasattr(X, "__len__"):
-            raise TypeError(f"X must be an array or tensor of rows, got {type(X).__name__}")
-        return X
-    if isinstance(X, str):
-        raise TypeError("X must be a list of texts, got one text: pass [text]")
-    texts = list(X)
-    for number, each in enumerate(texts):
-        if not isinstance(each, str):
-            raise TypeError(f"X must be texts, got {type(each).__name__} as X[{number}]")
-        if training and not each.strip():
-            raise ValueError(f"X must be texts to learn from, got an empty one as X[{number}]")
-    if training and not texts:
-        raise ValueError("X must have at least one text, got none")
-    return texts

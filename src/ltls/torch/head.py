@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..core.arrays import as_integer
 from ..structure.policies import POLICIES
 from . import decoding, functional
-from .base import Draw, HeadOutput, Interval, Scores, SoftmaxHead
+from .answers import Draw, Interval, Scores
+from .base import HeadOutput, SoftmaxHead
 from .codebooks import (
-    IdentityPaths,
+    KeyedPaths,
     LabelPaths,
-    TablePaths,
     adopt_saved,
     make_codebooks,
+    tabulated,
+    with_paths,
 )
 from .fitting import fit_edges
 from .hierarchy import nodes_of
@@ -26,7 +27,7 @@ from .ops import custom
 from .ops.precision import accumulation_dtype, widest
 from .ops.tracing import is_exported
 
-_LOSSES = ("softmax", "logistic")
+LOSSES = ("softmax", "logistic")
 
 
 class TrellisSoftmax(SoftmaxHead):
@@ -88,15 +89,15 @@ class TrellisSoftmax(SoftmaxHead):
     hierarchy : array of shape (n_classes,) or (n_classes, n_levels), optional
         The category of every class, the topmost level first. Paths are then assigned in the order
         of the categories, by frequency within the last level, so that every category is an interval
-        of paths: the argument `within` of `topk`, `sample` and `log_prob` restricts answers to
-        one in O(log n_classes). Requires the default assignment.
+        of paths: the argument `within` of `predict`, `topk`, `sample` and `log_prob` restricts
+        answers to one in O(log n_classes). Requires the default assignment.
     loss : {"softmax", "logistic"}, default="softmax"
         How the layer is trained. "softmax" is cross-entropy; for several targets per row, the mean
-        over them. "logistic" is for several targets per row: every edge is a binary problem,
-        whether any target of the row uses it, and a class is as probable as the product of its
-        edges' σ(h), normalized over all classes. It costs no dynamic program in training. It needs
-        one trellis and no `label_smoothing`. An edge of several targets has the largest of their
-        weights; edges without a target have weight 1, and "mean" averages over rows.
+        over them. "logistic" is for several targets per row: every edge is a binary problem, does
+        any target of the row use it? The probability of a class is the product of its edges' σ(h),
+        normalized over all classes. It requires n_trellises=1 and label_smoothing=0. An edge that
+        several targets use has the largest of their weights, and one that no target uses has weight
+        1; reduction="mean" averages over rows.
     propensities : array of shape (n_classes,), optional
         How likely each class is to be recorded where it is true, if rare classes are often missing
         (Jain, Prabhu and Varma 2016). The weight of a class is divided by it.
@@ -106,7 +107,7 @@ class TrellisSoftmax(SoftmaxHead):
     Notes
     -----
     A training step does not synchronize with the GPU, so it can be captured in a CUDA graph. For
-    the same reason a target out of range raises an error on a CPU only, and so does a non-finite
+    the same reason, a target out of range raises an error only on a CPU, as does a non-finite
     input if `fused` is set; otherwise the loss becomes NaN. Codebook tables are buffers: pass
     `broadcast_buffers=False` to `DistributedDataParallel` to avoid broadcasting them in every
     forward pass.
@@ -168,8 +169,8 @@ class TrellisSoftmax(SoftmaxHead):
         )
         n_classes, width = self.n_classes, as_integer("width", width, at_least=2)
         n_trellises = self.n_trellises = as_integer("n_trellises", n_trellises, at_least=1)
-        if loss not in _LOSSES:
-            raise ValueError(f"loss must be one of {_LOSSES}, got {loss!r}")
+        if loss not in LOSSES:
+            raise ValueError(f"loss must be one of {LOSSES}, got {loss!r}")
         if loss == "logistic" and (n_trellises > 1 or label_smoothing):
             raise ValueError(
                 "loss='logistic' needs n_trellises=1 and label_smoothing=0, got "
@@ -178,11 +179,9 @@ class TrellisSoftmax(SoftmaxHead):
         self.loss_name = loss
         self.unit_length = unit_length
         self.fused = fused
-        nodes = None if hierarchy is None else nodes_of(hierarchy, n_classes)
-        self.nodes = {} if nodes is None else nodes.intervals
-        self._leaves = None if nodes is None else torch.from_numpy(nodes.leaf)
+        self.nodes = None if hierarchy is None else nodes_of(hierarchy, n_classes)
         self.codebooks = make_codebooks(
-            assignment, n_classes, width, n_trellises, counts, label_features, nodes, device
+            assignment, n_classes, width, n_trellises, counts, label_features, self.nodes, device
         )
         self.layout = make_layout(self.codebooks[0].n_paths, width)
         options = {"device": device, "dtype": dtype}
@@ -311,32 +310,12 @@ class TrellisSoftmax(SoftmaxHead):
         >>> head.add_classes(book.path_of(new)).tolist()
         [100, 101]
         """
-        if self.weight is not None or self.nodes:
+        if self.weight is not None or self.nodes is not None:
             raise ValueError("add_classes needs a head without weight and without a hierarchy")
-        table = torch.atleast_1d(torch.as_tensor(paths, device="cpu"))
-        if not table.numel():
-            table = table.to(torch.int64).reshape(0, self.n_trellises)
-        if table.is_floating_point() or table.dtype == torch.bool:
-            raise TypeError(f"paths must be integers, got {table.dtype}")
-        table = table.to(torch.int64).reshape(len(table), -1)
-        if table.shape[1] != self.n_trellises:
-            raise ValueError(
-                f"paths must have one column for each of {self.n_trellises} trellises, got shape "
-                f"{tuple(table.shape)}"
-            )
-        labels = torch.arange(self.n_classes, device=self.edges.weight.device)
-        books = []
-        for r, book in enumerate(self.codebooks):
-            paths_before = book.path_of(labels).cpu()
-            taken = torch.isin(table[:, r], paths_before)
-            if taken.any():
-                path = int(table[taken.int().argmax(), r])
-                raise ValueError(f"paths must be free, got {path}, which has a class")
-            joined = torch.cat([paths_before, table[:, r]])
-            books.append(TablePaths(joined, book.n_paths, labels.device))
-        self.codebooks = nn.ModuleList(books)
-        self.n_classes += len(table)
-        return torch.arange(self.n_classes - len(table), self.n_classes, device=labels.device)
+        device, first = self.edges.weight.device, self.n_classes
+        self.codebooks = with_paths(self.codebooks, paths, device)
+        self.n_classes = self.codebooks[0].n_labels
+        return torch.arange(first, self.n_classes, device=device)
 
     def tabulate(self) -> TrellisSoftmax:
         """Replace keyed codebooks by tables, in place: O(n_classes) memory.
@@ -345,10 +324,8 @@ class TrellisSoftmax(SoftmaxHead):
         is exported.
         """
         for r, book in enumerate(self.codebooks):
-            if not isinstance(book, (IdentityPaths, TablePaths)):
-                labels = torch.arange(self.n_classes, device=self.edges.weight.device)
-                paths = book.path_of(labels).cpu()
-                self.codebooks[r] = TablePaths(paths, book.n_paths, labels.device)
+            if isinstance(book, KeyedPaths):
+                self.codebooks[r] = tabulated(book, self.edges.weight.device)
         return self
 
     def _load_from_state_dict(
@@ -357,30 +334,13 @@ class TrellisSoftmax(SoftmaxHead):
         """Take over the kind of the saved codebooks; this runs before they load their tables."""
         if f"{prefix}edges.weight" in state_dict:
             start, device = f"{prefix}codebooks.", self.edges.weight.device
-            if self._leaves is not None:
-                self._check_nodes(self._leaves, state_dict, start, local_metadata)
+            if self.nodes is not None:
+                complete = "version" in local_metadata  # else a dict of parameters alone
+                for r in range(self.n_trellises):
+                    name = f"{start}{r}"
+                    self.nodes.check_saved(name, state_dict.get(f"{name}.paths"), complete)
             adopt_saved(self.codebooks, self.layout, state_dict, start, local_metadata, device)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
-
-    def _check_nodes(
-        self, expected: Tensor, state_dict: Any, start: str, local_metadata: Any
-    ) -> None:
-        """Raise an error if nodes of the hierarchy have other labels in a saved codebook."""
-        ends = torch.tensor(sorted({end for _, end in self.nodes.values()}), device="cpu")
-        for r in range(self.n_trellises):
-            paths = state_dict.get(f"{start}{r}.paths")
-            if paths is None:
-                is_other = "version" in local_metadata  # else torch reports the missing tables
-            elif paths.is_meta or paths.shape != expected.shape:
-                is_other = False  # nothing to compare, or torch reports the shapes
-            else:
-                leaves = torch.searchsorted(ends, paths.cpu().long(), right=True)
-                is_other = not torch.equal(leaves, expected)
-            if is_other:
-                raise RuntimeError(
-                    f"{start}{r} was saved by a layer with another hierarchy or none: load it into "
-                    "a layer that was built without hierarchy"
-                )
 
     def _edges(self, input: Tensor) -> Tensor:  # noqa: A002
         if self.unit_length:
@@ -492,19 +452,9 @@ class TrellisSoftmax(SoftmaxHead):
         return self.n_classes == self.layout.n_classes
 
     def _interval(self, within: Any) -> Interval | None:
-        if within is None:
-            return None
-        if not self.nodes:
+        if within is None or self.nodes is None:
             return super()._interval(within)
-        node = within if isinstance(within, tuple) else (within,)
-        if any(isinstance(value, (list, Tensor, np.ndarray)) for value in node):
-            raise TypeError(
-                "within must be a value of the hierarchy, or a tuple of them, for all rows, got "
-                f"{type(within).__name__}"
-            )
-        if node not in self.nodes:
-            raise ValueError(f"within must be a node of the hierarchy, got {within!r}")
-        return self.nodes[node]
+        return self.nodes.interval(within)
 
     def _log_masses(self, h: Tensor, interval: Interval) -> Tensor:
         """Return the log-probability of an interval in each trellis, shape (rows, n_trellises)."""

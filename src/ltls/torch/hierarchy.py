@@ -26,6 +26,35 @@ class Nodes:
     leaf: Any
     intervals: dict[tuple[Any, ...], tuple[int, int]]
 
+    def interval(self, within: Any) -> tuple[int, int]:
+        """Return the paths of a node: its first path and the end."""
+        node = within if isinstance(within, tuple) else (within,)
+        if any(isinstance(value, (list, Tensor, np.ndarray)) for value in node):
+            raise TypeError(
+                "within must be a value of the hierarchy, or a tuple of them, for all rows, got "
+                f"{type(within).__name__}"
+            )
+        if node not in self.intervals:
+            raise ValueError(f"within must be a node of the hierarchy, got {within!r}")
+        return self.intervals[node]
+
+    def check_saved(self, name: str, paths: Tensor | None, complete: bool) -> None:
+        """Raise an error if nodes have other labels in a saved codebook.
+
+        `complete` says that without a table of paths the codebook is none of a hierarchy. Tables
+        that are missing otherwise, or of another shape, are reported by torch.
+        """
+        is_other = complete and paths is None
+        if paths is not None and not paths.is_meta and paths.shape == self.leaf.shape:
+            ends = sorted({end for _, end in self.intervals.values()})
+            leaves = np.searchsorted(ends, paths.cpu().numpy(), side="right")
+            is_other = not np.array_equal(leaves, self.leaf)
+        if is_other:
+            raise RuntimeError(
+                f"{name} was saved by a layer with another hierarchy or none: load it into a layer "
+                "that was built without hierarchy"
+            )
+
     def paths(self, counts: Any, n_trellises: int) -> list[Any]:
         """Return a table of paths per trellis; the first is by frequency within the leaves."""
         rng = np.random.RandomState(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -16,6 +15,7 @@ from . import functional
 from .head import TrellisSoftmax
 
 _FLOOR = 1e-9  # the smallest probability that a part gives to a label
+_LEAST = 1e-6  # the smallest weight: of labels that the head does not know, the others must decide
 _STEPS = 10  # of the weights between 0 and 1
 _BATCH = 1024
 
@@ -42,7 +42,10 @@ class HeadScores:
         return found
 
     def log_proba(self, ids: Ints) -> Floats:
-        """Return log-probabilities; of several labels per row, the product over the path."""
+        """Return log-probabilities, NaN of labels that the head does not have.
+
+        With loss="logistic" and several labels per row, they are not normalized over the labels.
+        """
         head, known = self._head, (ids >= 0) & (ids < self._head.n_classes)
 
         def scores(rows: Tensor, some: slice) -> Tensor:
@@ -53,7 +56,7 @@ class HeadScores:
             return functional.path_scores(g, head.codebooks[0].path_of(labels), head.layout)
 
         found: Floats = np.maximum(self._each(scores), np.float32(np.log(_FLOOR)))
-        return np.where(known, found, np.float32(np.log(_FLOOR)))
+        return np.where(known, found, np.float32(np.nan))
 
 
 class EstimatorScores:
@@ -80,9 +83,23 @@ class EstimatorScores:
         return logarithms
 
 
+def known_weights(scores: dict[str, Floats], weights: dict[str, float]) -> dict[str, Floats]:
+    """Return the weights of the parts for every candidate: of those that know it, they sum to 1."""
+    own: dict[str, Floats] = {
+        name: np.where(np.isnan(each), 0, max(weights[name], _LEAST)).astype(np.float32)
+        for name, each in scores.items()
+    }
+    total = np.maximum(sum(own.values()), np.float32(_LEAST))
+    return {name: np.divide(each, total, dtype=np.float32) for name, each in own.items()}
+
+
 def weighted(scores: dict[str, Floats], weights: dict[str, float], ids: Ints) -> Floats:
-    """Return the weighted sum of the parts' log-probabilities, −inf where there is no candidate."""
-    total = sum(np.float32(weights[name]) * each for name, each in scores.items())
+    """Return the weighted mean of the parts' log-probabilities, −inf where there is no candidate.
+
+    A part whose log-probability is NaN does not know the label, and does not count.
+    """
+    own = known_weights(scores, weights)
+    total = sum(own[name] * np.nan_to_num(each) for name, each in scores.items())
     found: Floats = np.where(ids >= 0, total, np.float32(-np.inf))
     return found
 
@@ -114,42 +131,3 @@ def best_weights(scores: dict[str, Floats], hits: Bools, n_true: Ints) -> dict[s
         if quality > found[0]:
             found = quality, weights
     return {name: w / _STEPS for name, w in zip(names, found[1], strict=True)}
-
-
-# Explanations
-
-
-@dataclass(frozen=True)
-class PartScore:
-    """What a part says of a label.
-
-    Parameters
-    ----------
-    part : {"head", "text", "vectors"}
-    weight : float
-    log_probability : float
-    """
-
-    part: str
-    weight: float
-    log_probability: float
-
-
-@dataclass(frozen=True)
-class EncoderExplanation:
-    """Why a label has its score for a row.
-
-    Parameters
-    ----------
-    label : object
-    score : float
-        As from `EncoderClassifier.predict_topk`: the weighted sum of the parts.
-    parts : list of PartScore
-    text : Explanation or None
-        What every word adds to the score of the part of texts; None if there is no such part.
-    """
-
-    label: Any
-    score: float
-    parts: list[PartScore]
-    text: Any

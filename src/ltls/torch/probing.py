@@ -6,8 +6,9 @@ training run elsewhere: `DeviceWorkers` are `ltls.training.trainer.Workers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from ..core.arrays import AnyArray, Floats
-from ..core.prefetch import prefetch
+from ..core.streams import prefetch
 from ..estimators.classifier import LTLSClassifier
 from ..parts.edge_weights import padded
 from ..parts.label_matrix import LabelTrainer, Targets, Transform, mini_batches
@@ -27,6 +28,7 @@ from ..training.progress import EpochStats, InterruptGuard
 from ..training.trainer import Trainer
 from ..training.trellis_training import TrellisTraining
 from . import functional
+from .devices import as_device, enough_memory
 from .layout import make_layout
 
 
@@ -41,18 +43,19 @@ def probe(
     """Train a linear classifier on vectors of an encoder, on a GPU if there is one.
 
     It is `LTLSClassifier.fit` with a label matrix: the same rows are drawn, and the same steps are
-    taken, by torch. Vectors may be memory-mapped and larger than memory: mini-batches of them are
-    read while the device works on the ones before.
+    taken, by torch. Only the small trellis beside it is trained on other mini-batches. Vectors may
+    be memory-mapped and larger than memory: mini-batches of them are read while the device works on
+    the ones before.
 
     Parameters
     ----------
     vectors : array of shape (n_rows, n_features), or path of a .npy file
-        A file is memory-mapped. Vectors of another type than float32 and float64 are copied.
+        A file is memory-mapped. Vectors that are neither float32 nor float64 are copied.
     labels : labels
         As `y` of `LTLSClassifier.fit`: one label per row, an indicator matrix, or label lists.
     device : torch.device or str, optional
-        Where to train: "cuda" if there is a GPU, else "cpu". The device needs memory for twice
-        n_labels · n_features float32.
+        Where to train: "cuda" if there is a GPU, else "cpu". Training
+        takes 8 · n_labels · n_features bytes of its memory.
     sample_weight : array of shape (n_rows,), optional
     **parameters
         Parameters of `LTLSClassifier`, such as `random_state` and
@@ -75,11 +78,9 @@ def probe(
     True
     """
     where = as_device(device)
-    X = (
-        vectors
-        if hasattr(vectors, "__len__") and not isinstance(vectors, str)
-        else _mapped(vectors)
-    )
+    X: Any = vectors
+    if isinstance(vectors, (str, os.PathLike)):
+        X = np.load(vectors, mmap_mode="r")
     if getattr(X, "dtype", None) not in (np.float32, np.float64):
         X = np.asarray(X, np.float32)
     estimator = LTLSClassifier(**{"label_matrix": True, **parameters})
@@ -93,32 +94,9 @@ def probe(
     return estimator
 
 
-def _mapped(path: Any) -> AnyArray:
-    found: AnyArray = np.load(path, mmap_mode="r")
-    return found
-
-
-def as_device(device: Any) -> torch.device:
-    """Return a device that is there: by default a GPU if there is one, else the CPU."""
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = torch.device(device)
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device must be there, got {str(device)!r} and no GPU; use device='cpu'")
-    return found
-
-
-@contextmanager
-def _enough_memory(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
-    """Say what does not fit into the memory of a device."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        size = " × ".join(f"{each:,}" for each in shape)
-        raise MemoryError(
-            f"training {size} weights does not fit into the memory of device={str(device)!r}; use "
-            "device='cpu'"
-        ) from error
+def _enough_memory(device: torch.device, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+    size = " × ".join(f"{each:,}" for each in shape)
+    return enough_memory(f"training {size} weights", device, "use device='cpu'")
 
 
 class DeviceWorkers:

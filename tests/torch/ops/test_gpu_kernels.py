@@ -39,7 +39,9 @@ pytestmark = [
 ]
 on_a_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a CUDA device, not the interpreter")
 
-TOLERANCE = 1e-4
+TOLERANCE = 2e-5 if INTERPRETED else 1e-4
+# times the tolerance, for gradients in the type of h: bfloat16 has 8 bits
+ROUNDED = 1e-2 / TOLERANCE
 SMALL = [(2, 2), (3, 2), (22, 2), (1000, 2), (7, 3), (243, 3), (100, 5), (512, 8), (777, 8),
          (1023, 8), (3000, 10), (256, 16), (2000, 17), (1024, 32), (1500, 32), (70, 64), (64, 64),
          (4097, 64)]  # fmt: skip
@@ -127,8 +129,7 @@ def check_small(oracle: Oracle, size: tuple[int, int], h: torch.Tensor, k: int) 
     grads = [torch.tensor(g, dtype=total.dtype, device=device) for g in (path_grads, total_grads)]
     grad = launch.backward(h, given, total, values, *grads, layout)
     expected = gradient(oracle, marginals, paths, path_grads, total_grads)
-    # The gradient has the type of h: bfloat16 has 8 bits.
-    errors["gradient"] = error(grad, expected) / (100 if h.element_size() == 2 else 1)
+    errors["gradient"] = error(grad, expected) / (ROUNDED if h.element_size() == 2 else 1)
 
     several = rng.integers(-1, n_classes, size=(rows, 3))
     given = torch.tensor(several, device=device)
@@ -187,7 +188,7 @@ def check_huge(size: tuple[int, int], h: torch.Tensor, k: int) -> dict[str, floa
     return {
         "log-partition": error(totals, total.detach().numpy()),
         "log-prob": error(found, log_prob.detach().numpy(), 1),
-        "gradient": error(grad, exact.grad.numpy()) / (100 if h.element_size() == 2 else 1),
+        "gradient": error(grad, exact.grad.numpy()) / (ROUNDED if h.element_size() == 2 else 1),
         "top-k scores": error(best_scores, expected.numpy()),
         "top-k paths": error(again.detach(), expected.numpy()),
     }
@@ -333,7 +334,9 @@ def test_a_cluster_scores_its_own_rows(n, n_features, n_classes, share, dtype, m
         monkeypatch.setattr(custom, "_use_triton", lambda values: values.dtype != torch.float64)
     expected = adaptive_step(exact, x.double().requires_grad_(), labels)
     found = adaptive_step(layer.to(DEVICE), x.to(DEVICE).requires_grad_(), labels.to(DEVICE))
-    limit = TOLERANCE if dtype == torch.float32 else 2e-2
+    # The terms of sums are rounded to bfloat16. Gradients of PyTorch's own operations are off by up
+    # to 0.029 here.
+    limit = TOLERANCE if dtype == torch.float32 else max(2e-2, 5 * torch.finfo(dtype).eps)
     errors = [error(one, other.numpy(), 1) for one, other in zip(found, expected, strict=True)]
     assert max(errors) < limit, errors
 
