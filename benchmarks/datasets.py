@@ -15,9 +15,10 @@ from benchmarks import machine
 from ltls import readers
 
 SINGLE_LABEL = ("banking77", "icd10cm", "debsrc", "amazon_video_next", "debfiles")
+SINGLE_LABEL += ("maintainers", "sources")
 ONE_LABEL = (*SINGLE_LABEL, "wordnet_hyper")  # which has 1.03 labels per row
 MULTI_LABEL = ("bibtex", "delicious", "rcv1sub1", "stackex_cs", "makupalat", "debtags", "yso_en")
-MULTI_LABEL += ("wordnet_hyper",)
+MULTI_LABEL += ("dependencies", "lemmas", "wordnet_hyper")
 PARTS = ("X", "Y", "X_test", "Y_test")
 
 

@@ -4,7 +4,9 @@ yso_en: 200,000 titles of library records, each with several of 24,000 subjects.
 is trained once with every head: trellises, adaptive softmax layers that end in one (their numbers
 are the cutoffs), a full sigmoid layer and a full softmax over the positives. The sparse model is a
 `TextClassifier`. The hybrid adds up their log-probabilities, with weights that 3,000 held-out
-training rows choose, as `EncoderClassifier` does.
+training rows choose, as `EncoderClassifier` does. With --vectors, which needs the compiled engine,
+a classifier is trained by `ltls.torch.probe` on the vectors of the trained encoder: the second
+stage of `EncoderClassifier`, which then takes part in the hybrid.
 
 The texts (yso_en_text_train.tsv.xz, yso_en_text_test.tsv.xz) are looked for in the folder that
 --data or the environment variable LTLS_DATA names. The sparse model needs the compiled engine and
@@ -310,9 +312,27 @@ class Experiment:
             "train s": round(seconds, 1),
             **data.precision(data.test, ids[n:]),
         }
+        others = {} if self.sparse is None else {"sparse": self.sparse}
+        if self.options.vectors:
+            start = time.perf_counter()
+            others["vectors"] = self.of_vectors(network, x)
+            found["vectors s"] = round(time.perf_counter() - start, 1)
+            own = data.precision(data.test, others["vectors"]["ids"][n:])
+            found |= {f"vectors {name}": value for name, value in own.items()}
         if self.sparse is not None:
-            found |= self.hybrid(head, x, ids)
+            found |= self.hybrid(head, x, ids, others)
         return found
+
+    def of_vectors(self, network: nn.Module, x: Tensor) -> dict[str, np.ndarray]:
+        """Train a classifier on the encoder's vectors; return its candidates for vectors x."""
+        from ltls.torch import probe
+
+        rows = self.data.train[np.diff(self.data.ptr)[self.data.train] > 0]
+        vectors = self.encode(network, rows).cpu().numpy()
+        model = probe(vectors, self.data.of(rows), device=self.device, random_state=SEED)
+        k = min(CANDIDATES, self.data.n_labels)
+        ids, proba = model.predict_topk(x.cpu().numpy(), k=k, proba=True)
+        return {"ids": ids.astype(np.int64), "log_probs": np.log(np.maximum(proba, 1e-9))}
 
     def train(self, network: nn.Module, head: nn.Module) -> None:
         rows = torch.from_numpy(self.data.train).to(self.device)
@@ -351,24 +371,24 @@ class Experiment:
         parts = zip(*(tensor.split(2048) for tensor in tensors), strict=True)
         return torch.cat([call(*some) for some in parts]).cpu().numpy()
 
-    def hybrid(self, head: nn.Module, x: Tensor, own: np.ndarray) -> dict[str, float]:
-        """Return P@1 and P@5 of the sum with the sparse model; weights by held-out rows."""
-        data, sparse = self.data, self.sparse
-        assert sparse is not None
-        theirs, n = sparse["ids"].astype(np.int64), len(data.held_out)
-        ids = np.sort(np.concatenate([own, theirs], 1), axis=1)
+    def hybrid(
+        self, head: nn.Module, x: Tensor, own: np.ndarray, others: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return P@1 and P@5 of the sum with other models; weights by held-out rows."""
+        data, n = self.data, len(self.data.held_out)
+        theirs = {name: each["ids"].astype(np.int64) for name, each in others.items()}
+        ids = np.sort(np.concatenate([own, *theirs.values()], 1), axis=1)
         ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
         encoded = self.each(head.log_proba, x, torch.from_numpy(np.maximum(ids, 0)).to(self.device))
-        scores = {
-            "encoder": np.maximum(encoded.astype(np.float32), FLOOR),
-            "sparse": looked_up(ids, theirs, sparse["log_probs"].astype(np.float32)),
-        }
+        scores = {"encoder": np.maximum(encoded.astype(np.float32), FLOOR)}
+        for name, each in others.items():
+            scores[name] = looked_up(ids, theirs[name], each["log_probs"].astype(np.float32))
         hits = data.contains(data.evaluated, ids)
         n_true = np.diff(data.ptr)[data.evaluated]
         weights = best_weights({k: v[:n] for k, v in scores.items()}, hits[:n], n_true[:n])
         order = np.argsort(-weighted(scores, weights, ids), axis=1, kind="stable")
         found = data.precision(data.test, np.take_along_axis(ids, order, 1)[n:])
-        return {"weight": weights["encoder"]} | {f"hybrid {k}": v for k, v in found.items()}
+        return {"weights": weights} | {f"hybrid {k}": v for k, v in found.items()}
 
 
 def looked_up(ids: np.ndarray, known: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -406,6 +426,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("LTLS_DATA"))
     parser.add_argument("--make-sparse", type=Path, help="only train the sparse model, store it")
     parser.add_argument("--sparse", type=Path, help="what --make-sparse has stored")
+    parser.add_argument("--vectors", action="store_true", help="also train on the vectors")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--rate", type=float, default=RATE)
     options = parser.parse_args()

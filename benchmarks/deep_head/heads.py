@@ -133,7 +133,7 @@ class Ours(Head):
 class AdaptiveTrellis(Ours):
     """An adaptive softmax whose last cluster is a trellis."""
 
-    def __init__(self, in_features: int, n_classes: int, cutoffs: list[int], **options: Any):
+    def __init__(self, in_features: int, n_classes: int, cutoffs: list[int] | None, **options: Any):
         super().__init__()
         self.softmax = AdaptiveTrellisSoftmax(in_features, n_classes, cutoffs, **options)
 

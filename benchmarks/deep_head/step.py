@@ -149,6 +149,8 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
     small = {"width": 32, "trellis_features": max(1, in_features // 16)}
     mixed = there(AdaptiveTrellis, *sizes, dense or [100], **small, device=device)
     yield {"head": ADAPTIVE, "make": mixed}
+    defaults = there(AdaptiveTrellis, *sizes, None, device=device)
+    yield {"head": "AdaptiveTrellisSoftmax, defaults", "make": defaults}
     for name, (module, kind) in PEERS.items() if device.startswith("cuda") else ():
         if importlib.util.find_spec(module):
             alone = {"training only": True, "apart": True}

@@ -15,6 +15,7 @@ HEADS = {
     "TrellisSoftmax, width 8, CUDA graph": "`TrellisSoftmax`, width 8, CUDA graph",
     "TrellisSoftmax, width 8, not fused": "`TrellisSoftmax`, width 8, not fused",
     "TrellisSoftmax, width 32": "`TrellisSoftmax`, width 32",
+    "AdaptiveTrellisSoftmax, defaults": "`AdaptiveTrellisSoftmax`, defaults",
     "AdaptiveTrellisSoftmax, width 32": "`AdaptiveTrellisSoftmax`, width 32",
     "AdaptiveTrellisSoftmax, width 32, graphed callable": "`AdaptiveTrellisSoftmax`, graphed",
     "AdaptiveTrellisSoftmax, width 32, CUDA graph": "`AdaptiveTrellisSoftmax`, CUDA graph",
@@ -115,18 +116,22 @@ def omniglot(result: Result) -> list[str]:
 
 
 def encoder(result: Result) -> list[str]:
-    sparse = result.get("sparse")
+    """Return P@1 / P@5 of heads, of classifiers on vectors, and of hybrids."""
+
+    def both(row: Result, of: str = "") -> str:
+        pair = [row.get(f"{of}P@1"), row.get(f"{of}P@5")]
+        return "–" if None in pair else "{:.4f} / {:.4f}".format(*pair)
+
     rows = []
-    if sparse is not None:
-        found = [f"{sparse['P@1']:.4f}", f"{sparse['P@5']:.4f}"]
-        rows.append(["sparse model alone", "", *found, *found, f"{sparse['train s']:.0f}"])
+    if (sparse := result.get("sparse")) is not None:
+        alone = both(sparse)
+        rows.append(["sparse model alone", "", alone, "–", alone, f"{sparse['train s']:.0f}"])
     for row in result["rows"]:
         if "error" not in row:
-            names = ("P@1", "P@5", "hybrid P@1", "hybrid P@5")
-            found = [f"{row[name]:.4f}" if name in row else "–" for name in names]
             seconds = f"{row['train s']:.0f}" if "train s" in row else "–"
-            rows.append([row["head"], f"{row['parameters']:,}", *found, seconds])
-    heads = ["model", "head parameters", "P@1", "P@5", "hybrid P@1", "hybrid P@5", "training [s]"]
+            found = [both(row), both(row, "vectors "), both(row, "hybrid "), seconds]
+            rows.append([row["head"], f"{row['parameters']:,}", *found])
+    heads = ["model", "head parameters", "head", "vectors", "hybrid", "training [s]"]
     return captioned(table(heads, rows), result)
 
 
