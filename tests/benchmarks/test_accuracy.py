@@ -98,7 +98,7 @@ def judged(target, ours, *peers, sets=13):
     """Return the verdict on results that are the same on so many sets."""
     of = {"default": ours, **dict(zip(("pecos", "omikuji"), peers, strict=False))}
     (chosen,) = [t for t in targets.TARGETS if t.words == target]
-    return chosen.verdict(dict.fromkeys(results.SETS[:sets], of))[0]
+    return chosen.verdict(dict.fromkeys(targets.SETS[:sets], of))[0]
 
 
 def test_targets_of_accuracy():
@@ -119,7 +119,7 @@ def test_recall_takes_the_place_of_precision_where_rows_have_one_label():
 
 def test_a_target_is_open_while_it_can_still_be_reached():
     better, worse, words = result(psp5=0.6), result(psp5=0.5), "PSP@5: above the best peer"
-    assert len(results.SETS) == 13
+    assert len(targets.SETS) == 13
     for sets, verdict in {11: "open", 12: "ok"}.items():
         assert judged(words, better, worse, sets=sets) == verdict
     for sets, verdict in {1: "open", 2: "MISSED"}.items():
@@ -139,7 +139,7 @@ def test_targets_of_size_and_time_are_those_of_pecos():
 
 def test_a_check_fails_where_a_target_is_missed(capsys):
     peer = result(0.5, psp5=0.5, predict_cpu_seconds=9.0)
-    good = {name: {"pecos": peer, "default": result(0.6)} for name in results.SETS}
+    good = {name: {"pecos": peer, "default": result(0.6)} for name in targets.SETS}
     assert targets.check(good) == 0
     bad = {**good, "bibtex": {"pecos": peer, "default": result(0.3)}}
     assert targets.check(bad) == 1

@@ -33,7 +33,9 @@ from pathlib import Path
 
 import numpy as np
 
-TARGETS = ("model_files", "checkpoints", "readers", "matrices", "state_dicts", "http_requests")
+TARGETS = (
+    "model_files", "checkpoints", "readers", "vectors", "matrices", "state_dicts", "http_requests"
+)  # fmt: skip
 NEEDS = {"state_dicts": "torch", "http_requests": "starlette"}
 FINDINGS = Path("build", "fuzz")
 LIMIT_S = 5  # of processor time: other processes may be running

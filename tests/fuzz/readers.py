@@ -130,7 +130,7 @@ def _table(path, name):
 
 
 def _rows(table):
-    parts = {"texts": [], "features": [], "labels": []}
+    parts = {"inputs": [], "labels": []}
     for batch in table.batches(2):
         for name, rows in parts.items():
             rows.extend(getattr(batch, name))

@@ -16,6 +16,7 @@ SAMPLES = {
     "model_files": 500,
     "checkpoints": 100,
     "readers": 100,
+    "vectors": 60,
     "matrices": 60,
     "state_dicts": 60,
     "http_requests": 100,

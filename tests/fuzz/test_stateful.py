@@ -42,6 +42,7 @@ KINDS = {
     },
     "pruned": {"label_weights": False, "density": 0.4, "separation": True},
     "label matrix": {"label_matrix": True, "label_weights": False},
+    "blocks": {"label_weights": True, "neighbours": Neighbours(n_neighbors=3)},
     "texts": {"label_weights": True, "features": Text(char_ngram_range=None)},
     "tables": {"label_weights": False, "features": Table(text="t", number="n", category="c")},
 }
@@ -82,6 +83,8 @@ def in_form(kind, X):
     """Return sparse rows as the estimator of a kind takes them."""
     if kind == "label matrix":
         return X.toarray()
+    if kind == "blocks":
+        return [X[:, :5], X[:, 5:].toarray()]
     texts = [" ".join(f"w{each}" for each in X[[row]].indices) for row in range(X.shape[0])]
     if kind == "texts":
         return texts
@@ -93,6 +96,8 @@ def in_form(kind, X):
 
 def spoiled(X):
     """Return rows with one that is an error."""
+    if isinstance(X, list) and hasattr(X[0], "indptr"):
+        return [X[0], spoiled(X[1])]
     if isinstance(X, list):
         return [{**X[0], "n": "x"} if isinstance(X[0], dict) else None, *X[1:]]
     (X.data if hasattr(X, "indptr") else X.reshape(-1))[0] = np.nan
@@ -289,7 +294,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule()
     def explain(self):
-        model, row = self.model, self.asked[2:3]
+        model, row = self.model, in_form(self.kind, ASKED[2:3])
         (found,) = model.explain(row, k=2)
         labels, scores = model.predict_topk(row, 2)
         assert [each.label for each in found] == labels[0].tolist()

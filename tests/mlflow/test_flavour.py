@@ -99,7 +99,7 @@ def test_dense_features_and_texts_without_names(classifier, tagger, tmp_path):
     texts = mlflow.pyfunc.load_model(str(tmp_path / "texts"))
     for given in (pd.DataFrame({"body": TEXTS[1:3]}), TEXTS[1:3]):
         assert [row[0] for row in texts.predict(given)["labels"]] == ["card", "fee"]
-    with pytest.raises(ValueError, match="give one column, or save it with text="):
+    with pytest.raises(ValueError, match="pass one column, or save the model with text="):
         texts.predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
 
 
@@ -115,7 +115,7 @@ def test_other_models_are_refused(tmp_path):
     model = mlflow.models.Model()
     model.add_flavor("sklearn", version=1)
     model.save(str(tmp_path / "MLmodel"))
-    with pytest.raises(ValueError, match=r"not a model of ltls, its flavours are \['sklearn'\]"):
+    with pytest.raises(ValueError, match=r"not an ltls model, its flavours are \['sklearn'\]"):
         ltls.mlflow.load(str(tmp_path))
 
 

@@ -299,7 +299,7 @@ def test_bad_arguments(dataset, change, error, text):
     ("rows", "text"),
     [
         ({"x": [[1.0], [2.0]], "y": ["a", None]}, "'y' must not have nulls, row 1 is null"),
-        ({"x": [[1.0], [2.0, 3.0]], "y": ["a", "b"]}, "'x' must have one length"),
+        ({"x": [[1.0], [2.0, 3.0]], "y": ["a", "b"]}, "'x' must have the same length"),
         ({"x": [[1.0], [np.nan]], "y": ["a", "b"]}, "NaN"),
         ({"x": [[1.0], [2.0]], "y": ["a", "a"]}, "at least 2 classes, got 1"),
     ],
@@ -307,6 +307,30 @@ def test_bad_arguments(dataset, change, error, text):
 def test_bad_rows(dataset, rows, text):
     with pytest.raises(ValueError, match=text):
         ltls.ray.fit(LTLSClassifier(), dataset(pa.table(rows), 1), label="y", features="x")
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ([np.inf, 0.0], "infinity"),
+        ([1e20, 0.0], "at most 1e"),
+        ([1.0], "same length"),
+        ([1.0, None], "null|NaN"),
+        (None, "must not have nulls"),
+    ],
+)
+def test_a_hostile_row_in_one_of_several_shards(dataset, cell, text):
+    """It is an error of ours, the estimator stays as it was, and the cluster goes on."""
+    good = [{"x": [float(n % 3 == i) for i in range(2)], "y": f"{n % 3}"} for n in range(300)]
+    bad = [{**row, "x": cell} if n == 250 else row for n, row in enumerate(good)]
+    options = {"label": "y", "features": "x", "n_workers": 2}
+    model = small(epochs=1)
+    ltls.ray.fit(model, dataset(pa.Table.from_pylist(good), 4), **options)
+    before = model.fitted_
+    with pytest.raises(ValueError, match=text):
+        ltls.ray.fit(model, dataset(pa.Table.from_pylist(bad), 4), **options)
+    assert model.fitted_ is before
+    ltls.ray.fit(model, dataset(pa.Table.from_pylist(good), 4), **options)
 
 
 def test_other_bad_input(cluster, dataset):
@@ -317,7 +341,7 @@ def test_other_bad_input(cluster, dataset):
         (LTLSClassifier(class_weight={"c": 1.0}), "labels that occur in y, got 'c'"),
         (LTLSClassifier(trellises=Trellises(width=1)), "'width' parameter"),
         (TextClassifier(), "the model takes text: name the columns with text"),
-        (LTLSClassifier(features=Table(text="x")), "takes the columns x: name no others"),
+        (LTLSClassifier(features=Table(text="x")), "takes the columns x: do not name others"),
     ]:
         with pytest.raises(ValueError, match=text):
             ltls.ray.fit(model, dataset(rows, 1), **options)
@@ -331,8 +355,12 @@ def test_bad_commands(cluster, command, tmp_path):
     columns = ["--label", "label", "--features", "x", "-o", tmp_path / "m.ltls"]
     for file, options, text in [
         ("rows.csv", ["--ray", "auto"], "--ray reads Parquet files, "),
-        ("r.parquet", ["--ray", "auto", "--stream"], "--stream is not for --ray"),
-        ("r.parquet", ["--ray", "auto", "--skip-bad-rows"], "--skip-bad-rows is not for --ray"),
+        ("r.parquet", ["--ray", "auto", "--stream"], "--stream cannot be used with --ray"),
+        (
+            "r.parquet",
+            ["--ray", "auto", "--skip-bad-rows"],
+            "--skip-bad-rows cannot be used with --ray",
+        ),
         ("r.parquet", ["--ray", "auto", "--features", "y"], "no column 'y'"),
     ]:
         done = command("train", tmp_path / file, *columns, *options)

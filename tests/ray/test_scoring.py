@@ -111,7 +111,7 @@ def test_rows_of_tables(tmp_path):
     estimator = LTLSClassifier(features=columns, random_state=0)
     estimator.fit(rows, [f"{row['n']} {row['kind']}" for row in rows])
     estimator.save(tmp_path / "m.ltls")
-    with pytest.raises(ValueError, match="takes the columns n, kind: name no others"):
+    with pytest.raises(ValueError, match="takes the columns n, kind: do not name others"):
         BatchPredictor(tmp_path / "m.ltls", text="kind")
     result = BatchPredictor(tmp_path / "m.ltls", k=1)(pa.Table.from_pylist(rows[:4]))
     assert result.column_names == ["labels", "scores"]
@@ -128,7 +128,9 @@ def test_bad_batches(model, tmp_path):
         BatchPredictor(path, features="x", k=0)
     with pytest.raises(ValueError, match="threshold is for multi-label models"):
         BatchPredictor(path, features="x", threshold=True)
-    with pytest.raises(ValueError, match="among must hold labels of classes_, got 'unknown'"):
+    with pytest.raises(
+        ValueError, match="among must contain only labels in classes_, got 'unknown'"
+    ):
         BatchPredictor(path, features="x", among=["unknown"])
     with pytest.raises(VersionMismatchError, match=r"this process has 9\.9"):
         BatchPredictor(path, features="x", version="9.9")
@@ -216,11 +218,17 @@ def test_the_command(cluster, command, model, files, tmp_path):
     for arguments, text in [
         ([*names, "--ray", "auto", "-o", out], "the folder is not empty"),
         ([*names, "--ray", "auto"], "--ray needs a folder"),
-        (names, "one file can be predicted at a time, got 2"),
+        (names, "one file can be predicted at a time without --ray, got 2"),
         (["no.parquet", "--ray", "auto", "-o", tmp_path / "new"], "no.parquet"),
         ([*names, "--ray", "auto", "-o", tmp_path / "new", "--features", "i,w"], "no column 'w'"),
-        ([*names, "--ray", "auto", "-o", tmp_path / "new", "--json"], "--json is not for --ray"),
-        ([*names, "--ray", "auto", "-o", out, "--row-numbers"], "--row-numbers is not for --ray"),
+        (
+            [*names, "--ray", "auto", "-o", tmp_path / "new", "--json"],
+            "--json cannot be used with --ray",
+        ),
+        (
+            [*names, "--ray", "auto", "-o", out, "--row-numbers"],
+            "--row-numbers cannot be used with --ray",
+        ),
     ]:
         done = command("predict", path, *options, *arguments)
         assert done.code == 2

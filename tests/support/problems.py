@@ -11,6 +11,13 @@ from sklearn.datasets import load_digits
 WORDS = ["refund", "card", "lost", "fee", "transfer", "limit", "pin", "blocked", "rate", "abroad"]
 
 
+def in_batches(X: Any, y: Any, size: int) -> list[tuple[Any, Any]]:
+    """Return rows in batches, as `fit_stream` takes them."""
+    return [
+        (X[first : first + size], y[first : first + size]) for first in range(0, X.shape[0], size)
+    ]
+
+
 def digits() -> tuple[Any, Any]:
     """Return dense rows with one integer label each."""
     X, y = load_digits(return_X_y=True)

@@ -1,8 +1,8 @@
 """Training and scoring on a Ray cluster (``pip install 'ltls[ray]'``).
 
 `BatchPredictor` scores a Ray dataset with `Dataset.map_batches`, and `fit` trains an estimator on
-one. Ray schedules, moves and retries; nothing here is needed to use the fitted model. Ray itself is
-imported when it is first used: `BatchPredictor` alone needs pyarrow, but not Ray.
+one. Ray schedules, moves and retries the work; the fitted model does not need it. Ray is imported
+on first use: `BatchPredictor` alone needs pyarrow, but not Ray.
 """
 
 from .cluster import ClusterError, connect

@@ -1,7 +1,7 @@
 """A Ray dataset as chunks of training rows in the object store, which Ray spills to disk.
 
-The rows of the dataset, in their order, are cut into chunks of equal size. They depend neither on
-the blocks of the dataset, which depend on the cluster, nor on the number of workers.
+The rows of the dataset are cut, in order, into chunks of equal size. Chunks depend neither on the
+blocks of the dataset, which depend on the cluster, nor on the number of workers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..training.fit import Encoder
 from .cluster import Tasks, causes_raised, import_ray, set_options, values_of
 
 CHUNK_ROWS = 1 << 16  # at most
-_CHUNK_BYTES = 1 << 27  # of the columns that are read, about
-_FIRST_ROWS = 1000  # whose sizes are those of all rows, about
+_CHUNK_BYTES = 1 << 27  # approximate size of the columns that are read
+_FIRST_ROWS = 1000  # rows from which the size of a row is estimated
 _FITTED_CHUNKS = 16  # from which vocabularies, means and categories are learned
 
 
 def tables_of(dataset: Any, names: Sequence[str]) -> list[Any]:
-    """Return references to Arrow tables of equal size, with some columns of a dataset."""
+    """Return references to Arrow tables of equal size with some columns of a dataset."""
     with causes_raised():
         set_options(dataset, preserve_order=True)
         rows = dataset.select_columns(list(names))
@@ -64,7 +64,7 @@ def fit_front_end(
 
 @dataclass
 class Rows:
-    """The features and targets of all chunks, before it is known what is to be learned.
+    """The features and targets of all chunks, before the learning problem is known.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Rows:
             yield _widened(X, self.n_features), targets
 
     def encoded(self, encoder: Encoder, tasks: Tasks) -> list[Any]:
-        """Return references to rows to train on; these are no longer needed then."""
+        """Return references to rows to train on, which replace these."""
         shared = import_ray().put(encoder)
         found = tasks.map(encode, ((pair, shared, self.n_features) for pair in self.pairs))
         self.pairs = []
@@ -114,7 +114,7 @@ def read(
     n_features: int | None,
     n_jobs: int,
 ) -> tuple[Any, Any]:
-    """Return the shape of a table's features, and these with the targets."""
+    """Return the shape of a table's features, and features and targets."""
     X = front_end.matrix(read_inputs(columns, table, n_features), n_jobs)
     if hasattr(X, "indptr") and not X.has_canonical_format:
         X = X.copy()  # Arrow's memory is read-only

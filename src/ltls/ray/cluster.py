@@ -1,4 +1,4 @@
-"""The cluster: connecting to it, the same ltls on all nodes, and functions as tasks."""
+"""The cluster: connection, version check of all nodes, and functions as tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VersionMismatchError(ClusterError):
 
 @contextmanager
 def connect(address: str = "auto", **options: Any) -> Iterator[None]:
-    """Connect to a Ray cluster in a ``with`` block; an open connection is used and stays open.
+    """Connect to a Ray cluster in a ``with`` block; an existing connection is reused.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def connect(address: str = "auto", **options: Any) -> Iterator[None]:
         ``host:port`` of the head node, ``ray://host:port``, "auto" for the cluster of this
         machine, or "local" to start Ray on this machine.
     **options
-        Of `ray.init`.
+        Options of `ray.init`.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def import_ray() -> Any:
 
 
 def check_version(version: str) -> None:
-    """Raise an error in a worker whose ltls is not that of the caller."""
+    """Raise an error in a worker whose version of ltls differs from the caller's."""
     if version != __version__:
         raise VersionMismatchError(_mismatch(socket.gethostname(), __version__, version))
 
@@ -103,7 +103,7 @@ def check_nodes() -> None:
 
 @contextmanager
 def causes_raised() -> Iterator[None]:
-    """Raise the error of a task as it was raised there, without Ray's frames."""
+    """Raise the original error of a task, without Ray's frames."""
     ray = import_ray()
     try:
         yield
@@ -118,7 +118,7 @@ def causes_raised() -> Iterator[None]:
 
 
 def set_options(dataset: Any, preserve_order: bool = False) -> None:
-    """Let a dataset raise errors as they are, show no progress bars, and keep its rows in order."""
+    """Make a dataset raise original errors, hide progress bars, and optionally preserve order."""
     context = dataset.context
     context.raise_original_map_exception = True
     context.enable_progress_bars = False
@@ -131,7 +131,7 @@ def _mismatch(node: str, theirs: str | None, ours: str) -> str:
 
 
 def _check_address(address: str) -> None:
-    """Raise an error if nobody answers at an address; Ray itself would wait for minutes."""
+    """Raise an error if an address does not answer; Ray itself would wait for minutes."""
     if address in ("local", "auto"):
         if address == "auto" and "RAY_ADDRESS" in os.environ:
             _check_address(os.environ["RAY_ADDRESS"])
@@ -158,11 +158,11 @@ class Tasks:
     Parameters
     ----------
     n_workers : int
-        Tasks that run at the same time, at most.
+        Maximum number of concurrent tasks.
     n_cpus : int, default=1
         CPUs of a task.
     max_retries : int, default=10
-        How often Ray runs a task again whose process or node has died. Errors are not retried.
+        How often Ray reruns a task whose process or node has died. Errors are not retried.
     """
 
     def __init__(self, n_workers: int, n_cpus: int = 1, max_retries: int = 10) -> None:
@@ -172,10 +172,10 @@ class Tasks:
     def map(
         self, function: Callable[..., tuple[Any, Any]], arguments: Iterable[tuple[Any, ...]]
     ) -> list[tuple[Any, Any]]:
-        """Call a function with each of some arguments.
+        """Call a function with each of several arguments.
 
-        It returns a small report and a result. Reports are returned with references to the results,
-        in the order of the arguments. Errors are raised as soon as they occur.
+        The function returns a small report and a result. Reports are returned with references to
+        the results, in the order of the arguments. Errors are raised as soon as they occur.
         """
         ray = import_ray()
         named = {"name": function.__name__, "num_returns": 2}
@@ -204,13 +204,13 @@ def _call(version: str, function: Callable[..., tuple[Any, Any]], *arguments: An
 
 
 def _wait_for_one(ray: Any, running: list[Any]) -> None:
-    """Wait until a task has ended, remove it, and raise its error if there is one."""
+    """Wait until a task has ended, remove it, and raise its error, if any."""
     ended, running[:] = ray.wait(running)
     ray.get(ended)
 
 
 def values_of(references: Sequence[Any]) -> Iterator[Any]:
-    """Yield the values of references, one by one; the next one is fetched meanwhile."""
+    """Yield the values of references one by one, prefetching the next."""
     ray = import_ray()
     for number, reference in enumerate(references):
         if following := references[number + 1 : number + 2]:

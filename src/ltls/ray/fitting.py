@@ -16,10 +16,10 @@ from ..io.tables import Columns, check_columns
 from ..model.fitted import Fitted
 from ..model.labels import Targets
 from ..training.checkpoint import Checkpoint
-from ..training.context import How
 from ..training.data import Problem, Source
 from ..training.fit import ROWS_FOR_VECTORS, Encoder, fit_stream
 from ..training.recipes import Plan
+from ..training.trainer import How
 from .chunks import Rows, fit_front_end, tables_of
 from .cluster import Tasks, check_nodes, values_of
 from .workers import ClusterWorkers
@@ -42,38 +42,41 @@ def fit(
 
     Rows stay in Ray's object store, which spills to disk, in chunks of at most 65,536. Every worker
     trains some of the trellises, then label weights of some clusters. The result depends on the
-    data, the parameters and `random_state`, but neither on the number of workers, nor on timing,
-    nor on the nodes of the cluster. A worker that dies is replaced; nodes that join later are used.
-    The fitted estimator is an ordinary one and needs no Ray.
+    data, the parameters and `random_state`, but not on the number of workers, on timing or on the
+    nodes of the cluster. Workers that die are replaced, and nodes that join later are used. The
+    fitted estimator does not need Ray.
 
     Parameters
     ----------
     estimator : LTLSClassifier, TextClassifier or TableClassifier
         Fitted in place. `n_jobs` is the number of CPUs of a worker, at least 1.
     dataset : ray.data.Dataset
-        Rows in random order: `Dataset.random_shuffle` shuffles one that is sorted.
+        Rows in random order; use `Dataset.random_shuffle` if they are sorted.
     label : str
         The column of labels: one per row, or lists of them.
     features : str or sequence of str, optional
-        The columns of the features, see `BatchPredictor`.
+        The columns of features; see `BatchPredictor`.
     text : str, optional
-        The column of texts, for an estimator of texts. One of tables names its columns itself.
+        The column of texts, for a text classifier. A table classifier names its own columns.
     n_workers : int, default=2
-        The most tasks that run at the same time. At most one per trellis trains the trellises, and
-        at most one per cluster the label weights. Where the cluster has fewer CPUs, they take
-        turns.
+        Maximum number of concurrent tasks: at most one per trellis, and for label weights at most
+        one per cluster of labels. If the Ray cluster has fewer CPUs, tasks take turns.
     n_features : int, optional
         The number of features of sparse rows; by default one more than the largest index.
     checkpoint : path-like or Checkpoint, optional
-        Where the caller saves the state after every epoch. A `Checkpoint` can also resume from
-        there, if the caller itself has died, with any number of workers.
+        File that the caller saves the training state to after every epoch. If the caller dies, pass
+        a `Checkpoint` to resume from it, with any number of workers.
 
     Returns
     -------
     estimator
-        As after `LTLSClassifier.fit` if the rows are one chunk. If they are several, rows are
-        shuffled within their chunk, and clusters of labels depend on the first rows of every label,
-        as in `fit_stream`. Vocabularies, means and categories are those of the first 16 chunks.
+        The given one.
+
+    Notes
+    -----
+    With a single chunk, the model is that of `LTLSClassifier.fit`. With several, rows are shuffled
+    within their chunk, and clusters of labels depend on the first rows of every label, as in
+    `fit_stream`. Vocabularies, means and categories are learned from the first 16 chunks.
 
     Examples
     --------
@@ -98,7 +101,7 @@ def fit(
         saved = estimator._checkpoint(checkpoint)
         check_nodes()
         tasks = Tasks(n_workers, n_jobs)
-        # Workers wait while this process clusters labels and evaluates held-out rows.
+        # Workers are idle while this process clusters labels and evaluates held-out rows.
         n_threads = max(n_jobs, min(n_workers * n_jobs, os.cpu_count() or 1))
         how = replace(how, n_jobs=n_threads, workers=ClusterWorkers(tasks))
         tables = tables_of(dataset, columns.names)
@@ -116,12 +119,12 @@ def _fitted(
     tasks: Tasks,
     checkpoint: Checkpoint | None,
 ) -> Fitted:
-    """Train on tables, which are emptied."""
+    """Train on a list of tables, which is emptied."""
     front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
     rows = Rows.of(tables, columns, front_end, n_features, tasks)
-    tables.clear()  # the object store may forget them
+    tables.clear()  # the object store may free them
     rng = check_random_state(estimator.random_state)
-    # One chunk is like rows in memory, whose labels have vectors of all their rows.
+    # As for rows in memory, label vectors are computed from all rows of a single chunk.
     rows_for_vectors = ROWS_FOR_VECTORS if len(rows.sizes) > 1 else int(rows.sizes[0])
 
     def batches(first: bool) -> Iterator[tuple[Any, Targets]]:
@@ -132,7 +135,7 @@ def _fitted(
     def new_source(encoder: Encoder, plan: Plan, problem: Problem, rng: Any) -> Source:
         chunks = partial(values_of, rows.encoded(encoder, tasks))
         source = Source(chunks, problem, plan, rng, at_once=len(rows.sizes) == 1)
-        source.held_out_rows()  # known before tasks, which iterate over the chunks themselves
+        source.held_out_rows()  # before tasks start, which iterate over the chunks themselves
         return source
 
     return fit_stream(how, batches, front_end, rng, checkpoint, new_source, rows_for_vectors)

@@ -24,7 +24,7 @@ _BATCH_ROWS = 16_384
 class BatchPredictor:
     """Adds the best labels to batches of rows, for `ray.data.Dataset.map_batches`.
 
-    The model file is memory-mapped once per actor, and the actors of a node share its memory. It
+    Every actor memory-maps the model file, so that the actors of a node share its memory. The file
     must be readable under the same path on every node.
 
     Parameters
@@ -32,9 +32,9 @@ class BatchPredictor:
     path : path-like
         A model file, see `LTLSClassifier.save`.
     features : str or sequence of str, optional
-        The columns of the features: a column of vectors, or of structs with the fields ``indices``
-        and ``values``; or two columns of lists, the indices and the values of sparse rows; or
-        numeric columns, one per feature. By default the columns that ``ltls train`` has recorded.
+        The columns of features: a column of vectors, or of structs with the fields ``indices`` and
+        ``values``; or two columns with the lists of indices and of values of sparse rows; or
+        numeric columns, one per feature. By default, the columns recorded by ``ltls train``.
     text : str, optional
         The column of texts. A model of tables knows its columns.
     k : int, default=5
@@ -46,14 +46,14 @@ class BatchPredictor:
     among : list or array of labels, optional
         Allow only these labels; see `LTLSClassifier.predict_topk`.
     keep : sequence of str, optional
-        The columns of the input to keep; by default all but features and texts.
+        The input columns to keep; by default, all but features and texts.
     n_jobs : int, optional
-        Threads of an actor.
+        Number of threads of an actor.
     parts : sequence of classes, optional
-        Parts of the model that are not of ltls, to register them in every actor. Their modules must
-        be importable on every node.
+        Parts of the model from other packages, to register in every actor. Their modules must be
+        importable on every node.
     version : str, optional
-        Raise an error in an actor whose ltls has another version: pass ``ltls.__version__``.
+        If given, such as ``ltls.__version__``, actors with another version of ltls raise an error.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class BatchPredictor:
         self._predict = TablePredictor(estimator, self.columns, k, proba, threshold, among)
 
     def __call__(self, batch: Any) -> Any:
-        """Return an Arrow table with columns of labels, scores and probabilities, lists of k.
+        """Return an Arrow table with columns of lists: labels, scores and probabilities.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class BatchPredictor:
         check_columns(keep, table.column_names)
         clash = next((name for name in keep if name in _RESULTS), None)
         if clash is not None:
-            raise ValueError(f"the column {clash!r} would be overwritten: rename it, or drop it")
+            raise ValueError(f"the input column {clash!r} would be overwritten: rename or drop it")
         kept = {name: table.column(name) for name in keep}
         return pa.table({**kept, **self._predict(table)})
 
@@ -129,27 +129,27 @@ def score_parquet(
 ) -> int:
     """Score the rows of Parquet files, and write them with their labels to a folder.
 
-    Every row is written exactly once, also if workers die on the way: Ray computes a lost batch
-    again, and a batch that is written again replaces its file. Nodes that join later are used.
+    Every row is written exactly once, even if workers die: Ray recomputes lost batches, and a batch
+    that is written again replaces its file. Nodes that join later are used.
 
     Parameters
     ----------
     path : path-like
         A model file that every node can read.
     files : path-like, URI or sequence of them
-        Parquet files or folders, as `ray.data.read_parquet` takes them.
+        Parquet files or folders, as in `ray.data.read_parquet`.
     output : path-like or URI
-        The folder to write to. A local one must be empty or not exist yet; a URI is not checked.
+        The folder to write to. A local folder must be empty or not exist; a URI is not checked.
     concurrency : int or (int, int), optional
-        The number of actors, or the fewest and the most. They start with at most one fewer than
-        the cluster has CPUs. By default one, and as many more as there is room for.
+        The number of actors, or their minimum and maximum. At first, at most n_cpus − 1 actors are
+        started. By default, at least one, and as many as the cluster has room for.
     **options
         Parameters of `BatchPredictor`.
 
     Returns
     -------
     n_rows : int
-        How many rows were written.
+        Number of rows written.
 
     Examples
     --------
@@ -160,12 +160,12 @@ def score_parquet(
         ray.init()
     check_nodes()
     _check_empty(output)
-    predictor = BatchPredictor(path, **options)  # its errors come before any work
+    predictor = BatchPredictor(path, **options)  # report errors before any work
     with causes_raised():
         dataset = ray.data.read_parquet([os.fspath(file) for file in _listed(files)])
         set_options(dataset)
         check_columns([*predictor.columns.inputs, *(options.get("keep") or ())], _names(dataset))
-        # Actors must leave a CPU to those who read and write, or all wait for each other.
+        # Actors must leave a CPU for reading and writing, or there is a deadlock.
         n_cpus = int(ray.cluster_resources().get("CPU", 1))
         fewest, most = concurrency if isinstance(concurrency, tuple) else (concurrency or 1,) * 2
         size = {"min_size": max(1, min(fewest, n_cpus - 1)), "max_size": concurrency and most}
@@ -184,7 +184,7 @@ def score_parquet(
 
 
 def _other_parts() -> list[type]:
-    """Return the parts that were registered besides those of ltls."""
+    """Return the parts registered by other packages."""
     return [part for part in PARTS.values() if not part.__module__.startswith("ltls.")]
 
 
@@ -208,5 +208,5 @@ def _check_empty(output: str | os.PathLike[str]) -> None:
 
 
 def _count(output: str | os.PathLike[str]) -> int:
-    """Return the number of rows that were written, from the footers of the files."""
+    """Return the number of rows written, from the footers of the files."""
     return int(import_ray().data.read_parquet(os.fspath(output)).count())

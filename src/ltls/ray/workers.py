@@ -1,9 +1,9 @@
 """Training by Ray tasks: every task trains some trellises, or label weights of some clusters.
 
-A worker is not a process but a place: its work is a Ray task, a pure function of weights and rows.
-Ray runs the task wherever there is room and reruns it if a process dies. Trellises are trained
-independently of each other, and so are clusters of labels. So neither timing, faults nor the number
-of workers change the result.
+The work of a worker is a Ray task, a pure function of weights and rows. Ray runs the task wherever
+there is room and reruns it if a process dies. Trellises are trained independently of each other,
+and so are clusters of labels. So the result does not depend on timing, faults or the number of
+workers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from ..core.arrays import Ints
+from ..core.arrays import Ints, pointers
 from ..model.examples import Examples
 from ..parts.label_matrix import LabelTrainer
 from ..parts.label_weights import LabelWeights, train_clusters
@@ -24,7 +24,7 @@ from ..training.trainer import Trainer
 from ..training.trellis_training import TrellisTraining
 from .cluster import Tasks, values_of
 
-_SHARD_ROWS = 1 << 21  # that a task trains label weights on, about
+_SHARD_ROWS = 1 << 21  # approximate rows that a task trains label weights on
 
 
 class ClusterWorkers:
@@ -33,7 +33,7 @@ class ClusterWorkers:
     Parameters
     ----------
     tasks : Tasks
-        Each has as many threads as CPUs.
+        Each task has as many threads as CPUs.
     """
 
     def __init__(self, tasks: Tasks) -> None:
@@ -96,14 +96,14 @@ class ClusterWorkers:
         ]
 
     def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
-        """Train the vectors of labels in this process: steps depend on one another."""
+        """Train label vectors in this process, since steps depend on one another."""
         return trainer
 
 
 def train_trellises(
     training: TrellisTraining, source: Source, count_hits: bool, n_jobs: int
 ) -> tuple[Any, TrellisTraining]:
-    """Train some trellises for an epoch; also return its sums, and the random generator."""
+    """Train some trellises for one epoch; also return its sums and the random generator."""
     training.weights.unshare(None)  # objects in the store are read-only
     trainer = Trainer(training, InterruptGuard(False), n_jobs, count_hits)
     stats = trainer.run_epoch(source.epoch())
@@ -115,16 +115,16 @@ def shards_of(
 ) -> list[list[tuple[Ints, Ints]]]:
     """Cut clusterings into at most `n_shards` shards of about equal work, with whole clusters.
 
-    A shard has some clusters of every clustering, often none. `counts` are the rows of labels.
+    A shard has some clusters, or none, of every clustering. `counts` are the rows per label.
     """
     work = []
     for ptr, labels in clusters:
-        rows = np.concatenate([[0], np.cumsum(counts[labels])])
+        rows = pointers(counts[labels])
         work.append((rows[ptr[1:]] - rows[ptr[:-1]]) * np.diff(ptr))
     done = np.cumsum(np.concatenate(work))
     cuts = np.searchsorted(done, np.arange(1, n_shards) * done[-1] / n_shards) + 1
     bounds = np.unique(np.concatenate([[0], cuts, [len(done)]]))
-    starts = np.concatenate([[0], np.cumsum([len(each) for each in work])])
+    starts = pointers([len(each) for each in work])
     shards = []
     for first, last in pairwise(bounds):
         shard = []
@@ -145,7 +145,7 @@ def train_shard(
     groups: Ints | None,
     n_jobs: int,
 ) -> tuple[None, list[tuple[csr_array, csr_array]]]:
-    """Train the label weights of some clusters, on the rows that have one of their labels."""
+    """Train the label weights of some clusters on the rows that have one of their labels."""
     own = np.zeros(n_labels, bool)
     for _, labels in clusters:
         own[labels] = True
