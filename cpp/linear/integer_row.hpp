@@ -2,8 +2,10 @@
 // same for any number of threads, any order of additions and any instruction set.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "core/buffer.hpp"
 #include "linear/rows.hpp"
@@ -28,9 +30,8 @@ class IntegerRow {
         unit_ = 1;
         if (!(largest > 0)) return;
         // At most 2¹⁴, and such that no sum of products with int8 overflows.
-        const float scale = largest_value / largest < largest_total / total
-                                ? largest_value / largest
-                                : largest_total / total;
+        const float scale = std::min(
+            {largest_value / largest, largest_total / total, std::numeric_limits<float>::max()});
         for (Index entry = begin; entry < end; ++entry) {
             const float value = std::nearbyint(rows.value(entry) * scale);
             if (value == 0 || rows.feature(entry) >= n_features) continue;

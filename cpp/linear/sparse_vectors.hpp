@@ -44,7 +44,8 @@ class VectorProducts {
 
     // Collects the vectors with the largest inner products with row i, of those above 0.
     void best(const Rows& rows, Index i, BestLabels& found) {
-        found.clear(std::numeric_limits<float>::denorm_min());
+        // Not the smallest number above 0, which is 0 in threads that flush subnormal numbers.
+        found.clear(std::numeric_limits<float>::min());
         each_block(rows, i, [&](Index first, Index last) {
             constexpr Index n = block / lanes;
             float highest[n], ranked[n], products[lanes];

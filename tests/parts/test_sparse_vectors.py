@@ -120,6 +120,29 @@ def test_rows_without_features_have_products_of_0():
     assert (vectors.largest_products(rows, 3, None)[0] == -1).all()
 
 
+def test_rows_of_tiny_numbers():
+    vectors = sparse_labels(np.random.default_rng(2))
+    X = np.random.default_rng(3).normal(size=(2, N_FEATURES + 1)).astype(np.float32)
+    usual, tiny = (Rows(X * np.float32(scale), False, False) for scale in (1, 1e-36))
+    ids = np.arange(vectors.n_labels)[None].repeat(2, axis=0)
+    expected = vectors.products(usual, ids, None)
+    np.testing.assert_allclose(vectors.products(tiny, ids, None) * 1e36, expected, atol=0.05)
+
+
+def test_threads_that_flush_subnormal_numbers_find_the_same_labels():
+    torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+    rows, vectors, _ = draw(0, 65, 1, exact=False)
+    expected = largest_products(vectors, rows, 64)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot")
+    try:
+        found = largest_products(vectors, rows, 64)
+    finally:
+        torch.set_flush_denormal(False)
+    assert (expected[0] == -1).any()
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_labels_beyond_16_bits():
     rng = np.random.default_rng(1)
     vectors = sparse_labels(rng, 70_000, 3)
