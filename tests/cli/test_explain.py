@@ -112,6 +112,12 @@ def test_what_cannot_be_explained_is_said(folder, assert_mistakes):
     assert_mistakes("explain.txt")
 
 
+def test_deeply_nested_json_is_not_a_row(folder, command):
+    result = command("explain", "features.ltls", "[" * 10_000)
+    assert result.code == 2
+    assert result.err.startswith("ltls: a row must be a JSON object")
+
+
 def test_a_row_of_a_file(folder, command):
     (folder / "lines.txt").write_text("word1\nword2\n")
     (folder / "rows.svm").write_text("1 1:1\n1 2:1\n")

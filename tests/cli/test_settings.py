@@ -162,5 +162,5 @@ def test_wrong_settings_are_said_before_data_is_read(folder, command, words, mes
 def test_settings_of_a_group_that_is_off(folder, command):
     words = ("train", "rows.txt", "-o", "m.ltls", "-q", "--set", "views.n_views=2")
     assert command(*words, "--views", "false").err == (
-        "ltls: --set views.n_views is a setting of views, which is false\n"
+        "ltls: --set views.n_views is a setting of views, which is false: leave out one of them\n"
     )

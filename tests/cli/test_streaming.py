@@ -68,6 +68,23 @@ def test_several_files_and_patterns_are_one_data_set(folder, command, way):
     assert "rows.csv is csv and rows.jsonl is jsonl: files must have the same format" in result.err
 
 
+def test_patterns_of_files_that_are_not_trained_on(folder, command):
+    for number in range(2):
+        (folder / f"rows{number}.svm").write_text("1 1:1\n2 2:1\n" * 9)
+    assert command("train", "rows0.svm", "-o", "m.ltls", "-q").code == 0
+    assert json.loads(command("evaluate", "m.ltls", "rows?.svm", "--json").out)["rows"] == 36
+    result = command("predict", "m.ltls", "rows?.svm")
+    assert "one file can be predicted at a time without --ray, got 2" in result.err
+    assert command("predict", "m.ltls", "rows[0].svm").out.count("\n") == 18
+
+
+def test_json_that_begins_like_a_model_file_is_data(folder, command):
+    lines = [{"data": {"id": 1}, "text": f"w{n % 2}", "category": str(n % 2)} for n in range(30)]
+    content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    (folder / "rows.jsonl").write_text(content)
+    assert command("train", "rows.jsonl", *ROWS, "-o", "m.ltls", "-q").code == 0
+
+
 def test_the_terminal_says_why_it_streams(folder, command, monkeypatch):
     monkeypatch.setattr("ltls.cli.rows.available_memory", lambda: 1000)
     result = command("train", "rows.csv", *ROWS, "-o", "m.ltls", "--json")

@@ -91,7 +91,7 @@ def test_missing_texts_of_pandas_and_numpy():
 
 
 def test_labels_as_texts():
-    table = pa.table({"one": [3, None], "some": [[1, 2], []], "text": ["a", "b"]})
+    table = pa.table({"one": [3, None], "some": [[1, None], []], "text": ["a", "b"]})
     assert with_text_labels(table, "one")["one"].to_pylist() == ["3", None]
-    assert with_text_labels(table, "some")["some"].to_pylist() == [["1", "2"], []]
+    assert with_text_labels(table, "some")["some"].to_pylist() == [["1", None], []]
     assert with_text_labels(table, "text") is table

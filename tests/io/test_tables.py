@@ -48,6 +48,17 @@ def test_a_missing_text_is_empty(put, kind, content):
     assert read(put(content), kind, ONE) == [("", ["x"])]
 
 
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("csv", "text,kind\na,null;b;\n"),
+        ("jsonl", '{"text": "a", "kind": ["null", null, "b", ""]}\n'),
+    ],
+)
+def test_null_is_a_label_if_it_is_a_text(put, kind, content):
+    assert read(put(content), kind, SEVERAL) == [("a", ["null", "b"])]
+
+
 def test_a_mark_of_utf8_and_other_line_ends_are_no_text(put):
     path = put("\ufefftext,kind\r\na ß,x\r\n\r\nb,y\r\n")
     assert read(path, "csv", ONE) == [("a ß", ["x"]), ("b", ["y"])]

@@ -145,6 +145,10 @@ TENSORS = {
         ),
     ),
     "lists": (400, tensors("wide", features=("INT8", [1, WIDE], LISTS))),
+    "a nested text": (
+        400,
+        tensors("tickets", text=("BYTES", [1, 2], b'[["%s"]]' % (b"a" * (SIZE - 200)))),
+    ),
     "lists for texts": (400, tensors("tickets", text=("BYTES", [1, 1], LISTS))),
     "empty texts": (413, tensors("tickets", text=("BYTES", [SIZE // 4 - 99], SIZE - 4 * 99))),
     "a form": (200, (FORM, b"text=" + b"%61" * (SIZE // 3 - 2), {})),

@@ -254,8 +254,8 @@ def test_metrics(serving):
         ({"timeout": 0}, "'timeout' .* must be a number above 0, got 0"),
         ({"timeout": float("nan")}, "'timeout' .* must be a number above 0"),
         ({"reload": -1}, "'reload' .* must be a number of at least 0"),
-        ({"token": ""}, "'token' .* must be ASCII characters, and not empty"),
-        ({"token": "é"}, "'token' .* must be ASCII"),
+        ({"token": ""}, "'token' .* must be a non-empty ASCII string"),
+        ({"token": "é"}, "'token' .* must be a non-empty ASCII string"),
     ],
 )
 def test_settings_are_checked(given, message):

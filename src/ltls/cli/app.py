@@ -198,7 +198,7 @@ def _epilog(lines: tuple[str, ...]) -> str:
 
 app = typer.Typer(
     cls=_Commands,
-    help="Classification with very many classes in logarithmic time and space.",
+    help="Classification among very many classes in logarithmic time and space.",
     epilog=_epilog(
         (
             "ltls train tickets.csv --text text --label category -o tickets.ltls",

@@ -64,6 +64,8 @@ def convert(
     set_verbosity(verbose, quiet)
     check_output(output, file, special=True)
     if str(file) != "-" and is_model_file(file):
+        if to is not None:
+            raise ValueError(f"--to is for data files, but {file} is a model file")
         _convert_model(file, output, size_budget)
         return
     if size_budget is not None:

@@ -106,7 +106,7 @@ def _read(estimator: LTLSClassifier, given: str) -> Any:
         pass  # not a text model
     try:
         item = json.loads(given)
-    except ValueError:
+    except (ValueError, RecursionError):
         item = _pairs(given, estimator)
     columns = front_end.describe().get("columns")
     if columns and isinstance(item, dict):  # a table row may have other columns

@@ -10,7 +10,11 @@ from .output import show_facts
 
 
 def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None:
-    """Show what a model file contains."""
+    """Show what a model file contains.
+
+    Prints the labels, features and parts of the model, the size of the file, what the model was
+    trained on, and the parameters.
+    """
     from ..storage.model_file import describe  # slow; not needed to reject wrong options
 
     facts = describe(model, verify=verify)

@@ -67,24 +67,25 @@ LabelFile = Annotated[
     Path | None,
     option("none", "File with the labels of an npy file, one line per row.", "--labels"),
 ]
-FeatureColumns = Annotated[
-    str | None,
-    _column(
-        "none",
-        "Numeric columns, comma-separated, or a column of vectors.",
-        "--features",
-        "--vectors",
-        metavar="COLUMNS",
-    ),
-]
-Separator = Annotated[
-    str | None,
-    option("one label per cell", "Separator between labels in a cell, such as ';'.", "--separator"),
-]
+
+
+def _features(default: str) -> Any:
+    help_text = "Numeric columns, comma-separated, or a column of vectors."
+    return _column(default, help_text, "--features", "--vectors", metavar="COLUMNS")
+
+
+def _separator(default: str) -> Any:
+    return option(default, "Separator between labels in a cell, such as ';'.", "--separator")
+
+
+FeatureColumns = Annotated[str | None, _features("none")]
+FeatureOption = Annotated[str | None, _features("as in training")]
+Separator = Annotated[str | None, _separator("one label per cell")]
+SeparatorOption = Annotated[str | None, _separator("as in training")]
 ZeroBased = Annotated[
     bool | None,
     option(
-        "as in training, or 1 unless a 0 occurs",
+        "as in training, else 1 unless a 0 occurs",
         "Whether svmlight feature indices start at 0 or 1.",
         "--zero-based/--one-based",
     ),

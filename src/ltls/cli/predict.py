@@ -13,6 +13,7 @@ import typer
 
 from ..core.streams import is_pipe
 from ..io.errors import RowError
+from ..io.files import expand
 from . import options
 from .cluster import check_not_given, score_on_cluster
 from .labels import labels_in
@@ -48,7 +49,7 @@ def predict(
         options.option("all labels", "Allow only the labels in this file, one per line."),
     ] = None,
     text: options.TextOption = None,
-    features: options.FeatureColumns = None,
+    features: options.FeatureOption = None,
     file_format: options.FileFormat = None,
     encoding: options.Encoding = None,
     zero_based: options.ZeroBased = None,
@@ -89,9 +90,10 @@ def predict(
         wanted = {"k": k, "proba": proba, "threshold": threshold, "text": text}
         score_on_cluster(ray, model, files, output, features, among, wanted)
         return
-    if len(files) > 1:
-        raise ValueError(f"one file can be predicted at a time without --ray, got {len(files)}")
-    file = files[0]
+    file, *others = map(Path, expand(files))
+    if others:
+        n_files = 1 + len(others)
+        raise ValueError(f"one file can be predicted at a time without --ray, got {n_files}")
     if among is not None and str(among) == str(file) == "-":
         raise ValueError("--among and the data cannot both be read from standard input")
     check_output(output, model, file, among, special=True)

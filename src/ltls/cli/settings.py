@@ -126,7 +126,9 @@ def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
         group, nested, _ = name.partition(".")
         if nested and getattr(estimator, group) is False:
             if values.get(group) is False:
-                raise ValueError(f"--set {name} is a setting of {group}, which is false")
+                raise ValueError(
+                    f"--set {name} is a setting of {group}, which is false: leave out one of them"
+                )
             estimator.set_params(**{group: "auto"})
         parameter = name.replace(".", "__")
         if group == "features" and parameter not in estimator.get_params():

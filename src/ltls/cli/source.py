@@ -102,7 +102,7 @@ class Source:
                 )
 
     def _open(self, path: Path) -> None:
-        """Determine the format of a file, which must be that of the others."""
+        """Detect the format of a file, which must be that of the others."""
         with open_input(path) as stream:
             start = peek_start(stream, self.encoding)
         name = display_name(path)
@@ -371,7 +371,7 @@ class Source:
 
         options: dict[str, Any] = {"chunk_size": _CHUNK_SIZE, "on_bad_row": self.on_bad_row}
         try:
-            for chunk in Stream(self.path, self.format.name, n_features, self.base, **options):
+            for chunk in Stream(self.paths, self.format.name, n_features, self.base, **options):
                 labels = [row.tolist() for row in chunk.labels()]
                 for first in range(0, chunk.n_rows, size):
                     yield chunk.X[first : first + size], labels[first : first + size]

@@ -84,7 +84,9 @@ def train(
     epochs: Annotated[
         str | None, _setting("auto", "Number of passes over the training data.")
     ] = None,
-    loss: Annotated[str | None, _setting("auto", "softmax, separation or logistic.")] = None,
+    loss: Annotated[
+        str | None, _setting("auto", "Training loss: softmax, separation or logistic.")
+    ] = None,
     views: Annotated[
         str | None,
         _setting("auto", "Whether labels are clustered; with false, each has its own path."),
@@ -152,9 +154,9 @@ def train(
     as 'part*.csv', form one data set.
 
     Settings that are not given have their default, or that of the preset; auto depends on the size
-    of the data. Once the epochs have begun, Ctrl-C and SIGTERM write a checkpoint and stop:
-    resuming from it gives the same bits as an uninterrupted run. To keep the weights trained so far
-    instead, give --resume and --epochs with the number of epochs done.
+    of the data. Once the epochs have begun, Ctrl-C and SIGTERM write a checkpoint and stop;
+    resuming from it gives the same model, bit for bit, as an uninterrupted run. To keep the weights
+    trained so far instead, give --resume and --epochs with the number of epochs done.
 
     With --ray, the files are Parquet files that every node of the cluster can read, with rows in
     random order. Workers may die at any time; the checkpoint is needed only if this command dies.
@@ -271,7 +273,7 @@ def _estimator(
 ) -> LTLSClassifier:
     """Return the estimator that the options describe."""
     if preset and front_end != "auto":
-        raise ValueError("--preset is for features, not for texts")
+        raise ValueError("--preset is for features, not for texts or tables: leave out --preset")
     from sklearn.base import clone
 
     from .. import presets

@@ -81,10 +81,14 @@ def with_text_labels(table: Any, label: str) -> Any:
     if column.type == kind:
         return table
     texts = [
-        cell if cell is None else [*map(label_text, cell)] if several else label_text(cell)
+        [*map(_text_or_null, cell)] if several and cell is not None else _text_or_null(cell)
         for cell in column.to_pylist()
     ]
     return table.set_column(table.column_names.index(label), label, pa.array(texts, kind))
+
+
+def _text_or_null(label: Any) -> str | None:
+    return None if label is None else label_text(label)
 
 
 def list_column(values: AnyArray, counts: AnyArray) -> Any:

@@ -95,7 +95,7 @@ class RowError(DataError):
     row : int or None
         The number of the row in a binary file, from 1.
     n_before : int or None
-        Number of rows before it, good or bad, if it was skipped.
+        Number of rows before it, good or bad; None if the row was not skipped.
     kind : str
         What is wrong: ``"label"``, ``"feature"`` (an index), ``"value"``, ``"pair"``,
         ``"duplicate"``, ``"fields"``, ``"syntax"``, ``"encoding"``, ``"missing"`` or ``"type"``.

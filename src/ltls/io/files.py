@@ -21,7 +21,7 @@ _BYTE_ORDER_MARK = "\ufeff"  # written by Windows before a text
 
 
 def expand(paths: Paths) -> list[PathLike]:
-    """Return the files; those that match a pattern such as ``"*.csv"`` are sorted.
+    """Return the files; a pattern such as ``"*.csv"`` stands for all that match, sorted.
 
     Raises
     ------
@@ -55,7 +55,8 @@ def expand(paths: Paths) -> list[PathLike]:
 def is_model_file(path: PathLike) -> bool:
     """Return whether a file begins like a safetensors file: an 8-byte length, then JSON."""
     with open(path, "rb") as stream:
-        return stream.read(10)[8:] == b'{"'
+        start = stream.read(10)
+    return start[7:] == b'\0{"'  # no length takes all 8 bytes; a text does
 
 
 class DataFile:

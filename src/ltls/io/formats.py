@@ -108,7 +108,7 @@ class SparseReader(ABC):
     n_features : int or None
         As given or as in the header; otherwise known after `finish`.
     zero_based : bool or "auto"
-        Likewise.
+        Whether features are numbered from 0; known after `finish`, too.
     n_labels : int or None
         The number of labels, if the format declares it: then label j is column j of `Y`.
     """

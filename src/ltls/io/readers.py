@@ -82,7 +82,7 @@ class Dataset:
 
     @property
     def y(self) -> Ints:
-        """The label of each row. Raises a ValueError if a row has none or several."""
+        """The label of each row; a ValueError if a row has none or several."""
         if not self.single_label:
             row = int(np.argmax(self.labels_per_row != 1))
             count = self.labels_per_row[row]
@@ -145,7 +145,7 @@ def read(
         Whether feature indices start at 0 in an svmlight file; ``"auto"`` assumes 1 unless index 0
         occurs. For a test set, pass the ``zero_based`` of the training set.
     n_jobs : int or None, default=None
-        Number of parser threads; None means 1, -1 means all cores.
+        Number of parser threads; None means 1, −1 means all cores.
     on_bad_row : callable, optional
         Called with the `RowError` of every row that cannot be read, which is then skipped. By
         default, the error is raised.
@@ -159,9 +159,9 @@ def read(
 
     Raises
     ------
-    ltls.io.errors.RowError
+    RowError
         If a row cannot be read and `on_bad_row` is not given.
-    ltls.io.errors.FormatError
+    FormatError
         If the file as a whole violates the format.
     FileTooLargeError
         If a compressed file exceeds the limits.

@@ -22,9 +22,9 @@ _MAX_ROWS = 1 << 16  # of a batch
 class TableStream:
     r"""Labelled tables or texts that may be larger than memory, read once per pass.
 
-    Iterating yields batches ``(X, y)``: texts, an array of numbers, or a list of dicts for mixed
-    columns, and their labels. Only one batch of about `chunk_size` is in memory or, for Parquet,
-    the columns of one row group.
+    Iterating yields batches ``(X, y)``: texts, an array of numbers, or a list of dicts for columns
+    of several kinds; and their labels. Only one batch of about `chunk_size` is in memory; of a
+    Parquet file, the columns of one row group.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class TableStream:
         One or several files of the same format, plain or compressed; a name with ``*``, ``?`` or
         ``[`` stands for all matching files. A pipe is first copied to a temporary file.
     text : str or sequence of str, optional
-        The text column; not needed for fastText files, which have no column names. Several columns
-        are for a `TableClassifier`.
+        The text column, or several for a `TableClassifier`. Not needed for fastText files, which
+        have no column names.
     label : str, optional
         The label column.
     features : sequence of str
@@ -140,7 +140,7 @@ def split_columns(
     category: str | Sequence[str],
     vectors: str | Sequence[str] = (),
 ) -> tuple[str | None, TableColumns | None]:
-    """Return the text column if a table has no other columns, else its mixed columns."""
+    """Return the text column if a table has no other columns, else its columns by kind."""
     texts, *others = (
         (given,) if isinstance(given, str) else tuple(given or ())
         for given in (text, number, category, vectors)

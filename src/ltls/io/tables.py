@@ -309,8 +309,8 @@ def labels_of(cell: Any, separator: str | None = None) -> list[str]:
     values = cell if isinstance(cell, (list, tuple)) else [cell]
     if any(isinstance(value, (dict, list)) for value in values):
         raise RowError("type", f"label {cell!r} is neither a text nor a number")
-    texts = map(label_text, values)
-    return list(dict.fromkeys(text for text in texts if text not in ("", "null")))
+    texts = (label_text(value) for value in values if value is not None)
+    return list(dict.fromkeys(filter(None, texts)))
 
 
 def label_text(value: Any) -> str:

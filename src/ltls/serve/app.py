@@ -49,6 +49,7 @@ def create_app(settings: Settings) -> Starlette:
     Parameters
     ----------
     settings : Settings
+        The models, limits and access.
 
     Returns
     -------

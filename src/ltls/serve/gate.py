@@ -102,7 +102,11 @@ class Gate:
             return
         given = headers.get(b"authorization", b"")
         if self._expected is not None and not hmac.compare_digest(given, self._expected):
-            raise RequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+            raise RequestError(
+                401,
+                "a bearer token is needed: send it as the header Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )
         if self._n_running > self._settings.max_concurrency:
             raise busy(f"{self._settings.max_concurrency} requests are in progress")
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: a status, and a message that names the remedy."""
+    """A request that cannot be answered: a status, and a message that says what to change."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -94,6 +94,11 @@ def _place_of_bad_text(content: bytes, kind: Any) -> str | None:
     names = "|".join(getattr(kind, "__struct_fields__", ()))
     fields = re.findall(rb'"(%s)"\s*:' % names.encode(), content[:end]) if names else []
     return None if end is None or not fields else fields[-1].decode()
+
+
+def without_escaped_quotes(content: bytes) -> bytes:
+    """Return JSON without its escaped quotes: each of its strings ends at the next quote."""
+    return content.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def converted(kind: type[T], fields: dict[str, str]) -> T:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.explain import Part
-from .messages import Answer, RequestError, decoded, encoded, quoted
+from .messages import Answer, RequestError, decoded, encoded, quoted, without_escaped_quotes
 from .models import ModelStore, ServedModel
 from .work import Job
 
@@ -94,8 +94,7 @@ def _check_row_count(content: bytearray, job: Job) -> None:
     """
     if content.count(b"[") + content.count(b"{") <= job.max_rows:
         return
-    # Without escaped quotes, a string ends at the next quote.
-    rows = bytes(decoded(_ROWS_DECODER, content).rows).replace(b"\\\\", b"").replace(b'\\"', b"")
+    rows = without_escaped_quotes(bytes(decoded(_ROWS_DECODER, content).rows))
     at = 1
     for _ in range(job.max_rows + 1):
         row = _ROW.match(rows, at)

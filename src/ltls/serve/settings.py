@@ -18,7 +18,7 @@ from ..core.declared import (
 
 _MODELS = Allowed("a dict of model files by name", lambda value: bool(value))
 _TOKEN = Allowed(
-    "ASCII characters, and not empty",
+    "a non-empty ASCII string",
     lambda value: isinstance(value, str) and value.isascii() and bool(value.strip()),
 )
 _TEXTS = Allowed("a tuple of strings", lambda value: isinstance(value, tuple))
@@ -37,7 +37,7 @@ class Settings(Declared):
     """
 
     models: Mapping[str, str | os.PathLike[str]] = setting(
-        _MODELS, default=None, help="Model files by name."
+        _MODELS, default=None, help="Model files by name. At least one is required."
     )
     token: str | None = setting(
         _TOKEN,
@@ -49,7 +49,7 @@ class Settings(Declared):
         _TEXTS,
         default=(),
         help="A host name that clients may use, * for any. IP addresses, localhost and the "
-        "name of this machine are always allowed; with a token, any name is.",
+        "name of this machine are always allowed; with a token, all names are.",
     )
     cors_origins: tuple[str, ...] = setting(
         _TEXTS, default=(), help="An origin whose pages may read responses (CORS)."
