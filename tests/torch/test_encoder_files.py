@@ -120,6 +120,11 @@ def test_what_could_not_be_loaded_is_not_saved(model, folder):
     loaded(folder)
 
 
+def test_a_tokenizer_that_is_not_saved_must_be_given(folder):
+    with pytest.raises(ValueError, match="tokenizer must be one like that of the saved model"):
+        EncoderClassifier.load(folder, Letters(), device="cpu")
+
+
 def test_folders_of_killed_writers_are_removed(model, folder):
     (folder / "version-0123abcd").mkdir()
     (folder / "version-of-mine").mkdir()
@@ -146,12 +151,12 @@ DESCRIPTIONS = {
     "weights": [{}, {"head": 0.2, "vectors": 0.5, "text": 2}, {"head": 0.2, "vectors": 0.5}, []],
     "threshold": ["x", None, True, 10**400],
     "target_format": ["x", None, 3],
-    "n_columns": [0, -1, 1.5, "3", True],
     "batch_size": [0, -1, 2**62, 1.5, None, True],
     "max_length": [0, -5, 2**63, "x", False],
     "pooling": ["max", None, ["mean"]],
     "multilabel": [None, 1, "x"],
     "pretrained": [None, 1],
+    "tokenizer": [None, 1],
     "unknown": [1],
     "head": [None, {}, 5],
 }

@@ -129,6 +129,9 @@ def test_explanations_add_up():
     ids = {label: number for number, label in enumerate(model.classes_)}
     for each in model.explain(texts[1:2], k=8)[0]:
         assert each.text.label == ids[each.label]
+    pandas = pytest.importorskip("pandas", reason="needs pandas: run make test-all")
+    shuffled = pandas.Series(texts[:2], index=[1, 0])
+    assert model.explain(shuffled, k=2) == model.explain(texts[:2], k=2)
 
 
 @pytest.mark.parametrize("fine_tune", [False, True])
@@ -158,6 +161,11 @@ def test_an_indicator_matrix_is_predicted_as_such():
     model = make(fine_tune=False, text=True).fit(texts, Y)
     assert model.predict(texts).shape == Y.shape
     assert (model.predict(texts) == Y).mean() > 0.8
+    model.partial_fit(texts, np.hstack([Y, Y]))
+    model.threshold_ = -30
+    assert model.predict(texts).shape == (len(texts), 2 * len(columns))
+    model.partial_fit(texts[:1], [[99]])
+    assert model.predict(texts).shape == (len(texts), len(model.classes_))
 
 
 def test_rows_that_are_not_texts_and_given_estimators():
@@ -261,9 +269,22 @@ def test_vectors_are_computed_once(random_state, accelerate, tmp_path, monkeypat
         again = make(**options).fit(texts, y, checkpoint=tmp_path, resume=True)
     np.testing.assert_array_equal(np.load(tmp_path / "vectors.npy"), cached)
     assert again.weights_ == first.weights_  # the same rows are held out
-    monkeypatch.setattr(encoding.Encoder, "vectors", refuse)
-    with pytest.raises(MemoryError, match="smaller batch_size than 16, or a smaller max_length"):
-        again.predict(texts)
+    before = again.predict(texts).tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding.Encoder, "vectors", refuse)
+        with pytest.raises(MemoryError, match="smaller batch_size than 16, or a smaller max_len"):
+            again.predict(texts)
+        with pytest.raises(MemoryError):
+            again.set_params(fine_tune=False).fit(texts[:9], list("abcabcabc"))
+    assert again.predict(texts).tolist() == before
+
+
+def test_vectors_of_another_encoder_are_refused(tmp_path):
+    texts, y = problem()
+    model = make(fine_tune=False, text=False).fit(texts, y, checkpoint=tmp_path)
+    model.encoder = Bag()
+    with pytest.raises(ValueError, match=r"vectors\.npy has vectors of another encoder"):
+        model.fit(texts, y, checkpoint=tmp_path, resume=True)
 
 
 def test_the_best_epoch_is_kept(accelerate, monkeypatch):
@@ -362,6 +383,13 @@ def test_models_of_transformers(accelerate, tmp_path):
     weights.unlink()
     with pytest.raises(OSError, match=r"model\.safetensors"):  # no pickle is read
         EncoderClassifier.load(tmp_path / "model", device="cpu")
+    ids = tokenizer(texts, return_tensors="np")["input_ids"]
+    model = EncoderClassifier(
+        transformers.BertModel(config), fine_tune=False, text=False, device="cpu", random_state=0
+    ).fit(ids, y)
+    model.save(tmp_path / "model")
+    again = EncoderClassifier.load(tmp_path / "model", device="cpu")
+    np.testing.assert_array_equal(again.predict(ids), model.predict(ids))
     with pytest.warns(UserWarning, match=r"1 of 240 texts are longer than max_length=16 tokens"):
         EncoderClassifier(tmp_path / "bert", fine_tune=False, device="cpu", random_state=0).fit(
             [" ".join(WORDS), *texts[1:]], y
@@ -384,7 +412,7 @@ def test_bad_input(monkeypatch):
         ([*texts[:-1], " "], y, {}, "got an empty one as X\\[239\\]"),
         (texts[:-1], y, {}, "y must have one entry per row"),
         (texts, ["a"] * len(texts), {}, "at least 2 classes"),
-        (texts, y, {"fine_tune": False, "text": False, "vectors": False}, "must be on"),
+        (texts, y, {"fine_tune": False, "text": False, "vectors": False}, "must not all be False"),
         (texts, y, {"head": {"n_trellises": 2}}, "n_trellises=1"),
         (texts, y, {"batch_size": 0}, "batch_size must be at least 1"),
         (texts, y, {"validation_fraction": 1}, "validation_fraction must"),

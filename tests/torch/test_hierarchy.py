@@ -49,7 +49,7 @@ def test_answers_within_a_node_are_exact(name):
         torch.testing.assert_close(head.log_prob(x, labels, within=within), log_probs)
         assert mask[head.sample(x, 6, within=within)].all()
         assert mask[head.sample(x, 6, within=within, top_p=0.5)].all()
-    with pytest.raises(ValueError, match="within must be a node of the hierarchy, got 'z'"):
+    with pytest.raises(ValueError, match="within must be a category of the hierarchy, got 'z'"):
         head.topk(x, 4, within="z")
 
 

@@ -41,9 +41,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     n_classes : int
         Number of classes, sorted by decreasing frequency.
     cutoffs : sequence of int, optional
-        The first class of every cluster, increasing; classes before the first are in the head. The
-        last cluster, the trellis, needs at least 2 classes. By default there are three clusters
-        from 2,000, 10,000 and 20,000 on, but at most 1/4, 2/4 and 3/4 of the classes.
+        The first class of every cluster, increasing; classes before the first cutoff are in the
+        head. The last cluster, the trellis, needs at least 2 classes. The defaults are 2,000,
+        10,000 and 20,000, but at most 1/4, 2/4 and 3/4 of `n_classes`.
     div_value : float, default=4.0
         Cluster i, counted from 0, has ``in_features // div_value ** (i + 1)`` features; the
         trellis has `trellis_features`.
@@ -61,8 +61,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     weight : array of shape (n_classes,), optional
         Weight of every class in the loss, as in `nn.CrossEntropyLoss`.
     propensities : array of shape (n_classes,), optional
-        How likely each class is to be recorded where it is true; the weight of a class is divided
-        by it.
+        The probability that a class is recorded where it is true; see `ltls.metrics.propensities`.
+        The weight of a class is divided by it.
     device, dtype : optional
         Device and type of the parameters.
     **trellis
@@ -210,9 +210,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def _keep_lengths(self) -> None:
         """Scale new weights so that features of clusters are as long as the input vectors.
 
-        The logits stay as they are. With the weights of `nn.Linear`, the features are short where
-        they are few: with Adam, logits of clusters then change in smaller steps than those of the
-        head, and no learning rate suits both.
+        This does not change the logits. With the initial weights of `nn.Linear`, the vectors of
+        clusters with few features are short: with Adam, their logits would then change in smaller
+        steps than those of the head, and no learning rate would suit both.
         """
         for narrow, within in self.tail:
             outputs = [within]

@@ -1,4 +1,4 @@
-"""What an output layer answers: probabilities, the most probable classes, and samples."""
+"""Predictions of the output layers: probabilities, the most probable classes, and samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Interval: TypeAlias = "tuple[int, int]"
 
 
 class Scores(NamedTuple):
-    """The log-probabilities of targets, and what the loss needs besides."""
+    """The log-probabilities of targets, and other values that the loss is computed from."""
 
     log_probs: Tensor  # (rows, k); 0 where the target is ignored
     ignored: Tensor  # (rows, k): −1 where the target is ignored, else 0
@@ -37,7 +37,7 @@ class Draw(NamedTuple):
 
 
 class Answers(FixedBuffers):
-    """The methods of the output layers besides the loss.
+    """The methods of the output layers for prediction.
 
     A subclass computes log-probabilities, the most probable classes and samples of rows
     (`_score`, `_topk`, `_sample`); everything here is derived from them.
@@ -104,15 +104,15 @@ class Answers(FixedBuffers):
         ----------
         input : tensor of shape (…, in_features)
         k : int
-            Number of classes to return. It is reduced if there are fewer: `n_classes`, those
-            `within`, or the m of `among` (n_classes for a mask per row).
+            Number of classes to return. It is reduced to the number of classes that there are:
+            `n_classes`, those `within`, or the m of `among` (n_classes for a mask per row).
         among : tensor, optional
             Allow only these classes: class indices of shape (m,), a boolean mask of shape
             (n_classes,), or either per row, shape (…, m) padded with −1 or (…, n_classes).
             Costs O(m log n_classes) per row.
         within : optional
-            Allow only the classes of a node of the `hierarchy`: a value of its first level, or a
-            tuple with a value for each of the first levels. Costs O(log n_classes). With `among`
+            Allow only the classes of a category of the `hierarchy`: a value of its first level, or
+            a tuple with a value for each of the first levels. Costs O(log n_classes). With `among`
             too, only classes that are in both are allowed, at the cost of `among`.
 
         Returns
@@ -153,7 +153,7 @@ class Answers(FixedBuffers):
         return labels.reshape(shape), log_probs.reshape(shape)
 
     def predict(self, input: Tensor, *, among: Any = None, within: Any = None) -> Tensor:  # noqa: A002
-        """Return the most probable class of every row, shape (…)."""
+        """Return the most probable class of every row, shape (…); arguments are as in `topk`."""
         return self.topk(input, 1, among=among, within=within)[0][..., 0]
 
     def sample(
@@ -176,7 +176,7 @@ class Answers(FixedBuffers):
         n : int, default=1
             Number of independent samples per row.
         temperature : float, default=1.0
-            The log-probabilities are divided by it. A mixture supports others than 1 only with
+            The log-probabilities are divided by it. For a mixture, values other than 1 require
             `top_k` or `among`.
         generator : torch.Generator, optional
             Pseudorandom number generator, on the device of the input.

@@ -21,7 +21,7 @@ class HeadOutput(NamedTuple):
     Attributes
     ----------
     output : Tensor
-        The log-probability of the target of every row, or the mean over its targets.
+        The log-probability of the target of every row; for several targets, their mean.
     loss : Tensor
         The reduced negative log-likelihood.
     """
@@ -63,7 +63,8 @@ class SoftmaxHead(Answers):
         if propensities is not None:
             chances = self._per_class("propensities", propensities)
             if not chances.is_meta and not ((chances > 0) & (chances <= 1)).all():
-                raise ValueError("propensities must be greater than 0 and at most 1")
+                wrong = chances[~((chances > 0) & (chances <= 1))][0].item()
+                raise ValueError(f"propensities must be above 0 and at most 1, got {wrong:g}")
             weight = 1 / chances if weight is None else weight / chances
         if weight is None:
             self.register_buffer("weight", None)
@@ -111,8 +112,8 @@ class SoftmaxHead(Answers):
         target : integer tensor of shape (…) or (…, L), optional
             Class indices or `ignore_index`. With L targets per row, the log-probability of the row
             is the mean over those that are not `ignore_index`, which serves as padding. If None,
-            the result is `log_prob(input)`: the layer then is a drop-in for the `nn.Linear` of a
-            network's logits, in O(n_classes).
+            the result is `log_prob(input)`, in O(n_classes): the layer can then replace the
+            `nn.Linear` that computes the logits of a network.
         target_probs : tensor of the shape of `target`, optional
             Soft targets: the probability of each of the L classes, as in knowledge distillation.
             The log-probability of the row is then the sum weighted by them.

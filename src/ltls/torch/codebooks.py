@@ -220,17 +220,18 @@ def adopt_saved(
     Parameters
     ----------
     books : nn.ModuleList
-        Those of a layer, changed in place.
+        The codebooks of the layer, changed in place.
     layout : Layout
-        That of the layer.
+        The layout of the layer.
     state_dict : mapping of str to tensor
     start : str
         What the keys of codebooks begin with.
     metadata : mapping
-        What `nn.Module.state_dict` adds about the layer. It tells the state of a layer without
-        tables, which has no codebooks, from a dict of parameters alone, which says nothing of them.
+        The metadata of the layer, which `nn.Module.state_dict` adds. A state dict without tables
+        says that the codebooks have none only if it has metadata; a plain dict of parameters says
+        nothing about codebooks.
     device : torch.device
-        Of new codebooks, whose tensors torch loads next.
+        The device of new codebooks, whose tensors torch loads next.
     """
     saved = []
     for r in range(len(books)):
@@ -257,7 +258,10 @@ def adopt_saved(
 
 
 def _may_load(book: KeyedPaths, state: Mapping[str, Tensor]) -> bool:
-    """Return whether a key is taken for one of the same blocks: all labels, or as constructed."""
+    """Return whether the saved key can be loaded: it must permute the same blocks of labels.
+
+    That is known if all labels are one block, or if the key is that of construction.
+    """
     if "seed" not in state or state["seed"].is_meta or book.sizes == [book.n_paths]:
         return True
     return int(state["seed"]) == book.first_seed
@@ -266,8 +270,7 @@ def _may_load(book: KeyedPaths, state: Mapping[str, Tensor]) -> bool:
 def _policy_of(saved: list[dict[str, Tensor]], layout: Layout) -> list[Assignment] | None:
     """Return the assignments of the policy without tables that was saved, None if it was none.
 
-    A key alone does not say which blocks of labels it permutes, but policies have keys of their
-    own.
+    A key alone does not say which blocks of labels it permutes, but every policy has its own keys.
     """
     if any(value.is_meta or name != "seed" for state in saved for name, value in state.items()):
         return None

@@ -32,8 +32,8 @@ class TrellisEmbedding(nn.Module):
         As in `TrellisSoftmax`, with the same defaults. With several trellises, the vectors of
         classes are more distinct.
     padding_idx : int, optional
-        The class whose vector is 0 and gets no gradient. It may be negative, as in `nn.Embedding`,
-        or lie beyond the last class.
+        The class whose vector is 0 and gets no gradient. Negative values count from the end, as in
+        `nn.Embedding`; values beyond the last class are allowed.
     device, dtype : optional
         Device and type of the parameters.
 

@@ -43,6 +43,7 @@ from .head import TrellisSoftmax
 
 CLASSIFIER = Kind("classifier with an encoder", "ltls-encoder", version=1)
 _FILE, _ENCODER, _WEIGHTS = "classifier.ltls", "encoder", "model.safetensors"
+_TOKENIZER = "tokenizer_config.json"  # which transformers writes
 _PARTS: dict[str, type[LTLSClassifier]] = {"vectors": LTLSClassifier, "text": TextClassifier}
 _FORMATS = ("single", "lists", "sparse", "dense")
 _MOST = 1 << 31
@@ -107,6 +108,7 @@ class Saved:
         described, tensors = labels_state(self.labels)
         described |= {
             "pretrained": hasattr(self.encoder.model, "save_pretrained"),
+            "tokenizer": self.encoder.tokenizer is not None,
             "pooling": self.encoder.pooling,
             "max_length": self.encoder.max_length,
             "parts": list(self.parts),
@@ -114,7 +116,6 @@ class Saved:
             "threshold": self.threshold,
             "multilabel": self.targets.multilabel,
             "target_format": self.targets.format,
-            "n_columns": self.targets.n_columns,
             "batch_size": self.batch_size,
         }
         if self.head is not None:
@@ -140,7 +141,12 @@ def load_saved(
         except (SafetensorError, RuntimeError) as error:
             raise ModelFileError(f"{source / _WEIGHTS} is not of this encoder: {error}") from error
         source = encoder
-    network = Encoder.load(source, tokenizer, found["pooling"], found["max_length"], safe=True)
+    is_saved = found["pretrained"] and (folder / _ENCODER / _TOKENIZER).exists()
+    if found["tokenizer"] and tokenizer is None and not is_saved:
+        raise ValueError("tokenizer must be one like that of the saved model, got None")
+    network = Encoder.load(
+        source, tokenizer, found["pooling"], found["max_length"], True, found["tokenizer"]
+    )
     parts, head = {}, found["head"]
     for name in found["parts"]:
         parts[name] = part = load(folder / f"{name}.ltls", verify=True)
@@ -180,9 +186,8 @@ def _read(file: TensorFile) -> dict[str, Any]:
         weights, names = root.section("weights"), [*(["head"] if head else []), *parts]
         if not names:
             raise ValueError("it has neither a head nor parts")
-        n_columns = root.get("n_columns", "an integer or null", _is_size)
         max_length = root.get("max_length", "a positive integer or null", _is_size)
-        targets = root.flag("multilabel"), root.choice("target_format", _FORMATS), n_columns
+        targets = root.flag("multilabel"), root.choice("target_format", _FORMATS)
         found = {
             "labels": labels,
             "parts": parts,
@@ -192,6 +197,7 @@ def _read(file: TensorFile) -> dict[str, Any]:
             "targets": Targets(np.zeros(1, np.int64), [], *targets),
             "batch_size": root.integer("batch_size", 1, _MOST),
             "pretrained": root.flag("pretrained"),
+            "tokenizer": root.flag("tokenizer"),
             "pooling": root.choice("pooling", ("mean", "cls")),
             "max_length": max_length,
             "version": root.get("version", "the name of a folder", is_version),
@@ -207,7 +213,8 @@ def _is_size(value: Any) -> bool:
 
 def _head_state(head: TrellisSoftmax) -> tuple[dict[str, Any], Tensors]:
     """Return a JSON description and the tensors of a head."""
-    paths = head.codebooks[0].path_of(torch.arange(head.n_classes)).cpu().numpy()
+    classes = torch.arange(head.n_classes, device=head.edges.weight.device)
+    paths = head.codebooks[0].path_of(classes).cpu().numpy()
     books, tensors = codebooks_state([TableCodebook(head.layout.n_classes, paths)])
     for name, each in head.edges.state_dict().items():
         tensors[name] = each.detach().float().cpu().numpy()

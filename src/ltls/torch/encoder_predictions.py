@@ -27,12 +27,14 @@ _MAX_CELLS = 1 << 28  # of a dense result
 
 @dataclass(frozen=True)
 class PartScore:
-    """What a part says of a label.
+    """The log-probability of a label in one stage of an `EncoderClassifier`.
 
     Parameters
     ----------
     part : {"head", "vectors", "text"}
+        The stage.
     weight : float
+        The weight of the stage in the score of the label.
     log_probability : float
     """
 
@@ -52,7 +54,8 @@ class EncoderExplanation:
         As from `EncoderClassifier.predict_topk`: the sum of weight · log_probability over the
         parts.
     parts : list of PartScore
-        A label that `partial_fit` has added is unknown to the head, which is then left out.
+        One per stage. A label that `partial_fit` has added is unknown to the head, which is then
+        left out.
     text : Explanation or None
         What every word adds to the score of the part "text"; None if there is no such part.
     """
@@ -65,7 +68,7 @@ class EncoderExplanation:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The candidates of rows, best first, and what each part says of them.
+    """The candidates of rows, best first, and their log-probabilities in each part.
 
     Parameters
     ----------
@@ -104,7 +107,7 @@ class EncoderPredictions:
 
     @property
     def threshold_(self) -> float:
-        """The score from which `predict` returns one of several labels; may be set."""
+        """Multi-label only: `predict` returns labels that score at least this much; can be set."""
         self._check_fitted()
         return self._threshold
 
@@ -171,7 +174,7 @@ class EncoderPredictions:
         Parameters
         ----------
         X
-            As of `fit`.
+            As in `fit`.
         k : int, default=5
             At most the number of candidates: 50 of each part.
         proba : bool, default=False
@@ -225,24 +228,23 @@ class EncoderPredictions:
         if not self._targets.multilabel:
             return self.labels_.array[ranking.ids[:, 0]]
         chosen = (ranking.ids >= 0) & (ranking.scores >= self._threshold)
-        indptr = pointers(chosen.sum(axis=1))
-        values = self.labels_.values
-        labels = [values[each] for each in ranking.ids[chosen]]
+        ids, indptr = ranking.ids[chosen], pointers(chosen.sum(axis=1))
         if self._targets.format == "lists":
+            labels = [self.labels_.values[each] for each in ids]
             return [labels[first:end] for first, end in pairwise(indptr.tolist())]
-        shape = (len(chosen), self._targets.n_columns)
-        columns = np.array(labels, np.int64)
-        matrix = csr_array((np.ones(len(columns), np.int64), columns, indptr), shape=shape)
+        # `partial_fit` may have added columns.
+        shape = (len(chosen), len(self.labels_))
+        matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
         matrix.sort_indices()
         return matrix if self._targets.format == "sparse" else matrix.toarray()
 
     def explain(self, X: Any, k: int = 5) -> list[list[EncoderExplanation]]:
-        """Explain the k best labels of every row by what each part says of them.
+        """Explain the k best labels of every row by their log-probabilities in each stage.
 
         Parameters
         ----------
         X
-            As of `fit`.
+            As in `fit`.
         k : int, default=5
 
         Returns
@@ -250,6 +252,8 @@ class EncoderPredictions:
         list of list of EncoderExplanation
             One list per row, with an explanation for each label, best first.
         """
+        self._check_fitted()
+        X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
         k, ranking = as_integer("k", k, at_least=1), self._ranking(X)
         weights = known_weights(ranking.parts, self.weights_)
         found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -37,38 +37,39 @@ _MAX_HELD_OUT = 3000  # rows
 class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     """Classifier of texts among very many classes, with an encoder such as a transformer.
 
-    Three stages, each optional, propose labels: a trellis head that the encoder is fine-tuned with
-    (`TrellisSoftmax`), an `LTLSClassifier` on the encoder's vectors (see `ltls.torch.probe`), and a
-    `TextClassifier` on n-grams. The score of a label is the weighted mean of its log-probabilities
-    in these stages; the weights are chosen on held-out rows.
+    The model has up to three stages, each optional: a trellis head (`TrellisSoftmax`) that the
+    encoder is fine-tuned with, an `LTLSClassifier` on the encoder's vectors (see
+    `ltls.torch.probe`), and a `TextClassifier` on n-grams. Each proposes labels. The score of a
+    label is the weighted mean of its log-probabilities in the stages; the weights are chosen on
+    held-out rows.
 
     Parameters
     ----------
     encoder : str, path or nn.Module
-        The name or folder of a model of transformers; or a module, which is copied. A module takes
-        what `tokenizer` returns, or batches of rows of X if there is none, and returns a vector, or
-        a sequence of vectors, per row.
+        The name or folder of a model of Hugging Face's transformers; or a module, which is copied.
+        A module takes what `tokenizer` returns, or batches of rows of X without a tokenizer, and
+        returns a vector, or a sequence of vectors, per row.
     tokenizer : callable, optional
         A tokenizer of transformers; by default that of `encoder`.
     pooling : {"mean", "cls"}, default="mean"
         How a sequence of vectors becomes one: by its mean, or its first one.
     max_length : int, optional
-        Longest text in tokens; the rest is truncated with a warning. By default what the encoder
-        takes.
+        Maximum number of tokens of a text; longer texts are truncated, with a warning. By default,
+        as many as the encoder takes.
     fine_tune : bool, default=True
-        Whether to train the encoder, with a head. Needs Accelerate.
+        Whether to train the encoder together with a trellis head. Requires Accelerate.
     vectors : bool or LTLSClassifier, default=True
-        Whether to train a classifier on vectors. An `LTLSClassifier` gives its parameters.
+        Whether to train a classifier on vectors. Pass an `LTLSClassifier` to set its parameters.
     text : bool or TextClassifier, default=True
-        Whether to train a classifier on n-grams. A `TextClassifier` gives its parameters.
+        Whether to train a classifier on n-grams. Pass a `TextClassifier` to set its parameters.
     head : dict, optional
         Parameters of `TrellisSoftmax`, such as `width` (64 if it is not given), `propensities` and
         `loss`.
     epochs : int, default=3
         Passes over the rows in fine-tuning.
     batch_size : int, default=32
-        Rows of a mini-batch in each process, in fine-tuning and when rows are encoded.
-    learning_rate, head_learning_rate : float, default=5e-5, 3e-3
+        Number of rows per mini-batch and process, in fine-tuning and when rows are encoded.
+    learning_rate, head_learning_rate : float, default=5e-5 and 3e-3
         Step sizes of AdamW, for the encoder and for the head.
     weight_decay : float, default=0.01
         Weight decay of AdamW.
@@ -76,24 +77,24 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         Fraction of all steps in which the learning rates increase linearly; then they decrease
         to 0.
     mixed_precision : {"no", "bf16", "fp16"}, default="no"
-        Type that fine-tuning computes in.
+        Floating-point type for mixed-precision fine-tuning, or "no" for full precision.
     gradient_accumulation_steps : int, default=1
-        Mini-batches per step of the optimizer: a smaller `batch_size` with more of them takes less
-        memory.
+        Number of mini-batches per optimizer step. More of them with a smaller `batch_size` take
+        less memory.
     gradient_checkpointing : bool, default=False
-        Whether to compute activations again in the backward pass, which saves memory. Needs a model
+        Whether to recompute activations in the backward pass, which saves memory. Requires a model
         of transformers.
     validation_fraction : float, default=0.1
-        Fraction of rows to hold out, at most 3,000 rows: the best epoch and the weights of the
-        stages are chosen on them.
+        Fraction of rows to hold out, at most 3,000 rows, to choose the best epoch and the weights
+        of the stages.
     n_iter_no_change : int, default=2
         Fine-tuning ends after this many epochs without a higher P@1 on the held-out rows.
     device : torch.device or str, optional
         Where the encoder runs. By default a GPU if there is one, else the CPU.
     n_jobs : int, optional
-        Number of threads of the other stages, as of `LTLSClassifier`.
+        Number of threads for the other stages, as in `LTLSClassifier`.
     random_state : int or RandomState, optional
-        Seed. Several processes need the same integer.
+        Seed. If several processes train, all must get the same integer.
     verbose : int, default=0
         Above 0, show progress.
 
@@ -106,11 +107,13 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     encoder_ : nn.Module
         The encoder as trained; `encoder_.model` is a copy of `encoder`.
     head_ : TrellisSoftmax or None
+        The trellis head; None if ``fine_tune=False``.
     vectors_ : LTLSClassifier or None
-        Class i of this and of `text_` is the label ``classes_[i]``.
+        The classifier of vectors. Its class i, and that of `text_`, is the label ``classes_[i]``.
     text_ : TextClassifier or None
+        The classifier of texts.
     threshold_ : float
-        Several labels per row only: the score from which `predict` returns a label.
+        Several labels per row only: `predict` returns the labels that score at least this much.
 
     Notes
     -----
@@ -192,12 +195,12 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         X : list of str, or array or tensor of rows
             Rows that are not texts need an encoder without a tokenizer, and ``text=False``.
         y : labels
-            As of `LTLSClassifier.fit`.
+            As in `LTLSClassifier.fit`.
         checkpoint : path-like, optional
             A folder for the state of fine-tuning after every epoch, and for the vectors of all
-            rows. Without it, vectors are in a temporary folder. They are memory-mapped.
+            rows, which are memory-mapped. By default, vectors are in a temporary folder.
         resume : bool, default=False
-            Continue from what is in the folder; data and parameters must be the same.
+            Continue from the state in `checkpoint`; data and parameters must be the same.
 
         Returns
         -------
@@ -230,13 +233,15 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
                 network, saved = Network(encoder, head), None if checkpoint is None else folder
                 with enough_memory("fine-tuning", device, self._less_memory()):
                     fine_tune(network, trained, held_out, how, device, saved, resume)
-            self.labels_, self._targets = labels, targets
-            self.encoder_, self.head_ = encoder, head
+            fitted = copy(self)  # an error leaves this one as it was
+            fitted.labels_, fitted._targets = labels, targets
+            fitted.encoder_, fitted.head_ = encoder, head
             both: list[Any] = [trained.rows, held_out.rows]  # lists
             rows = [row for part in both for row in part]
-            vectors = self._cached_vectors(folder, rows, device, resume)
-            self._fit_parts(trained, vectors[: len(trained)], device)
-            self._choose(held_out, vectors[len(trained) :])
+            vectors = fitted._cached_vectors(folder, rows, device, resume)
+            fitted._fit_parts(trained, vectors[: len(trained)], device)
+            fitted._choose(held_out, vectors[len(trained) :])
+        self.__dict__ = fitted.__dict__
         return self
 
     def _schedule(self) -> Schedule:
@@ -248,13 +253,13 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
                 wanted = " or ".join(["a boolean", *(f"a {kind.__name__}" for kind in kinds)])
                 raise TypeError(f"{name} must be {wanted}, got {given!r}")
         if not (self.fine_tune or self.vectors or self.text):
-            raise ValueError("one of fine_tune, vectors and text must be on")
+            raise ValueError("fine_tune, vectors and text must not all be False")
         if not isinstance(self.head, (dict, type(None))):
             raise TypeError(
                 f"head must be a dict of parameters of TrellisSoftmax, got {self.head!r}"
             )
         if (self.head or {}).get("n_trellises", 1) != 1:
-            raise ValueError("head must have n_trellises=1")
+            raise ValueError(f"head must have n_trellises=1, got {self.head!r}")
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 "validation_fraction must be at least 0 and less than 1, got "
@@ -300,16 +305,20 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         """Return the vectors of all rows, memory-mapped; with `resume`, those that are there."""
         if not self.vectors and self.head_ is None:
             return np.zeros((len(rows), 0), np.float32)
-        path = folder / "vectors.npy"
-        if not (resume and path.exists()):
+        path, first = folder / "vectors.npy", self.encoder_.vector(rows[0], device)
+        computed = resume and path.exists()
+        if not computed:
             unfinished = folder / f"unfinished-{os.getpid()}.npy"
-            shape = (len(rows), self.encoder_.size(rows[0], device))
+            shape = (len(rows), len(first))
             out = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
             self._encode(rows, device, out)
             out.flush()
             del out
             unfinished.replace(path)
         found: AnyArray = np.load(path, mmap_mode="r")
+        # Another device rounds differently.
+        if computed and not np.allclose(found[0], first, atol=0.1 * np.abs(first).max()):
+            raise ValueError(f"resume=True: {path} has vectors of another encoder")
         return found
 
     def _fit_parts(self, examples: Examples, vectors: AnyArray, device: torch.device) -> None:
@@ -342,12 +351,13 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any) -> EncoderClassifier:
         """Train the classifiers of vectors and texts further, also on new labels.
 
-        The encoder, its head and the weights stay as they are: the head never proposes new labels.
+        The encoder, its head and the weights of the stages do not change: the head never proposes
+        new labels.
 
         Parameters
         ----------
         X, y
-            As of `fit`.
+            As in `fit`.
 
         Returns
         -------
@@ -358,7 +368,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         if self.vectors_ is None and self.text_ is None:
             raise ValueError("partial_fit needs vectors or text: a head cannot learn further")
         if targets.multilabel != self._targets.multilabel:
-            raise ValueError("y must have several labels per row if and only if fit had")
+            kinds = ["one label per row", "several labels per row"]
+            wanted, given = kinds[self._targets.multilabel], kinds[targets.multilabel]
+            raise ValueError(f"y must have {wanted}, as in fit, got {given}")
         labels = Labels(self.labels_.values)
         labels.add(targets)
         own = _ids_of(Examples.of(labels, X, targets))
@@ -374,9 +386,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the fitted model to a folder, without pickle.
 
-        The folder is replaced as a whole: ``classifier.ltls`` has labels and the head, and names
-        the folder of the encoder (as transformers saves it, or its weights) and of a model file for
-        each other part.
+        The content is replaced as a whole. ``classifier.ltls`` holds the labels and the head. It
+        names a subfolder with the encoder, as transformers saves it or its weights alone, and with
+        a model file for each of the other stages.
         """
         self._check_fitted()
         self._saved().save(Path(folder))
@@ -407,12 +419,19 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         folder : path-like
+            The folder that `save` has written.
         encoder : nn.Module, optional
-            A module like the one that was saved, whose weights are set. Models of transformers are
-            loaded without it.
+            A module of the same class as the one that was saved; its weights are replaced. Not
+            needed for models of transformers.
         tokenizer : callable, optional
-            For a module of your own, if it has one.
+            The tokenizer of such a module, if it has one.
         device : torch.device or str, optional
+            As in `EncoderClassifier`.
+
+        Returns
+        -------
+        EncoderClassifier
+            Fitted.
 
         Raises
         ------

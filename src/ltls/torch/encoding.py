@@ -25,8 +25,9 @@ class Encoder(nn.Module):
     Parameters
     ----------
     model : nn.Module
-        Called with what the tokenizer returns, or with a batch of rows. It returns vectors, or a
-        sequence of them per row that is pooled, perhaps as `last_hidden_state` of an output.
+        Called with the result of the tokenizer, or with a batch of rows. It returns a vector per
+        row, or a sequence of vectors per row, which is pooled; either as a tensor or as the
+        `last_hidden_state` of an output of transformers.
     tokenizer : callable, optional
         A tokenizer of transformers. Without it, inputs are arrays or tensors.
     pooling : {"mean", "cls"}
@@ -55,10 +56,12 @@ class Encoder(nn.Module):
         pooling: str,
         max_length: int | None,
         safe: bool | None = None,
+        has_tokenizer: bool = True,
     ) -> Encoder:
         """Return the encoder of a module, or of a name or folder of transformers.
 
-        With `safe`, no weights are read but those in safetensors files.
+        With `safe`, no weights are read but those in safetensors files. Without a tokenizer, inputs
+        are arrays or tensors.
         """
         if isinstance(source, nn.Module):
             return cls(source, tokenizer, pooling, max_length)
@@ -74,7 +77,8 @@ class Encoder(nn.Module):
                 f"encoder={str(source)!r} needs transformers: pip install 'ltls[encoders]'"
             ) from error
         try:
-            tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
+            if has_tokenizer:
+                tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
             model = AutoModel.from_pretrained(source, use_safetensors=safe)
         except OSError as error:
             raise OSError(f"encoder={str(source)!r} cannot be loaded: {error}") from error
@@ -144,11 +148,16 @@ class Encoder(nn.Module):
             batch = on_device(self.inputs([rows[i] for i in some]), device)
             out[some] = self(batch).float().cpu().numpy()
 
+    @torch.no_grad()
+    def vector(self, row: Any, device: torch.device) -> AnyArray:
+        """Return the vector of a row."""
+        self.eval().to(device)
+        found: AnyArray = self(on_device(self.inputs([row]), device))[0].float().cpu().numpy()
+        return found
+
     def size(self, row: Any, device: torch.device) -> int:
         """Return the size of a vector."""
-        with torch.no_grad():
-            self.eval().to(device)
-            return self(on_device(self.inputs([row]), device)).shape[1]
+        return len(self.vector(row, device))
 
 
 def on_device(batch: Any, device: torch.device) -> Any:

@@ -88,7 +88,7 @@ def fine_tune(
 
     `folder` gets a checkpoint after every epoch; with `resume`, training continues from there.
     """
-    gpus = [] if device.type == "cpu" else [device]
+    gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), _accelerator(how, device) as accelerator:
         torch.manual_seed(how.seed + accelerator.process_index)  # dropout
         if how.gradient_checkpointing:

@@ -93,14 +93,15 @@ class TrellisSoftmax(SoftmaxHead):
         answers to one in O(log n_classes). Requires the default assignment.
     loss : {"softmax", "logistic"}, default="softmax"
         How the layer is trained. "softmax" is cross-entropy; for several targets per row, the mean
-        over them. "logistic" is for several targets per row: every edge is a binary problem, does
-        any target of the row use it? The probability of a class is the product of its edges' σ(h),
-        normalized over all classes. It requires n_trellises=1 and label_smoothing=0. An edge that
-        several targets use has the largest of their weights, and one that no target uses has weight
-        1; reduction="mean" averages over rows.
+        over them. "logistic" is for several targets per row: every edge is a binary problem,
+        whether any target of the row uses it. The probability of a class is the product of σ(h)
+        over its edges, normalized over all classes. It requires n_trellises=1 and
+        label_smoothing=0. An edge that several targets use has the largest of their weights, and
+        one that no target uses has weight 1; reduction="mean" averages over rows.
     propensities : array of shape (n_classes,), optional
-        How likely each class is to be recorded where it is true, if rare classes are often missing
-        (Jain, Prabhu and Varma 2016). The weight of a class is divided by it.
+        The probability that a class is recorded where it is true, for data in which rare classes
+        are often missing (Jain, Prabhu and Varma 2016); see `ltls.metrics.propensities`. The
+        weight of a class is divided by it.
     device, dtype : optional
         Device and type of the parameters.
 
@@ -204,10 +205,10 @@ class TrellisSoftmax(SoftmaxHead):
 
     @torch.no_grad()
     def _start_at_prior(self) -> None:
-        """Start the edges of loss="logistic" as probable as in one path of all.
+        """Start the biases of loss="logistic" at the frequency of edges in uniformly random paths.
 
-        Most edges are negative in most rows. From σ(0), thousands of steps would go by before the
-        biases say so.
+        Most edges are negative in most rows: biases that start at 0 would take thousands of steps
+        to learn this.
         """
         bias = self.edges.bias
         if self.loss_name == "logistic" and bias is not None and not bias.is_meta:
@@ -281,8 +282,9 @@ class TrellisSoftmax(SoftmaxHead):
     def add_classes(self, paths: Any) -> Tensor:
         """Give free paths to new classes, in place and without training; return their indices.
 
-        A class is scored at once, by the edges that its path shares with others: cold start.
-        `ltls.TableCodebook.assign_embeddings` derives the paths of new items from their content.
+        A new class has a score at once, from the edges that its path shares with others (cold
+        start). `ltls.TableCodebook.assign_embeddings` derives the paths of new items from their
+        content.
 
         Parameters
         ----------

@@ -35,14 +35,15 @@ class Nodes:
                 f"{type(within).__name__}"
             )
         if node not in self.intervals:
-            raise ValueError(f"within must be a node of the hierarchy, got {within!r}")
+            raise ValueError(f"within must be a category of the hierarchy, got {within!r}")
         return self.intervals[node]
 
     def check_saved(self, name: str, paths: Tensor | None, complete: bool) -> None:
         """Raise an error if nodes have other labels in a saved codebook.
 
-        `complete` says that without a table of paths the codebook is none of a hierarchy. Tables
-        that are missing otherwise, or of another shape, are reported by torch.
+        If the saved state is `complete`, a codebook without a table of paths is from a layer
+        without a hierarchy. Tables of an incomplete state may be missing; torch reports these, and
+        tables of another shape.
         """
         is_other = complete and paths is None
         if paths is not None and not paths.is_meta and paths.shape == self.leaf.shape:

@@ -1,4 +1,4 @@
-"""Hybrids: what several models say of their candidates, and how much each of them counts."""
+"""Hybrids: the log-probabilities of candidates in several models, and the models' weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH = 1024
 
 
 class HeadScores:
-    """What a head says of rows."""
+    """The labels that a head proposes for rows, and their log-probabilities."""
 
     def __init__(self, head: TrellisSoftmax, vectors: AnyArray, multilabel: bool) -> None:
         self._head, self._vectors, self._multilabel = head, vectors, multilabel
@@ -42,7 +42,7 @@ class HeadScores:
         return found
 
     def log_proba(self, ids: Ints) -> Floats:
-        """Return log-probabilities, NaN of labels that the head does not have.
+        """Return log-probabilities, NaN for labels that the head does not have.
 
         With loss="logistic" and several labels per row, they are not normalized over the labels.
         """
@@ -60,7 +60,7 @@ class HeadScores:
 
 
 class EstimatorScores:
-    """What an estimator, whose labels are ids, says of rows."""
+    """The labels that an estimator proposes for rows; its labels are ids."""
 
     def __init__(self, estimator: Any, X: Any) -> None:
         self._rows, self._model = estimator._rows(X)

@@ -169,6 +169,18 @@ def layout_of(trellis: AnyTrellis) -> Layout:
 def make_layout(n_classes: int, width: int) -> Layout:
     """Return the layout of the trellis with `n_classes` paths and `width` states per slice.
 
+    Parameters
+    ----------
+    n_classes : int
+        From 1 to 2**62.
+    width : int
+        At least 2.
+
+    Returns
+    -------
+    Layout
+        It works with the functions of `ltls.torch.functional`, like an `ltls.Trellis`.
+
     Examples
     --------
     >>> from ltls.torch import make_layout

@@ -42,10 +42,9 @@ def probe(
 ) -> LTLSClassifier:
     """Train a linear classifier on vectors of an encoder, on a GPU if there is one.
 
-    It is `LTLSClassifier.fit` with a label matrix: the same rows are drawn, and the same steps are
-    taken, by torch. Only the small trellis beside it is trained on other mini-batches. Vectors may
-    be memory-mapped and larger than memory: mini-batches of them are read while the device works on
-    the ones before.
+    It is `LTLSClassifier.fit` with a label matrix: torch takes the same steps on the same samples.
+    Only the small trellis beside the label matrix is trained on other mini-batches. Vectors may be
+    memory-mapped and larger than memory: the next mini-batches are read while the device works.
 
     Parameters
     ----------
@@ -54,9 +53,10 @@ def probe(
     labels : labels
         As `y` of `LTLSClassifier.fit`: one label per row, an indicator matrix, or label lists.
     device : torch.device or str, optional
-        Where to train: "cuda" if there is a GPU, else "cpu". Training
-        takes 8 · n_labels · n_features bytes of its memory.
+        Where to train. By default "cuda" if there is a GPU, else "cpu". Training takes
+        8 · n_labels · n_features bytes of its memory.
     sample_weight : array of shape (n_rows,), optional
+        Weights of the rows.
     **parameters
         Parameters of `LTLSClassifier`, such as `random_state` and
         ``label_matrix=ltls.settings.LabelMatrix(epochs=4)``.

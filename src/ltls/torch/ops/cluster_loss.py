@@ -34,7 +34,7 @@ _PART_ROWS = 32768
 
 
 class Clusters(NamedTuple):
-    """An adaptive softmax that ends in a trellis; of n rows, what its clusters are launched with.
+    """The sizes of an adaptive softmax that ends in a trellis.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Clusters(NamedTuple):
     features : tuple of int
         The number of features of every cluster.
     layout : Layout
-        Of the trellis.
+        The layout of the trellis.
     """
 
     cutoffs: tuple[int, ...]

@@ -41,7 +41,7 @@ def is_fused(h: Tensor, trellis: AnyTrellis) -> bool:
 
 
 def _is_plain() -> bool:
-    """Return whether only plain operations will do: in an export to ONNX, and in transforms."""
+    """Return whether only plain operations work: in an export to ONNX, and in transforms."""
     return is_exported() or is_transformed()
 
 

@@ -54,7 +54,7 @@ def _constants(layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _sizes(layout: Layout) -> tuple[int, int, int, int]:
-    """Return what all kernels want to know: classes, edges, slices and auxiliary vertices."""
+    """Return the sizes that all kernels take: classes, edges, slices and auxiliary vertices."""
     return layout.n_classes, layout.n_edges, layout.n_slices, layout.digits[-1]
 
 
@@ -108,12 +108,12 @@ def forward(
     paths : int64 tensor of shape (rows, k)
     layout : Layout
     look_up : tuple of labels, table or None, n_labels, ignore_index, ignored; optional
-        The paths are those of one label per row, as of `look_up`, and are written to `paths`. Where
+        One label per row, whose paths are looked up as by `look_up` and written to `paths`. Where
         a label is `ignore_index`, −1 is written to `ignored`, else 0. The log-probabilities then
         have shape (rows,).
     listed : tuple of rows, their number, log_probs; optional
-        With `look_up`: h has the scores of some rows only, in the order of this list, as have all
-        results but the log-probabilities, which are written to `log_probs`, and `ignored`.
+        Requires `look_up`. `h` and all results have only the rows of this list, in its order,
+        except `ignored` and the log-probabilities, which are written to `log_probs`.
     """
     n, dtype = len(h), accumulation_dtype(h)
     if listed is None:
