@@ -74,7 +74,7 @@ def push_to_hub(
     card: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> str:
-    """Upload a fitted estimator and its model card; return the address of the commit.
+    """Upload a fitted estimator and its model card to the Hub.
 
     Parameters
     ----------
@@ -84,6 +84,11 @@ def push_to_hub(
         The repository, such as ``"name/tickets"``. It is created if it does not exist.
     **options
         Options of `huggingface_hub.ModelHubMixin.push_to_hub`, such as ``private`` and ``token``.
+
+    Returns
+    -------
+    str
+        The address of the commit.
     """
     told = {"data": data, "metrics": metrics, **(card or {})}
     return str(_HubEstimator(estimator).push_to_hub(repo_id, model_card_kwargs=told, **options))
@@ -102,6 +107,11 @@ def from_pretrained(
         Memory-map the weights, as `ltls.load` does.
     **options
         Options of `huggingface_hub.ModelHubMixin.from_pretrained`, such as ``revision``.
+
+    Returns
+    -------
+    LTLSClassifier
+        The fitted estimator.
     """
     found: _HubEstimator = _HubEstimator.from_pretrained(repo_id, mmap=mmap, **options)
     return found.estimator
@@ -155,9 +165,10 @@ class HubModule(_WithCard, PyTorchModelHubMixin):
     """Mixin for layers and networks: `save_pretrained`, `from_pretrained` and `push_to_hub`.
 
     It is `huggingface_hub.PyTorchModelHubMixin` with a model card that states data, metrics and
-    size; pass those as ``model_card_kwargs``, as to `ltls.hub.save_pretrained`. Constructor
-    arguments are stored as JSON. Arguments that are not JSON, such as counts, may be omitted when a
-    head is loaded: the paths of its classes are stored with its weights.
+    size. Pass ``data`` and ``metrics`` in ``model_card_kwargs``, with the same meaning as in
+    `ltls.hub.save_pretrained`. Constructor arguments are stored as JSON. Those that JSON cannot
+    hold, such as an array of counts, may be omitted when a head is loaded: the paths of its classes
+    are stored with its weights.
 
     Examples
     --------

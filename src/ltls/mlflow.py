@@ -55,7 +55,7 @@ def save_model(
     features : str or sequence of str, optional
         The columns of features; see `ltls.ray.BatchPredictor`. By default, all columns.
     text : str, optional
-        The column of texts. By default, the only column. A model of tables knows its columns.
+        The column of texts. By default, the only column. A table classifier knows its columns.
     input_example : DataFrame, optional
         Example rows, from which the signature is inferred.
     signature : mlflow.models.ModelSignature, optional
@@ -136,15 +136,22 @@ def load(model_uri: str) -> LTLSClassifier:
     ----------
     model_uri : str
         A folder, ``runs:/<run>/<name>``, ``models:/<name>/<version>`` or another URI of MLflow.
+
+    Returns
+    -------
+    LTLSClassifier
+        The fitted estimator.
     """
     folder = mlflow.artifacts.download_artifacts(os.fspath(model_uri))
     flavours = Model.load(folder).flavors
     if _FLAVOUR not in flavours:
-        raise ValueError(f"{model_uri} is not an ltls model, its flavours are {list(flavours)}")
+        raise ValueError(
+            f"model_uri must be an ltls model, got {model_uri} with the flavours {list(flavours)}"
+        )
     place = Path(folder).resolve()
     file = place.joinpath(str(flavours[_FLAVOUR].get("data"))).resolve()
     if not file.is_relative_to(place):
-        raise ValueError(f"{model_uri} must have its model file inside, got {file}")
+        raise ValueError(f"the model file of {model_uri} must be inside its folder, got {file}")
     return load_file(file)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ltls.core.atomic import replacing
+from ltls.core.atomic import new_folder, replacing
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -201,3 +201,16 @@ def test_file_and_folder_are_synchronized_around_the_rename(tmp_path, monkeypatc
     with replacing(path) as temporary:
         temporary.write_text("new")
     assert calls == [3, "rename", "folder"]
+
+
+def test_a_writer_that_is_interrupted_while_it_waits_removes_nothing(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with new_folder(tmp_path, lambda: None) as folder:
+        monkeypatch.setattr(fcntl, "flock", interrupted)
+        with pytest.raises(KeyboardInterrupt), new_folder(tmp_path, lambda: None):
+            pass
+        assert folder.is_dir()

@@ -150,8 +150,9 @@ def test_a_column_of_vectors_is_an_array(column, frame):
     np.testing.assert_array_equal(model.predict(column(X.tolist())), expected.predict(X))
     with pytest.raises(ValueError, match="row 0 has 5 numbers, row 1 has 4"):
         model.predict(column([X[0].tolist(), X[1, :4].tolist()]))
-    with pytest.raises(ValueError, match="row 1 has None"):
-        model.predict(column([X[0].tolist(), None]))
+    for missing, rows in enumerate([[None, X[0].tolist()], [X[0].tolist(), None]]):
+        with pytest.raises(ValueError, match=f"every row, but row {missing} has None; drop"):
+            model.predict(column(rows))
     with pytest.raises(ValueError, match="column 'v' has vectors; pass this column alone"):
         LTLSClassifier().fit(frame({"v": X.tolist()}), y)
 

@@ -1,5 +1,6 @@
 """Parameters of the estimators: groups of settings, as scikit-learn knows nested estimators."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -214,6 +215,7 @@ def test_an_invalid_setting_is_named_with_its_value(kind, name, values):
         assert error.reason.startswith("must be ")
         assert error.reason.endswith(f"got {value!r}")
         assert str(error) == f"The {name!r} parameter of {groups[kind]} {error.reason}"
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)  # as processes pass it on
         with pytest.raises(ParameterError, match=name):
             LTLSClassifier(**{groups[kind]: kind(**{name: value})}).partial_fit(X, Y)
 
@@ -225,7 +227,7 @@ def test_an_invalid_setting_is_named_with_its_value(kind, name, values):
         ("trellises", [False]),
         ("features", ["x", False, Views()]),
         ("parts", [{"toy": 1}, {"views": 3}, []]),
-        ("size_budget", [0, 1.5, "5 parsecs"]),
+        ("size_budget", [0, 1.5, "0.5B", "5 parsecs", f"{10**400}B"]),
         ("class_weight", ["heavy", 3]),
         ("validation_fraction", [1.0, -0.1, "some"]),
         ("n_jobs", ["many", 0, 1.5]),

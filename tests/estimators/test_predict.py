@@ -111,7 +111,7 @@ def test_log_proba_is_that_of_predict_proba_and_not_of_paths(digits, calibrated)
 )
 def test_paths_of_clusters_or_independent_edges_have_no_probabilities(digits, given):
     model = LTLSClassifier(random_state=0, **given).fit(*digits)
-    with pytest.raises(AttributeError, match="loss='softmax': use views=False"):
+    with pytest.raises(AttributeError, match="loss='softmax': fit with views=False"):
         model.path_log_proba(digits[0][:2], [1, 2])
 
 

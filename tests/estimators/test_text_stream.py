@@ -73,7 +73,7 @@ def test_a_stopped_stream_of_texts_is_resumed_to_the_same_model(table, tmp_path)
 
 
 def test_a_stream_without_batches_is_an_error():
-    with pytest.raises(ValueError, match="there are no batches of texts"):
+    with pytest.raises(ValueError, match="at least one batch of texts"):
         TextClassifier().fit_stream([])
 
 

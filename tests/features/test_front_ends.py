@@ -136,6 +136,8 @@ def test_numbers_are_read_as_lists_places_or_names():
         ([{"indices": [0], "values": []}], "as many indices as values, got 1 and 0"),
         ([{"indices": 0, "values": [1]}], "lists of indices and values"),
         ([{"indices": [0], "values": ["x"]}], "values must be numbers"),
+        ([{"indices": [0, 1], "values": [[1], [2]]}], "values must be numbers"),
+        ([[[1], [2], [3]]], "rows must be numbers"),
         ([{"nobody": 1}], "there is no feature 'nobody'"),
     ],
 )

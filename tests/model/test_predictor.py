@@ -185,6 +185,27 @@ def test_one_dense_row_is_a_batch_of_one():
         same(model.predictor(2)(row), expected)
 
 
+def test_one_dense_row_of_any_type():
+    pandas = pytest.importorskip("pandas")
+    row = rows(1, seed=5).toarray()[0]
+    expected = plain().predictor(2)(row)
+    for given in (tuple(row.tolist()), pandas.Series(row), pandas.Series([row.tolist()])):
+        same(plain().predictor(2)(given), expected)
+    with pytest.raises(ValueError, match="X must have 2 dimensions"):
+        plain().predictor(2)(sp.csr_array(row[None])[0])
+
+
+def test_only_data_frames_have_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.eye(3), columns=["x", "y", "z"])
+    model = LTLSClassifier(random_state=0).fit(frame, [0, 1, 2])
+    predictor, expected = model.predictor(2), model.predict_topk(frame, 2)
+    same(predictor(frame), expected)
+    same(predictor(frame.to_numpy()), expected)
+    with pytest.raises(ValueError, match="feature names should match"):
+        predictor(frame[["z", "y", "x"]])
+
+
 def test_k_is_positive_and_at_most_all_labels():
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         plain().predictor(0)

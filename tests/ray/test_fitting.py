@@ -340,12 +340,12 @@ def test_other_bad_input(cluster, dataset):
         (LTLSClassifier(n_jobs=-1), "n_jobs must be at least 1 on a cluster"),
         (LTLSClassifier(class_weight={"c": 1.0}), "labels that occur in y, got 'c'"),
         (LTLSClassifier(trellises=Trellises(width=1)), "'width' parameter"),
-        (TextClassifier(), "the model takes text: name the columns with text"),
+        (TextClassifier(), "the model takes texts: name their column with text="),
         (LTLSClassifier(features=Table(text="x")), "takes the columns x: do not name others"),
     ]:
         with pytest.raises(ValueError, match=text):
             ltls.ray.fit(model, dataset(rows, 1), **options)
-    with pytest.raises(ValueError, match="the dataset has no rows"):
+    with pytest.raises(ValueError, match="dataset must have at least one row"):
         ltls.ray.fit(LTLSClassifier(), cluster.data.from_items([]), **options)
 
 

@@ -14,6 +14,7 @@ from ltls.features.numbers import NumberInputs, Numbers
 from ltls.features.rows import Rows
 from ltls.model.examples import Examples
 from ltls.model.labels import as_targets
+from ltls.parts.label_matrix import MOST_FEATURES
 from ltls.settings import Trellises
 from ltls.training.data import DatasetStats, RowsToHoldOut, Source
 
@@ -255,6 +256,15 @@ def test_counts_are_those_of_all_rows(rows, size):
     assert problem.counts.tolist() == [flat.count(label) for label in problem.labels.values]
     typical = np.quantile(list(map(len, rows)), 0.99, method="higher")
     assert problem.typical_labels == stats.typical_labels == max(typical, 1)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_intercept_is_not_one_of_the_dense_features(fit_intercept):
+    stats = DatasetStats(0)
+    stats.add(np.ones((2, MOST_FEATURES)), as_targets(["a", "b"]), False)
+    size = stats.problem(NumberInputs(Numbers(fit_intercept=fit_intercept))).size
+    assert size.n_vector_features == MOST_FEATURES
+    assert size.few_vector_features
 
 
 @given(rows=named, size=st.integers(1, 7), per_label=st.integers(1, 9), seed=st.integers(0, 99))

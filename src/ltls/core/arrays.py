@@ -79,15 +79,18 @@ def unlisted(name: str, given: Any) -> Any:
     values = np.asarray(unframed(name, given))
     if values.ndim > 1:
         return values
-    if not (values.dtype == object and len(values) and isinstance(values[0], _VECTORS)):
+    if values.dtype != object or not any(isinstance(each, _VECTORS) for each in values):
         return given
-    length = np.shape(values[0])
     for row, vector in enumerate(values):
-        if not isinstance(vector, _VECTORS) or np.shape(vector) != length:
-            of = f"{len(vector)} numbers" if isinstance(vector, _VECTORS) else repr(vector)
+        if not isinstance(vector, _VECTORS):
+            raise ValueError(
+                f"{name} must have a vector in every row, but row {row} has {vector!r}; drop such "
+                "rows"
+            )
+        if np.shape(vector) != np.shape(values[0]):
             raise ValueError(
                 f"{name} must have vectors of the same length: row 0 has {len(values[0])} numbers, "
-                f"row {row} has {of}"
+                f"row {row} has {len(vector)} numbers"
             )
     return np.stack(values)  # type: ignore[call-overload]
 

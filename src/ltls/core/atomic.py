@@ -63,25 +63,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(parent: Path, in_use: Callable[[], str | None]) -> Iterator[Path]:
-    """Yield a new folder in `parent` for the files of a new version, which are then on the disk.
+    """Yield a new folder in `parent` for the files of a new version.
 
-    The old version stays until `in_use`, which reads it from a file that the block replaces at its
-    end, returns the name of the new folder. Then, or if the block fails, the other one is removed,
-    and so are folders of writers that were killed.
+    At its end, the block replaces a file that names the version in use; `in_use` returns the name
+    in this file. All other versions are then removed: the old one if the block succeeds, the new
+    one if it fails, and those of writers that were killed.
     """
-    lock = -1
+    lock = -1 if fcntl is None else os.open(parent, os.O_RDONLY)
     try:
         if fcntl is not None:
-            lock = os.open(parent, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)  # of two writers, the second one waits
-        folder = parent / f"version-{secrets.token_hex(4)}"
-        folder.mkdir()
-        yield folder
+        try:
+            folder = parent / f"version-{secrets.token_hex(4)}"
+            folder.mkdir()
+            yield folder
+        finally:
+            name = in_use()
+            for other in parent.iterdir():
+                if other.name != name and is_version(other.name):
+                    shutil.rmtree(other, ignore_errors=True)
     finally:
-        name = in_use()
-        for other in parent.iterdir():
-            if other.name != name and is_version(other.name):
-                shutil.rmtree(other, ignore_errors=True)
         if lock >= 0:
             os.close(lock)
 

@@ -1,8 +1,8 @@
 """Declarations of what a section of a file may contain, and the checker that enforces them.
 
-A checksum detects accidental damage, but an attacker can compute it, too. So nothing in a file is
-trusted: every tensor has a declared type, a shape in terms of sizes, and a smallest and largest
-value, and every number of the description has a range. Anything undeclared is an error.
+A checksum detects accidental damage, but not a forged file. So nothing in a file is trusted: every
+tensor has a declared type, shape, smallest and largest value, and every number of the description
+has a range. Anything undeclared is an error.
 """
 
 from __future__ import annotations

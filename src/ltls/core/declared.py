@@ -8,7 +8,8 @@ sentence on what it does::
         "How labels are found."
         width: int | str = setting(Integer(2), AUTO, default=AUTO, help="States per slice.")
 
-This module does not import scikit-learn, which takes a second: help texts need declarations only.
+This module does not import scikit-learn, which would take a second: ``ltls --help`` needs the
+declarations only.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ class ParameterError(ValueError, TypeError):
     """
 
     def __init__(self, owner: str, parameter: str, reason: str) -> None:
-        super().__init__(f"The {parameter!r} parameter of {owner} {reason}")
-        self.parameter, self.reason = parameter, reason
+        super().__init__(owner, parameter, reason)  # all of them, so that it can be pickled
+        self.owner, self.parameter, self.reason = owner, parameter, reason
+
+    def __str__(self) -> str:
+        return f"The {self.parameter!r} parameter of {self.owner} {self.reason}"
 
 
 class Allowed:

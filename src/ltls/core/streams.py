@@ -44,7 +44,7 @@ class SizeLimits:
     Parameters
     ----------
     max_ratio : float, default=250
-        Maximum ratio of decoded to stored bytes, checked from 64 MiB of decoded bytes on. Data
+        Maximum ratio of decoded to stored bytes, checked after 64 MiB of decoded bytes. Data
         files usually have ratios of 3 to 20.
     max_bytes : int or None, default=None
         Maximum number of decoded bytes; None for no limit.
@@ -384,7 +384,7 @@ def open_text_output(path: str | os.PathLike[str] | None) -> Iterator[IO[str]]:
 def prefetch(items: Iterator[T]) -> Iterator[T]:
     """Yield items, preparing each next one in a background thread.
 
-    It is worthwhile if the loop body or the iterator releases the GIL. Items must not be None.
+    This saves time if the loop body or the iterator releases the GIL. Items must not be None.
     """
     with ThreadPoolExecutor(1) as thread:
         following = thread.submit(next, items, None)

@@ -46,14 +46,15 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     clusters of labels in logarithmic time. Label weights distinguish the labels within a cluster;
     for dense rows, a label matrix does. Prototypes and neighbours find labels with few rows. Which
     parts a model has depends on the size of the data and on accuracy on held-out rows; `plan_`
-    explains the choice. To configure a part, pass an object from `ltls.settings`; True asks for it,
-    False leaves it out. ``set_params(trellises__width=16)`` changes a single setting.
+    explains the choice. To configure a part, pass an object from `ltls.settings`; True includes it
+    with its default settings, False leaves it out. ``set_params(trellises__width=16)`` changes a
+    single setting.
 
     Attributes
     ----------
-    classes_ : array
+    classes_ : array of shape (n_classes,)
         The labels: sorted after `fit` (in order of appearance if they cannot be compared), in
-        order of appearance after `partial_fit`. For an indicator matrix, its columns.
+        order of appearance after `partial_fit`. For an indicator matrix, its column indices.
     model_ : Model
         The fitted model.
     plan_ : str
@@ -67,18 +68,24 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         The weights of the trellises; dropped weights are 0. A sparse array if few of the features
         occur in the training data.
     intercept_ : array of shape (n_trellises · n_edges,)
+        The intercept of every edge.
     n_features_in_ : int
+        Number of features of the training rows.
+    feature_names_in_ : array of str
+        Names of the features, if the training rows were a data frame with column names.
     n_iter_ : int
         Number of epochs run.
     loss_curve_ : list of float
         The mean loss of every epoch.
     held_out_precision_ : float or None
-        P@1 on the rows that `fit` held out to choose the weights of the parts, None without such
-        rows. The weights were chosen on these rows, so this is not a test score.
+        P@1, the fraction of rows whose best label is correct, on the rows that `fit` held out to
+        choose the weights of the parts; None if none were held out. It is not a test score, since
+        the weights were chosen on these rows.
     multilabel_ : bool
+        Whether rows may have several labels.
     threshold_ : float
         Multi-label only: `predict` returns the labels that score at least this much. Chosen to
-        maximize micro-averaged F1 on held-out rows.
+        maximize micro-averaged F1 on held-out rows; can be set.
 
     References
     ----------
@@ -99,7 +106,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     """
 
     def front_end_settings(self) -> FrontEndSettings:
-        """Return the settings of the front end, its defaults if "auto"."""
+        """Return the settings of the front end; its default settings if "auto"."""
         given = self.features
         return self.default_features() if isinstance(given, str) else given
 
@@ -134,14 +141,16 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features), float32 or float64
-            For texts, a list, array or Series of strings; for tables, a data frame or a list of
-            dicts. Sparse and dense features together, such as words and embeddings, are a list of
-            blocks: sparse matrices and arrays with the same rows.
-        y : labels
-            One hashable label per row; or an indicator matrix, sparse or dense; or a list of label
-            lists. A list of lists, sets or arrays is multi-label, a tuple is a single label.
+            For a `TextClassifier`, a list, array or Series of strings; for a `TableClassifier`, a
+            data frame or a list of dicts. To combine sparse and dense features, such as words and
+            embeddings, pass a list of blocks: sparse matrices and arrays with the same rows.
+        y : array-like or sparse matrix
+            One hashable label per row. For several labels per row, a list of lists, sets or arrays
+            of labels, or an indicator matrix of shape (n_rows, n_labels), sparse or dense. Lists of
+            equal length above 1 that hold only 0 and 1 are an indicator matrix, too. A tuple is a
+            single label.
         sample_weight : array of shape (n_rows,), optional
-            Weights of the rows.
+            Weights of the rows, at least 0. By default, all are 1.
         checkpoint : path-like or Checkpoint, optional
             File that the training state is saved to after every epoch. Pass a `Checkpoint` to
             resume from it.
@@ -188,11 +197,12 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     ) -> Self:
         """Train on one batch, which may contain new labels.
 
-        From its first row on, a new label has rows in memory, and a prototype if the model has
-        these. It joins one cluster of every view or, in a model without views, takes a free path.
+        A new label joins one cluster of every view or, in a model without views, takes a free path.
         If no path is free, the trellis grows, which does not change the scores of other labels.
-        Stored rows from earlier calls are replayed with the batch so that the model does not forget
-        old labels; see `memory`. A model that is first trained by `partial_fit` has only trellises.
+        From its first row on, the label has rows in the memory and, if the model has prototypes, a
+        prototype. Rows stored in earlier calls are replayed with the batch, so that the model does
+        not forget old labels; see `memory`. A model that is first trained by `partial_fit` has only
+        trellises.
 
         Other threads may predict or save during the call; they use the old model until it returns.
         If the call fails or is interrupted, the estimator is unchanged. This takes memory for two
@@ -202,7 +212,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         ----------
         X, y, sample_weight
             As in `fit`.
-        classes : array, optional
+        classes : array or list, optional
             Labels to add, even if they do not occur in y.
 
         Returns
@@ -385,12 +395,13 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         Parameters
         ----------
         path : path-like
-            Replaced atomically.
+            The file to write. An existing file is replaced atomically.
         resumable : bool, default=False
             Also store the whole memory, all weights in full precision and the optimizer state, so
             that `partial_fit` after `load` is bit-identical to `partial_fit` without saving if
-            `random_state` is an integer. The file is several times as large. Models from other
-            files can be trained further, too, but not bit-identically; see `memory`.
+            `random_state` is an integer. The file is several times as large. If False, the file has
+            the weights for prediction, an approximate optimizer state and as much of the memory as
+            takes little space: `partial_fit` works, but is not bit-identical.
 
         Examples
         --------

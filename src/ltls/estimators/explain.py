@@ -1,4 +1,4 @@
-"""Explanations in the user's words: labels, and names of features with their places in a text."""
+"""Explanations in terms of labels, and of names of features and their positions in a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 10  # contributions of an explanation that is printed
 
 
 def others(number: int) -> str:
-    """Return what the features are called that are not shown one by one."""
+    """Return the line for features that are not shown one by one: "3 other features"."""
     return f"{number} other feature{'s' if number > 1 else ''}"
 
 
@@ -29,7 +29,14 @@ def others(number: int) -> str:
 class Contribution:
     """What a feature adds to the linear score of a label.
 
-    `spans` holds the (start, end) positions of the feature in the text.
+    Parameters
+    ----------
+    feature : str
+        The name of the feature; x0, x1 and so on for features without names.
+    value : float
+        What the feature adds.
+    spans : tuple of (int, int)
+        The (start, end) positions of the feature in the text; empty if it is not from a text.
     """
 
     feature: str
@@ -49,11 +56,30 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Part:
-    """The explanation of one part of a model.
+    """The score of a label in one part of a model.
 
-    `contributions` and `intercept` add up to `linear_score`; `formula` computes `score` from it and
-    the numbers in `terms`. A trellis has the label's `path` and its `edges`, a composite part has
-    `parts`, and neighbours have `rows`: the training rows that support the label.
+    Parameters
+    ----------
+    part : str
+        The name of the part.
+    score : float
+        What the part adds to the score of the label.
+    linear_score : float
+        The sum of `contributions` and `intercept`.
+    intercept : float
+    contributions : list of Contribution
+        Non-zero contributions, largest first.
+    formula : str
+        How `score` follows from `linear_score` and the numbers in `terms`.
+    terms : dict of str to float
+    path : int or None
+        The path of the label, in a trellis.
+    edges : list of Edge
+        The edges of that path.
+    parts : list of Part
+        The parts that a composite part consists of.
+    rows : list of dict
+        For neighbours: the training rows that support the label.
     """
 
     part: str
@@ -97,6 +123,7 @@ class Explanation:
     contributions : list of Contribution
         Non-zero contributions, largest first.
     parts : list of Part
+        One for every part of the model.
     formula : str
         How `score` follows from the scores of the parts.
     """
@@ -122,9 +149,10 @@ class Explanation:
         return "\n".join(lines)
 
     def words(self, text: str) -> list[tuple[int, int, float]]:
-        """Return (start, end, value) for every word: its position and its part of the linear score.
+        """Return (start, end, value) for every word: its position and what it adds to the score.
 
-        The contribution of an n-gram is divided evenly among the characters of its spans.
+        The value is that of the linear score; the contribution of an n-gram is divided evenly among
+        the characters of its spans. `text` must be the text that was explained.
         """
         values = np.zeros(len(text))
         for each in self.contributions:
@@ -191,10 +219,11 @@ class ExplainMixin:
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
-            For a `TextClassifier`, texts.
+            Or texts, or rows of a table; see `fit`.
         labels : sequence of labels, optional
             Labels to explain for every row. By default, the k best labels of each row.
         k : int, default=5
+            Number of labels to explain per row, if `labels` is not given.
 
         Returns
         -------
@@ -235,7 +264,8 @@ class ExplainMixin:
 
         Parameters
         ----------
-        label : label of `classes_`
+        label : object
+            One of `classes_`.
         k : int, default=20
             Number of features to return, by magnitude of their weights.
 

@@ -14,13 +14,13 @@ from .classifier import LTLSClassifier
 
 
 class TextClassifier(LTLSClassifier):
-    """Text classifier among very many classes: n-grams, TF-IDF, then an `LTLSClassifier`.
+    """Classifier of texts among very many classes, by TF-IDF weighted n-grams.
 
-    It is an `LTLSClassifier` whose `features` are `ltls.settings.Text`: `fit`, `predict` and the
-    others take a list, array or Series of strings (or an array or DataFrame with several texts per
-    row, which are joined by line breaks) where `LTLSClassifier` takes a matrix. `save` stores the
-    vocabulary in the model file. `partial_fit` learns vocabulary and TF-IDF weights from the first
-    batch; `fit_stream` makes a pass over all batches for them.
+    It is an `LTLSClassifier` whose `features` are `ltls.settings.Text`. Where `LTLSClassifier`
+    takes a matrix, it takes a list, array or Series of strings; or an array or DataFrame with
+    several texts per row, which are joined by line breaks. `save` stores the vocabulary in the
+    model file. `partial_fit` learns the vocabulary and TF-IDF weights from the first batch,
+    `fit_stream` in a pass over all batches.
 
     Examples
     --------
@@ -34,24 +34,30 @@ class TextClassifier(LTLSClassifier):
     default_features: ClassVar[type[FrontEndSettings]] = Text
 
     def get_feature_names_out(self, input_features: Any = None) -> AnyArray:
-        """Return the feature names: n-grams, with the prefix "chars:" for character n-grams.
+        """Return the names of the features.
 
         Parameters
         ----------
         input_features : ignored
             For compatibility with scikit-learn.
+
+        Returns
+        -------
+        array of str of shape (n_features,)
+            The n-grams, those of characters with the prefix "chars:". For tables also the names of
+            number columns, ``column=value`` for categories, and ``column[0]`` etc. for vectors.
         """
         names = self._model().front_end.feature_names()
         return np.array([name for name, _ in names.values()], object)
 
 
 class TableClassifier(TextClassifier):
-    """Classifier of rows with texts, numbers, categories and vectors, among very many classes.
+    """Classifier of table rows (texts, numbers, categories, vectors) among very many classes.
 
-    It is an `LTLSClassifier` whose `features` are `ltls.settings.Table`, which name the columns:
-    `fit`, `predict` and the others take a data frame, or a list of dicts, where
-    `LTLSClassifier` takes a matrix. Missing values are None, NaN or empty. For other transformers,
-    use a scikit-learn `Pipeline` of a `ColumnTransformer` and an `LTLSClassifier`.
+    It is an `LTLSClassifier` whose `features` are `ltls.settings.Table`, which name the columns.
+    Where `LTLSClassifier` takes a matrix, it takes a data frame or a list of dicts. Missing values
+    are None, NaN or empty. For other transformers, use a scikit-learn `Pipeline` of a
+    `ColumnTransformer` and an `LTLSClassifier`.
 
     Examples
     --------

@@ -18,6 +18,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     Parameters
     ----------
     path : path-like
+        A file written by `LTLSClassifier.save`, ``ltls train`` or ``ltls convert``.
     mmap : bool, default=True
         Memory-map the weights, so that processes share them. Do not modify a mapped file in place:
         predictions would change, and reading past the end of a truncated file kills the process

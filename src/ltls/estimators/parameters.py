@@ -113,7 +113,7 @@ class Parameters(Settings):
     )
     neighbours: Neighbours | str | bool = _part(
         Neighbours,
-        help='The labels of similar training rows, which the model then stores. "auto" keeps '
+        help='The labels of similar training rows, which the model stores. "auto" keeps '
         "neighbours if they help on held-out rows.",
     )
     propensity: Propensity | str | bool = _part(
@@ -151,8 +151,9 @@ class Parameters(Settings):
         "balanced",
         NOTHING,
         default=None,
-        help="Weights associated with labels. A row with several labels has the mean of their "
-        "weights.",
+        help='Weights of labels, 1 for a label that is not in the dict. "balanced" weights are '
+        "inversely proportional to the number of rows of a label. A row with several labels has "
+        "the mean of their weights.",
     )
     validation_fraction: float | str = setting(
         Number(0, below=1),
@@ -188,7 +189,18 @@ class Parameters(Settings):
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; groups that are "auto" have their default settings."""
+        """Return the parameters.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Also return the settings of groups, such as ``trellises__width``. A group that is
+            "auto" or True has its default settings.
+
+        Returns
+        -------
+        dict of str to object
+        """
         params: dict[str, Any] = super().get_params(deep=False)
         for name in list(params) if deep else ():
             group = self._group(name)
@@ -200,9 +212,18 @@ class Parameters(Settings):
         return params
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters; ``trellises__width=16`` sets one of a group and enables the group.
+        """Set parameters, or single settings of groups.
 
-        ``parts__name__setting=value`` sets one of a part registered by another package.
+        Parameters
+        ----------
+        **params
+            Parameters by name. ``trellises__width=16`` changes one setting of a group, and enables
+            the group if it was disabled. ``parts__name__setting=value`` changes one of a part that
+            another package registers.
+
+        Returns
+        -------
+        self
         """
         kinds = self.groups()
         for key in list(params):
@@ -220,7 +241,7 @@ class Parameters(Settings):
         return self
 
     def _group(self, name: str) -> Settings | None:
-        """Return the settings of a group, its defaults if it is "auto"; None if it has none."""
+        """Return the settings of a group, or its defaults; None if it is no group or disabled."""
         value = getattr(self, name, None)
         if isinstance(value, Settings):
             return value

@@ -117,8 +117,8 @@ class PredictMixin:
     def held_out_precision_(self) -> float | None:
         """P@1 on the rows that the weights of the parts were chosen on; None if none were held out.
 
-        `fit` then trains on these rows, too. A test score is usually lower: here, every label
-        also has training rows.
+        `fit` then trains on these rows, too. A test score is usually lower: test rows may have
+        labels without training rows, held-out rows do not.
         """
         self._model()
         return self.fitted_.provenance.held_out_precision
@@ -153,7 +153,7 @@ class PredictMixin:
         return model.columns.rows(features), model
 
     def edge_scores(self, X: Any) -> Floats:
-        """Return the scores of all edges, shape (n_rows, n_trellises · n_edges).
+        """Return the scores of all edges of all trellises, shape (n_rows, n_trellises · n_edges).
 
         Examples
         --------
@@ -176,15 +176,16 @@ class PredictMixin:
         """Return the k best labels of every row and their scores, best first.
 
         The score of a label is the weighted sum of its scores in the parts of the model, which
-        `explain` shows. The trellises' score is a sum over all trellises. Its terms are the
-        log-probability of the label's path (loss="softmax"), the sum of log σ over the edges of the
-        path ("logistic"), or the sum of their scores ("separation").
+        `explain` shows. Every trellis contributes the log-probability of the label's path
+        (loss="softmax"), the sum of log σ over the edges of the path ("logistic"), or the sum of
+        their scores ("separation").
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
             Or texts, or rows of a table; see `fit`.
         k : int, default=5
+            Number of labels per row.
         proba : bool, default=False
             Return probabilities instead of scores, and sort the k best labels by them.
         among : optional
@@ -197,14 +198,15 @@ class PredictMixin:
         Returns
         -------
         labels, scores : arrays of shape (n_rows, k)
-            k is at most the number of classes, or of allowed labels. Rows with fewer than k allowed
-            labels are padded with None, and with score −inf or probability 0.
+            k is reduced to the number of classes, or of allowed labels, if that is smaller. Rows
+            with fewer than k allowed labels are padded with None, and with score −inf or
+            probability 0.
 
         Notes
         -----
         With up to 2,048 labels, all labels are scored. With more, parts propose 50 candidates each,
-        and all parts score the union. A label that no part proposes is missing, in particular if k
-        is large. With ``among=model.classes_``, such labels follow the candidates.
+        and all parts score their union. All other labels rank below these candidates, whatever
+        their own scores. A model of trellises alone always finds the k best of all labels.
 
         Examples
         --------
@@ -240,12 +242,18 @@ class PredictMixin:
     def predictor(self, k: int = 5) -> Predictor:
         """Return a thread-safe, low-latency callable that predicts the k best labels.
 
-        It accepts the input of `predict`, a single text, a table row or, for numeric features,
-        the ``(indices, values)`` of one row. It is a snapshot: later training does not change it.
+        It is a snapshot: later training does not change it.
+
+        Parameters
+        ----------
+        k : int, default=5
+            Number of labels per row.
 
         Returns
         -------
         predictor : Predictor
+            Call it with one row (a text, a table row or, for numeric features, the indices and the
+            values of the non-zero features) or with several, as for `predict`.
 
         Examples
         --------
@@ -259,10 +267,7 @@ class PredictMixin:
         'cat'
         """
         self._model()
-        owner = object.__new__(type(self))
-        owner.__dict__.update(self.__dict__)
-        owner.__dict__.pop("feature_names_in_", None)  # a row alone has no names
-        return Predictor(owner, as_integer("k", k, at_least=1))
+        return Predictor(self, as_integer("k", k, at_least=1))
 
     def predict(self, X: Any, output: str = "auto") -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
@@ -270,15 +275,16 @@ class PredictMixin:
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
+            Or texts, or rows of a table; see `fit`.
         output : {"auto", "lists"}, default="auto"
             "lists" returns a list of labels per row, best first, as `fit` accepts them.
 
         Returns
         -------
-        array, matrix or list of lists
-            The indicator matrix is dense if y was, and CSR otherwise. It has one column per class
-            and is 1 where a score reaches `threshold_`. The labels of row i of a CSR result are
-            ``classes_[result[[i]].indices]``.
+        array of shape (n_rows,), matrix of shape (n_rows, n_classes), or list of lists
+            The indicator matrix of a multi-label model is 1 where the score of a label reaches
+            `threshold_`. It is a dense array if the y of `fit` was one, and a CSR array otherwise;
+            the labels of row i are then ``classes_[result[[i]].indices]``.
 
         Examples
         --------
@@ -324,6 +330,21 @@ class PredictMixin:
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`; for several labels per row, the subset accuracy.
 
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+            Or texts, or rows of a table; see `fit`.
+        y : array-like or sparse matrix
+            The true labels, as for `fit`. They may include labels that were not in training.
+        sample_weight : array of shape (n_rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The fraction of rows that are predicted correctly: for several labels per row, those
+            whose predicted labels are exactly the true ones.
+
         Examples
         --------
         >>> import numpy as np
@@ -357,10 +378,18 @@ class PredictMixin:
         return float(np.average(right, weights=weights))
 
     def decision_function(self, X: Any) -> Floats:
-        """Return the scores of all labels, shape (n_rows, n_classes); see `predict_topk`.
+        """Return the scores of all labels; see `predict_topk`.
 
-        For two classes and one label per row: the score of the second minus that of the first,
-        shape (n_rows,).
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+            Or texts, or rows of a table; see `fit`.
+
+        Returns
+        -------
+        float32 array of shape (n_rows, n_classes)
+            For two classes and one label per row: the score of the second class minus that of the
+            first, shape (n_rows,).
 
         Examples
         --------
@@ -380,7 +409,7 @@ class PredictMixin:
 
     @available_if(_has_proba)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
-        """Return the probabilities of all labels, shape (n_rows, n_classes).
+        """Return the probabilities of all labels.
 
         They are calibrated on held-out rows; see `calibration`. For one label per row, they sum to
         1 over `classes_`, and the most probable label is the one that `predict` returns, unless the
@@ -389,6 +418,15 @@ class PredictMixin:
         true label is not proposed, as estimated on held-out rows. Without calibration,
         probabilities are the softmax of the scores, or exp(score) for several labels per row; a
         model of trellises alone uses their mean score.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_rows, n_features)
+            Or texts, or rows of a table; see `fit`.
+
+        Returns
+        -------
+        float32 array of shape (n_rows, n_classes)
 
         Examples
         --------
@@ -405,7 +443,7 @@ class PredictMixin:
 
     @available_if(_has_proba)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithm of `predict_proba`.
+        """Return the logarithm of `predict_proba`, which takes the same X.
 
         Examples
         --------
@@ -427,8 +465,13 @@ class PredictMixin:
         Parameters
         ----------
         X : array or CSR matrix of shape (n_rows, n_features)
-        y : one label per row
-            Labels that were not seen in training raise an error.
+            Or texts, or rows of a table; see `fit`.
+        y : array-like of shape (n_rows,)
+            One label per row. Labels that were not seen in training raise an error.
+
+        Returns
+        -------
+        float32 array of shape (n_rows,)
 
         Examples
         --------
@@ -445,17 +488,21 @@ class PredictMixin:
             return np.log(model.proba_of(rows, ids[:, None], self.n_jobs)[:, 0])
 
     def path_log_proba(self, X: Any, y: Any) -> Floats:
-        """Return the log-probability of the paths of one given label per row, in O(log C) each.
+        """Return the log-probability of the path of one given label per row, in O(log C).
 
-        It is the mean of the trellises' probabilities, each normalized over all its paths. Free
-        paths are included: their mass, 1 − Σ exp(path_log_proba) over all labels, is the
+        The probability is the mean over the trellises, each normalized over all its paths. That
+        includes free paths: their mass, 1 − Σ exp(path_log_proba) over all labels, is the
         probability of a label not seen yet. Other parts are ignored, since normalizing them would
-        not be O(log C). This requires a path for every label (``views=False``) and loss="softmax".
+        not be O(log C). Requires a path for every label (``views=False``) and loss="softmax".
 
         Parameters
         ----------
         X, y
             As in `log_proba`.
+
+        Returns
+        -------
+        array of shape (n_rows,)
 
         Examples
         --------
@@ -471,7 +518,8 @@ class PredictMixin:
         part = model.part("trellises")
         if part is None or not part.loss.normalized:
             raise AttributeError(
-                "path_log_proba needs trellises over labels with loss='softmax': use views=False"
+                "path_log_proba needs a path for every label and loss='softmax': fit with "
+                "views=False and trellises__loss='softmax'"
             )
         ids = _one_label_per_row(model, y, len(rows))
         return part.path_log_proba(rows, ids[:, None], self.n_jobs)[:, 0]  # type: ignore[no-any-return]

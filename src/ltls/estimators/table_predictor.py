@@ -20,8 +20,9 @@ class TablePredictor:
     Parameters
     ----------
     estimator : LTLSClassifier
-        A fitted one.
+        A fitted estimator.
     columns : Columns
+        The columns to read.
     k : int, default=5
         Labels per row.
     proba : bool, default=False
@@ -44,9 +45,11 @@ class TablePredictor:
         self.estimator, self.columns = estimator, columns
         self._k = as_integer("k", k, at_least=1)
         if proba and not estimator.model_.probabilistic:
-            raise ValueError("models with loss='separation' have no probabilities (proba)")
+            raise ValueError(
+                "proba must be False: models with loss='separation' have no probabilities"
+            )
         if threshold and not estimator.multilabel_:
-            raise ValueError("threshold is for multi-label models; use k=1")
+            raise ValueError("threshold is for multi-label models; use k=1 for the best label")
         self._proba, self._threshold = proba, threshold
         self._allowed = None
         if among is not None:

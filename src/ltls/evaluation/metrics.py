@@ -47,6 +47,7 @@ def calibration_error(hits: ArrayLike, proba: ArrayLike, n_bins: int = 15) -> fl
     proba : array-like of the same shape
         The probabilities of the predictions.
     n_bins : int, default=15
+        Number of bins.
 
     Returns
     -------
@@ -209,11 +210,10 @@ def macro_f1_at_k(
 
     The first k predictions of a row are its predicted labels. The F1 score of a label is 2 · tp /
     (n_predicted + n_true), where tp is the number of rows for which it is predicted and true. Every
-    label has the same weight, however rare it is. Macro-averaged precision alone
-    would reward models that hardly ever predict rare labels; recall alone, those that often do.
-    Labels without a row in `y_true` are left out; papers that average over all labels count them
-    as 0.
-    Parameters are those of :func:`precision_at_k`.
+    label has the same weight, however rare it is. Macro-averaged precision alone would reward
+    models that hardly ever predict rare labels; recall alone, those that often do. Labels without a
+    row in `y_true` are left out; papers that average over all labels count them as 0. Parameters
+    are those of :func:`precision_at_k`.
 
     References
     ----------
@@ -299,6 +299,19 @@ def propensities_of(
     counts: ArrayLike, n_rows: int, a: float = 0.55, b: float = 1.5
 ) -> NDArray[np.float64]:
     """Estimate propensities like :func:`propensities`, from the number of rows of each label.
+
+    Parameters
+    ----------
+    counts : array-like of shape (n_labels,)
+        Number of training rows of each label.
+    n_rows : int
+        Number of training rows.
+    a, b : float, default=0.55 and 1.5
+        As in :func:`propensities`.
+
+    Returns
+    -------
+    array of shape (n_labels,)
 
     Examples
     --------

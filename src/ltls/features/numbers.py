@@ -175,7 +175,7 @@ class Numbers(FeatureSettings):
     ) -> dict[str, Any]:
         """Return the columns of a table to read: the features, which must be named."""
         if text or not features:
-            raise ValueError("the model takes features: name the columns with features")
+            raise ValueError("the model takes features: name their columns with features=")
         return {"features": (features,) if isinstance(features, str) else tuple(features)}
 
     def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _dense(items: Sequence[Any], n_features: int) -> Any:
         if not known or len(item) != n_features:
             got = f"{len(item)} entries" if known else repr(item)[:40]
             raise ValueError(f"row {number} must be a list of {n_features} numbers, got {got}")
-    return csr_array(_numbers(items, "rows"))
+    return csr_array(_numbers(items, "rows", ndim=2))
 
 
 def _sparse(rows: Sequence[tuple[Any, Any]], n_features: int) -> csr_array:
@@ -293,7 +293,7 @@ def _sparse(rows: Sequence[tuple[Any, Any]], n_features: int) -> csr_array:
             )
         ends.append(ends[-1] + len(indices))
         places.append(_places(indices, n_features))
-        numbers.append(_numbers(values, "values"))
+        numbers.append(_numbers(values, "values", ndim=1))
     flat = np.concatenate(numbers), np.concatenate(places), np.array(ends)
     X = csr_array(flat, shape=(len(rows), n_features))
     X.sum_duplicates()
@@ -312,11 +312,11 @@ def _places(indices: Any, n_features: int) -> Ints:
     return array.astype(np.int64)
 
 
-def _numbers(values: Any, name: str) -> Any:
+def _numbers(values: Any, name: str, ndim: int) -> Any:
     try:
         array = np.asarray(values)
     except ValueError:
         array = np.array(None)
-    if array.size and array.dtype.kind not in "iuf":
+    if array.size and not (array.dtype.kind in "iuf" and array.ndim == ndim):
         raise ValueError(f"{name} must be numbers")
     return array.astype(np.float64)

@@ -464,7 +464,7 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
 
 
 def _cause(owner: Any, X: Any, frame: Any, reset: bool) -> str:
-    """Return why X is refused, if scikit-learn does not know that."""
+    """Return why X is refused, for causes that scikit-learn's message does not name; else ""."""
     texts = (
         [] if frame is None else [c for c, kind in frame.schema.items() if str(kind) == "String"]
     )
@@ -552,6 +552,11 @@ def check_sparse(matrix: Any, name: str) -> None:
 
     scipy trusts them: converting or sorting a malformed matrix accesses memory out of bounds.
     """
+    if len(matrix.shape) != 2:
+        raise ValueError(
+            f"{name} must have 2 dimensions, got a sparse array of shape {matrix.shape}; make a "
+            "row a matrix with reshape(1, -1)"
+        )
     if hasattr(matrix, "indptr"):
         kind = matrix.format.upper()
         major, minor = matrix.shape if matrix.format == "csr" else matrix.shape[::-1]

@@ -49,9 +49,9 @@ class Table(Text):
     Texts become TF-IDF weighted n-grams. Numbers are scaled to mean 0 and standard deviation 1.
     Every value of a category is a feature. Missing numbers are replaced by the mean, and a missing
     category is a value like any other. Texts, numbers and categories have equal weight, regardless
-    of the number of columns. Vectors are dense features with parts of their own; a missing vector
-    is 0. ``normalize="auto"`` does not scale rows to unit length, which would make numbers relative
-    to each other.
+    of the number of columns. Vectors are dense features, which a label matrix scores; a missing
+    vector is 0. ``normalize="auto"`` does not scale rows to unit length: that would make the
+    numbers of a row relative to each other.
     """
 
     text: str | Sequence[str] = setting(

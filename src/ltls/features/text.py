@@ -85,7 +85,9 @@ class Text(FeatureSettings):
         '"auto" is (2, 4) for texts of up to 200 characters on average, and None for longer '
         "texts, which have enough words.",
     )
-    min_df: int = setting(Integer(1), default=1, help="Ignore n-grams that occur in fewer texts.")
+    min_df: int = setting(
+        Integer(1), default=1, help="Ignore n-grams that occur in fewer texts than this."
+    )
     max_features: int | None = setting(
         Integer(1, 2**30),
         NOTHING,
@@ -135,7 +137,7 @@ class Text(FeatureSettings):
     ) -> dict[str, Any]:
         """Return the columns of a table to read: the text column, which must be named."""
         if features or not text:
-            raise ValueError("the model takes text: name the columns with text")
+            raise ValueError("the model takes texts: name their column with text=")
         return {"text": text}
 
     def columns_among(self, names: Sequence[str]) -> dict[str, Any]:
@@ -174,7 +176,7 @@ class Text(FeatureSettings):
         inputs = map(self._inputs, batches)
         first = next(inputs, None)
         if first is None:
-            raise ValueError("there are no batches of texts or rows to fit on")
+            raise ValueError("batches must hold at least one batch of texts or rows, got none")
         vectorizer = self._vectorizer(first)
         vectorizer.fit(chain([first], inputs), n_jobs)
         return vectorizer

@@ -1,9 +1,8 @@
 """Explanations: what every feature of a row adds to the score of a label.
 
-A model is a sum of parts, and every part is linear in the features before its own formula is
-applied. The contributions of a part, feature value times weight, and its intercept add up to its
-linear score; a part's formula turns that into the part's score; the scores of all parts add up to
-the score of the label.
+Every part of a model has a linear score: the sum of its contributions (feature value times weight)
+and its intercept. The formula of the part turns that into the part's score. The scores of all parts
+add up to the score of the label.
 """
 
 from __future__ import annotations

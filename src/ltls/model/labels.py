@@ -114,8 +114,8 @@ def as_targets(y: Any) -> Targets:
 def warn_of_joined_labels(labels: Sequence[Any], counts: Ints) -> None:
     """Warn if most rows seem to have several labels that are joined to one, such as "a;b".
 
-    Their pieces are fewer than the labels. Or most rows have a label of their own, which most of
-    their pieces are not, and the number of pieces differs.
+    A separator joins them if the pieces between separators are fewer than the labels; or if most
+    rows have a label that no other row has, but pieces recur, and their number varies.
     """
     texts = {label: int(n) for label, n in zip(labels, counts, strict=True) if type(label) is str}
     n_rows = int(counts.sum())
@@ -131,10 +131,10 @@ def warn_of_joined_labels(labels: Sequence[Any], counts: Ints) -> None:
         recurs = n_pieces.total() * len(texts) > n_rows * len(n_pieces)
         if len(n_pieces) < len(texts) or (own and recurs):
             warnings.warn(
-                f"{n_several:,} of {n_rows:,} rows have {separator!r} in their label, as "
-                f"{next(iter(several))!r}, which is one class: there are {len(texts):,} of them. "
-                f"--separator '{separator}' splits them into {len(n_pieces):,} classes, several "
-                f"per row; so does [label.split({separator!r}) for label in y] in Python",
+                f"{n_several:,} of {n_rows:,} rows have {separator!r} in their label, such as "
+                f"{next(iter(several))!r}, and every label is one class, {len(texts):,} in all. To "
+                f"split them into {len(n_pieces):,} classes, several per row, use --separator "
+                f"'{separator}' or, in Python, [label.split({separator!r}) for label in y]",
                 UserWarning,
                 stacklevel=2,
             )

@@ -163,7 +163,7 @@ class Model:
 
     @cached_property
     def _proposers(self) -> tuple[list[Any], list[Any]]:
-        """The parts that propose candidates, and those that also take the candidates of others."""
+        """The parts that propose candidates; and those that also take the candidates of others."""
         parts = [part for part in self.parts if hasattr(part, "candidates")]
         last = [part for part in parts if getattr(part, "takes_known", False)]
         return [part for part in parts if part not in last], last
@@ -224,8 +224,8 @@ class Model:
     ) -> Floats:
         """Return the scores of any labels; those of candidates are always higher than others.
 
-        So the best label is always the predicted one, however parts score labels that none
-        proposes.
+        So a label that no part proposes never ranks above one that is proposed, whatever its own
+        score.
         """
         scores = self.score(rows, ids, n_jobs, ranking)
         limit = self.limit_of_others(rows, n_jobs, known, ranking)

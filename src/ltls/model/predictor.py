@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import AnyArray, Floats, as_int64, check_unmasked
+from ..core.arrays import AnyArray, Floats, as_frame, as_int64, check_unmasked, unlisted
 from ..features.rows import check_features, check_sparse, checked_values
 
 
 class Predictor:
-    """The k best labels of single rows or small batches, with little overhead around the engine.
+    """Predicts the k best labels of single rows or small batches with low latency.
 
     Created by `LTLSClassifier.predictor`. It is a snapshot: later training of the estimator does
     not change it. Any number of threads may call it at the same time; the GIL is released while the
@@ -40,7 +40,11 @@ class Predictor:
     """
 
     def __init__(self, owner: Any, k: int) -> None:
-        self._owner, self._model = owner, owner.model_  # a copy of the estimator, which stays
+        # Copies of the estimator, which stay. Rows that are not data frames have no names.
+        self._owner = _copied(owner)
+        self._nameless = _copied(self._owner)
+        self._nameless.__dict__.pop("feature_names_in_", None)
+        self._model = self._owner.model_
         self.k, self._labels = min(k, self._model.n_labels), self._model.classes
 
     def __repr__(self) -> str:
@@ -54,10 +58,13 @@ class Predictor:
         one = len(row) == 2 or (isinstance(first, (str, Mapping)) and not hasattr(first, "tocsr"))
         if len(row) == 1:
             X = model.front_end.matrix([first] if one else first)
-            if isinstance(X, list) and X and np.isscalar(X[0]):
+            if isinstance(X, (list, tuple)) and X and np.isscalar(X[0]):
                 X = np.array(X)
-            X = X[None] if isinstance(X, np.ndarray) and X.ndim == 1 else X
-            X = check_features(self._owner, X, reset=False)
+            is_sparse = hasattr(X, "tocsr")
+            if not is_sparse and getattr(X, "ndim", 2) == 1:  # one dense row
+                X = np.atleast_2d(unlisted("X", X))
+            named = not is_sparse and as_frame("X", X) is not None
+            X = check_features(self._owner if named else self._nameless, X, reset=False)
         elif len(row) in (2, 3):
             X = self._sparse(*row)
         else:
@@ -85,3 +92,9 @@ class Predictor:
         X = csr_array((values.astype(dtype), indices, ptr), shape=(len(ptr) - 1, n_features))
         check_sparse(X, "the row")
         return checked_values(X)
+
+
+def _copied(estimator: Any) -> Any:
+    made = object.__new__(type(estimator))
+    made.__dict__.update(estimator.__dict__)
+    return made

@@ -1,9 +1,9 @@
 """What a part of a model is, and the registry of parts.
 
-A part is complete in its file: its settings, training, scores, explanations, growth and storage.
-Its methods determine what it can do, and only some are required: a part without `candidates`
-proposes no labels, and a part without `learn` does not change in `partial_fit`. `Part` lists all
-methods.
+The file of a part has all that belongs to it: settings, training, scores, explanations, growth and
+storage. What a part can do depends on the methods it has, of which few are required: a part without
+`candidates` proposes no labels, and a part without `learn` does not change in `partial_fit`. `Part`
+lists all methods.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ class Part(Protocol):
     All parts have ``fit(settings, context)``, a class method that trains a part on the rows of a
     `ltls.training.fit.Context`, and the methods below. All other methods are optional:
 
-    - ``score(rows, ids, n_jobs)`` returns the scores of labels, an array like `ids`; label −1 may
-      have any score.
+    - ``score(rows, ids, n_jobs)`` returns the scores of labels, float32 of the shape of `ids`,
+      (n_rows, any number); label −1 is padding and may have any score.
     - ``explain(rows, label)`` returns a `PartExplanation`: what every feature of the only row adds
       to the score of a label.
     - ``candidates(rows, n, n_jobs)`` returns about n candidates per row, an array of shape (n_rows,
-      any number), padded with −1. With the class attribute ``takes_known``, it is called after the
-      other parts, and gets the candidates of these as a fourth argument.
+      any number), padded with −1. If the class attribute ``takes_known`` is True, it is called
+      after the other parts, with their candidates as a fourth argument.
     - ``finish(context)`` returns the part trained on the held-out rows, too.
     - ``grow(n_labels, n_new_columns)`` returns the part with more labels and features, before
       `partial_fit` learns them.
     - ``learn(context)`` returns the part after a batch of `partial_fit`.
     - ``pruned(density)`` returns the part with a fraction of its weights, for a size budget.
-    - ``variants()`` yields the part with other inner weights, to choose from on held-out rows.
-    - ``weights_to_try(plan)`` returns the weights of the part that are tried on held-out rows, the
-      default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of weights: 0
-      is then tried, too, unless the user asked for the part. Parts with neither have weight 1.
+    - ``variants()`` yields the part with other inner weights; held-out rows choose one of them.
+    - ``weights_to_try(plan)`` returns the weights in the sum of scores that are tried on held-out
+      rows, the default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of
+      weights: 0 is then tried, too, unless the user asked for the part. Parts with neither have
+      weight 1.
 
     A part may have traits, class attributes that are True:
 
@@ -91,7 +92,18 @@ P = TypeVar("P")
 
 
 def register_part(part: type[P]) -> type[P]:
-    """Register a part under its name, so that models and model files may have it."""
+    """Register a part under its name, so that models and model files may have it.
+
+    Parameters
+    ----------
+    part : type
+        A class with the methods of `Part`, and a `name` that no other part has.
+
+    Returns
+    -------
+    type
+        The class itself, so that this can be a decorator.
+    """
     name = part.name  # type: ignore[attr-defined]
     if name in PARTS and PARTS[name].__qualname__ != part.__qualname__:
         raise ValueError(f"there is already a part named {name!r}; choose another name")
@@ -111,7 +123,7 @@ def load_parts() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge of a label's path: its number, the vertices it connects, and its score."""
+    """An edge of a label's path: its number, the vertices that it connects, and its score."""
 
     edge: int
     tail: int

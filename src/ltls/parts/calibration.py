@@ -1,4 +1,4 @@
-"""Calibration: from scores to probabilities that are right as often as they say.
+"""Calibration: from scores to probabilities that match how often labels are right.
 
 One map for all labels is fitted on rows that the model was not trained on. With several labels per
 row, the probability of a label is a function of its score. With one label per row, it is a function
@@ -200,9 +200,9 @@ def _pairs(scores: Floats, hits: Bools) -> tuple[Doubles, Bools, Doubles]:
 def _isotonic(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> ScoreCurve:
     """Return an isotonic regression, interpolated between the centres of its steps.
 
-    Without interpolation, labels with different scores would be equally probable. Steps below a
-    probability `lowest` are left out, except for the last one: if signals are weak, it may be the
-    only one.
+    Without interpolation, labels with different scores would be equally probable. Steps with a
+    probability below `lowest` are left out, except for the last one: if scores say little, it
+    may be the only one.
     """
     fitted = IsotonicRegression().fit(scores, hits, weights).predict(scores)
     values, step = np.unique(fitted, return_inverse=True)

@@ -60,7 +60,7 @@ def _one_thread() -> Any:
 
 @settings
 class LabelMatrix(Settings):
-    """How the vectors of labels are trained; rows have at most 16,384 dense features."""
+    """How the vectors of labels are trained, for up to 16,384 dense features."""
 
     epochs: int = setting(Integer(1), default=8, help="Number of passes over the training data.")
     learning_rate: float | str = setting(

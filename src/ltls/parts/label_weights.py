@@ -45,7 +45,7 @@ class LabelWeights(Settings):
         "are noise.",
     )
     passes: int = setting(
-        Integer(1), default=10, help="Maximum number of passes over the rows of a label."
+        Integer(1), default=10, help="Maximum number of passes over the training rows of a label."
     )
     threshold: float = setting(
         Number(0),
@@ -334,7 +334,7 @@ def train_clusters(
     ------
     (all, without)
         Weights of shape (number of labels in the clustering, n_columns), in the order of these
-        labels; and those trained without the held-out rows, None if there are none.
+        labels; and weights trained without the held-out rows, None if no rows are held out.
     """
     rows = examples.rows
     divisor = np.full(rows.n_columns, row_length, np.float32)

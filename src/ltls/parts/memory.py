@@ -79,8 +79,8 @@ class StoredRows:
     keys : uint32 array of shape (n_rows,)
         The order of the rows.
     first_late : int
-        Labels from this one on came after the first training. Their weights can be trained only on
-        stored rows, so they keep more of them, in up to half of the capacity.
+        Labels from this id on were added after the first training. Their weights can be trained on
+        stored rows only, so they keep more rows, in up to half of the capacity.
     beside : int8 array of shape (n_rows, n_beside), optional
         Dense features beside sparse ones.
     beside_scales : float32 array of shape (n_rows,), optional

@@ -30,9 +30,11 @@ _EXPLAINED = 5  # rows
 
 @settings
 class Neighbours(Settings):
-    """How many rows of the memory vote for labels."""
+    """How many stored rows vote for labels."""
 
-    n_neighbors: int = setting(Integer(1, 1 << 16), default=30, help="Nearest rows that count.")
+    n_neighbors: int = setting(
+        Integer(1, 1 << 16), default=30, help="Number of nearest stored rows that vote for labels."
+    )
 
 
 @register_part

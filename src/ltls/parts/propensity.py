@@ -23,7 +23,7 @@ _STRENGTHS = (0.0, 0.1, 0.2, 0.4, 0.8)
 
 @settings
 class Propensity(Settings):
-    """How much rare labels are preferred."""
+    """How strongly rare labels are preferred."""
 
     strength: float | str = setting(
         Number(0),

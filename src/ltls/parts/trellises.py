@@ -65,7 +65,8 @@ class Trellises(Settings):
         Integer(2),
         AUTO,
         default=AUTO,
-        help="States per slice; the paper uses 2. Wider is larger, slower and more accurate.",
+        help="States per slice; the paper uses 2. A wider trellis is more accurate, but larger and "
+        "slower.",
     )
     n_trellises: int | str = setting(
         Integer(1, 1 << 16),
@@ -141,7 +142,7 @@ class Trellises(Settings):
         Number(high=1, above=0),
         AUTO,
         default=AUTO,
-        help="Fraction of the weights that a fitted model keeps; smaller ones are dropped. Further "
+        help="Fraction of the weights, the largest ones, that a fitted model keeps. Further "
         "training continues with all weights.",
     )
     dtype: str = setting(

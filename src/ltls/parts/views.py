@@ -42,7 +42,7 @@ class Views(Settings):
         Integer(1, 64),
         AUTO,
         default=AUTO,
-        help="Number of clusterings. More of them are more accurate, larger and slower.",
+        help="Number of clusterings. More of them are more accurate, but larger and slower.",
     )
     cluster_size: int | str = setting(
         Integer(2), AUTO, default=AUTO, help='Mean number of labels in a cluster. "auto" is 100.'

@@ -38,7 +38,7 @@ def plot_prediction(
     x : array or CSR matrix of shape (1, n_features)
         The row; for a `TextClassifier` or `TableClassifier`, a list of one text or row.
     k : int, default=1
-        Number of labels to draw: the best labels of the whole model.
+        Number of labels to draw, the best ones of the whole model.
     trellis : int, default=0
         Index of the trellis to draw; a label has a different path in each. Trellises are numbered
         view by view.

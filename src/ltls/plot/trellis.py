@@ -41,15 +41,20 @@ PATH_GAP = 0.16  # between highlighted paths that share an edge
 
 
 def paper_edge_order(trellis: Trellis) -> Ints:
-    """Return the paper's number of every edge.
+    """Return the number that the paper's figures give to every edge.
 
     The paper orders edges by tail; for each tail, the exit to the sink comes first, then the others
     by head.
 
+    Parameters
+    ----------
+    trellis : Trellis
+        The graph.
+
     Returns
     -------
     ndarray of int64, shape (n_edges,)
-        The paper's number of every edge.
+        The number of edge i of the package, for every i.
 
     Examples
     --------
@@ -82,13 +87,13 @@ def plot_trellis(
     trellis : Trellis
         The graph, with at most 2000 edges.
     paths : iterable of int
-        Paths to draw thick, each in its own colour, side by side where they share an edge.
+        Paths to highlight, each in its own colour, side by side where they share an edge.
     colors : sequence of matplotlib colours, optional
         One colour per path; by default green, red, then others.
     edge_labels : {"paper", "engine"}, iterable of n_edges values, or None
         The edge numbers of the paper or of the package, or values such as edge scores, which are
         rounded. Labels that would be too crowded or too small to read are left out.
-    vertex_labels : bool
+    vertex_labels : bool, default=True
         Whether to name the vertices.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default, a new figure that fits the trellis.

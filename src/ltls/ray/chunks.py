@@ -37,7 +37,7 @@ def tables_of(dataset: Any, names: Sequence[str]) -> list[Any]:
         rows = rows.materialize()
         n_rows = rows.count()
         if not n_rows:
-            raise ValueError("the dataset has no rows")
+            raise ValueError("dataset must have at least one row, got none")
         size = min(CHUNK_ROWS, max(_CHUNK_BYTES // _bytes_per_row(rows.to_arrow_refs()), 1))
         return list(rows.repartition(-(-n_rows // size)).to_arrow_refs())
 

@@ -57,7 +57,7 @@ def fit(
     features : str or sequence of str, optional
         The columns of features; see `BatchPredictor`.
     text : str, optional
-        The column of texts, for a text classifier. A table classifier names its own columns.
+        The column of texts, for a text classifier. A table classifier knows its columns.
     n_workers : int, default=2
         Maximum number of concurrent tasks: at most one per trellis, and for label weights at most
         one per cluster of labels. If the Ray cluster has fewer CPUs, tasks take turns.
@@ -70,7 +70,7 @@ def fit(
     Returns
     -------
     estimator
-        The given one.
+        The estimator that was passed, fitted.
 
     Notes
     -----
@@ -96,7 +96,7 @@ def fit(
         columns = Columns(label=label, **given)
         schema = dataset.schema()
         if schema is None:
-            raise ValueError("the dataset has no rows")
+            raise ValueError("dataset must have at least one row, got none")
         check_columns(columns.names, schema.names)
         saved = estimator._checkpoint(checkpoint)
         check_nodes()

@@ -36,7 +36,7 @@ class BatchPredictor:
         ``values``; or two columns with the lists of indices and of values of sparse rows; or
         numeric columns, one per feature. By default, the columns recorded by ``ltls train``.
     text : str, optional
-        The column of texts. A model of tables knows its columns.
+        The column of texts. A table classifier knows its columns.
     k : int, default=5
         Labels per row.
     proba : bool, default=False

@@ -27,9 +27,10 @@ _STEP, _FEWEST = 0.8, 0.001  # of the weights: factor per step, and smallest fra
 def n_bytes(size: Any) -> int | None:
     """Return a size such as "5MB" in bytes, None if it is not a size."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size).upper())
-    if not match or match[2] not in _UNITS or float(match[1]) == 0:
+    if not match or match[2] not in _UNITS:
         return None
-    return int(float(match[1]) * _UNITS[match[2]])
+    found = float(match[1]) * _UNITS[match[2]]
+    return int(found) if 1 <= found < np.inf else None
 
 
 def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Model:

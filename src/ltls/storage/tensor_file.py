@@ -238,7 +238,7 @@ def _sealed(content: bytes) -> memoryview:
 
 
 def _in_order(header: bytes) -> bytes:
-    """Sort the metadata, which safetensors shuffles: equal models must give equal files."""
+    """Sort the metadata, whose order safetensors does not fix: equal models give equal files."""
     entries = json.loads(header)
     entries["__metadata__"] = dict(sorted(entries["__metadata__"].items()))
     ordered = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()

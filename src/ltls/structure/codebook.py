@@ -82,7 +82,7 @@ class RandomCodebook(_Codebook):
     seed : int, default=0
         From 0 to 2**64 − 1. The same n, seed and growth give the same permutation in every version.
     grown_from : sequence of int, default=()
-        The sizes of the codebook before each growth, increasing; see `grow`.
+        The number of paths before each call of `grow`, increasing.
 
     Examples
     --------

@@ -23,7 +23,7 @@ class Loss:
         Every edge has a probability of its own, σ(h), and a label's probability is the product
         over its path.
     averages_positives : bool
-        The loss is the mean over the labels of a row, so each has an equal share of its weight.
+        The loss is the mean over the labels of a row: each has an equal share of the row's weight.
     probabilistic : bool
         Models with this loss have probabilities.
     """

@@ -151,7 +151,7 @@ class RankingPolicy(CodebookPolicy):
 
 
 class FrequencyPolicy(CodebookPolicy):
-    """Frequent labels get short paths; further trellises shuffle labels within exits."""
+    """Frequent labels get short paths; all trellises but the first shuffle labels within exits."""
 
     name = "frequency"
 
@@ -218,9 +218,14 @@ POLICIES: dict[str, CodebookPolicy] = {}
 
 
 def register_policy(policy: CodebookPolicy) -> None:
-    """Make a policy available as ``assignment=name`` in this process.
+    """Make a policy available as ``assignment=policy.name`` in this process.
 
     The command ``ltls train`` knows only the policies of ltls itself.
+
+    Parameters
+    ----------
+    policy : CodebookPolicy
+        Its `name` must not be that of another policy.
     """
     if policy.name in POLICIES:
         raise ValueError(

@@ -49,7 +49,8 @@ class Checkpoint:
         Continue from the state in the file. The result is bit-identical to that of uninterrupted
         training. Rows, labels and parameters must be the same, except for epochs and `n_jobs`.
     seconds : float, default=0
-        Minimum time between two checkpoints, except for the last one and one at an interruption.
+        Minimum time between two checkpoints. The last one, and one at an interruption, are always
+        written.
 
     Examples
     --------
@@ -86,7 +87,7 @@ class Checkpoint:
 
     @property
     def completed(self) -> bool:
-        """Whether training ran to its end without being interrupted."""
+        """Whether the training that used this object ran to its end, without an interruption."""
         return self._state.completed
 
     def begin(self, parameters: dict[str, Any]) -> None:

@@ -176,6 +176,7 @@ class DatasetStats:
             self.multilabel,
             self.mapped,
             columns.n_beside,
+            columns.intercept,
         )
         return Problem(
             labels,

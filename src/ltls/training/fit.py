@@ -237,7 +237,7 @@ def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Exam
 
 
 def _what_was_trained(how: How, plan: Plan, model: Model, chosen: bool) -> str:
-    """Return the plan and, of the parts that it names, those that the model has not."""
+    """Return the plan, and which of the parts that it names are not in the model."""
     kept = {part.name for part in model.parts}
     missing = [name for name in plan.trained if name not in kept]
     if not missing:

@@ -288,7 +288,10 @@ def _as_examples(memory: StoredRows, batch: Examples) -> Examples:
 
 
 def _n_unusual(batch: Examples, counts: Ints, n_rows: int) -> int:
-    """Return how many rows exceed twice the usual number of their label, or one row."""
+    """Return how many rows of the batch are more than expected of their labels.
+
+    Expected are twice the usual share of rows and one more for an old label, none for a new one.
+    """
     n = len(batch)
     own = np.bincount(batch.labels, minlength=len(counts))
     before = counts - own

@@ -80,6 +80,7 @@ class DatasetSize:
     multilabel: bool
     mapped: bool = False  # rows are on disk
     n_beside: int = 0  # dense features beside sparse ones
+    intercept: bool = False  # whether one of the columns is always 1
 
     @property
     def several(self) -> bool:
@@ -89,7 +90,7 @@ class DatasetSize:
     @property
     def n_vector_features(self) -> int:
         """The number of dense features."""
-        return self.n_beside or (0 if self.sparse else self.n_columns)
+        return self.n_beside or (0 if self.sparse else self.n_columns - self.intercept)
 
     @property
     def few_vector_features(self) -> bool:
