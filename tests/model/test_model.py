@@ -79,9 +79,9 @@ class Problem:
         scores, known = self.scores(row), self.candidates(row)
         return sorted(range(self.n_labels), key=lambda c: (c not in known, -scores[c], c))
 
-    def probabilities(self, row, among=None):
+    def probabilities(self, row):
         scores, known = self.scores(row, ranking=False), self.candidates(row)
-        own = sorted(known) if among is None else among
+        own = sorted(known)
         if self.multilabel:
             found = {c: float(np.interp(scores[c], [-4, 4], [0.1, 0.9])) for c in own}
             for c in own:
@@ -91,11 +91,23 @@ class Problem:
         else:
             total = math.fsum(math.exp(0.5 * scores[c]) for c in own)
             found = {c: math.exp(0.5 * scores[c]) / total for c in own}
-        if among is None:
-            kept = 1 if self.multilabel else 1 - self.missed
-            others = self.missed / max(self.n_labels - len(known), 1)
-            found = {c: kept * found[c] if c in known else others for c in range(self.n_labels)}
-        return found
+        kept = 1 if self.multilabel else 1 - self.missed
+        others = self.missed / max(self.n_labels - len(known), 1)
+        return {c: kept * found[c] if c in known else others for c in range(self.n_labels)}
+
+    def probabilities_given(self, row, among):
+        """P(label) / P(among); labels that are not candidates share theirs by their scores."""
+        scores, known = self.scores(row, ranking=False), self.candidates(row)
+        found = {c: p for c, p in self.probabilities(row).items() if c in among}
+        if self.multilabel:
+            return found
+        others = [c for c in among if c not in known]
+        total = math.fsum(math.exp(0.5 * scores[c]) for c in others)
+        mass = math.fsum(found[c] for c in others)
+        if not any(found.values()):
+            mass = 1.0
+        found |= {c: mass * math.exp(0.5 * scores[c]) / total for c in others}
+        return {c: p / math.fsum(found.values()) for c, p in found.items()}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -200,11 +212,27 @@ def test_probabilities_given_the_allowed_labels(problem, per_block, data):
         patch.setattr(model_module, "ROWS_PER_BLOCK", per_block)
         found = problem.model.proba_among(problem.rows, ids, allowed, None)
     for row in range(N_ROWS):
-        expected = problem.probabilities(row, sets[row % len(sets)])
+        expected = problem.probabilities_given(row, sets[row % len(sets)])
         values = [expected.get(label, 0.0) for label in ids[row].tolist()]
         np.testing.assert_allclose(found[row], values, rtol=1e-5)
         if not problem.multilabel and sets[row % len(sets)]:
             assert found[row].sum() == pytest.approx(1, rel=1e-5)
+
+
+@given(problem=problems)
+def test_probabilities_of_candidates_are_the_same_if_all_labels_are_allowed(problem):
+    curve = ScoreCurve(np.array([-3, -0.5], np.float32), np.array([0.1, 0.9], np.float32))
+    calibration = Calibrator(problem.multilabel, 0.5, curve)
+    model = replace(problem.model, calibration=calibration)
+    every = np.tile(np.arange(problem.n_labels), (N_ROWS, 1))
+    allowed = AllowedLabels.of(np.array([0, problem.n_labels]), np.arange(problem.n_labels))
+    found = model.proba_among(problem.rows, every, allowed, None)
+    expected = model.proba(problem.rows, None)
+    for row in range(N_ROWS):
+        if not problem.multilabel:
+            expected[row] /= expected[row].sum()
+        known = sorted(problem.candidates(row))
+        np.testing.assert_allclose(found[row, known], expected[row, known], rtol=1e-5)
 
 
 def test_sets_are_sorted_without_duplicates():

@@ -192,8 +192,8 @@ class PredictMixin:
             Allow only these labels: a list or array of labels, or one such list per row. A boolean
             array of shape (n_classes,), or (n_rows, n_classes), or a sparse matrix of that shape,
             is a mask over `classes_`. The result is the exact top k of `decision_function` among
-            them, at a cost proportional to their number. Probabilities are conditional on the label
-            being one of them: for one label per row, they sum to 1 over the allowed labels.
+            them, at a cost proportional to their number. For one label per row, probabilities are
+            those of `predict_proba`, divided by their sum over the allowed labels.
 
         Returns
         -------

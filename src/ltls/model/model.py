@@ -27,6 +27,7 @@ FEW_LABELS = 2048  # all of them are scored, whatever parts propose
 CANDIDATES = 50  # proposed by every part
 ROWS_PER_BLOCK = 512
 _MAX_CELLS = 1 << 20  # rows × labels scored at a time
+_TINY = 1e-60  # below all positive probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,20 +340,35 @@ class Model:
     ) -> Floats:
         """Return the probabilities of `ids`, given that the label is one of those allowed.
 
-        With None, all labels are allowed, as in `proba_of`.
+        With several labels per row, which do not exclude each other, they are those of `proba_of`.
+        With one label per row, these are divided by their sum; allowed labels that are not
+        candidates share theirs by their scores.
         """
-        if allowed is None:
+        if allowed is None or self.multilabel:
             return self.proba_of(rows, ids, n_jobs)
         found = np.zeros(ids.shape, np.float32)
         for some, block in self.blocks(rows, int(allowed.sizes.max(initial=1))):
-            known = allowed.of_rows(some)
-            if not known.shape[1]:
-                continue  # no row of the block has allowed labels
-            scores = self._capped(block, known, n_jobs, ranking=False)
-            empty = (known < 0).all(axis=1)
-            scores[empty] = 0
-            proba = np.where(known < 0, 0, self.calibration(scores)).astype(np.float32)
-            _engine.look_up(np.ascontiguousarray(ids[some]), known, proba, 0.0, found[some])
+            among = allowed.of_rows(some)
+            if among.shape[1]:  # else no row of the block has allowed labels
+                proba = self._given(block, among, n_jobs)
+                _engine.look_up(np.ascontiguousarray(ids[some]), among, proba, 0.0, found[some])
+        return found
+
+    def _given(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the probabilities of labels, given that one of them is the only one of its row."""
+        known, scores = self._scored(rows, n_jobs, ranking=False)
+        candidates = np.empty(ids.shape, np.float32)
+        _engine.look_up(ids, known, self._of_candidates(scores), -1.0, candidates)
+        theirs = self._capped(rows, ids, n_jobs, known, ranking=False)
+        theirs[(ids < 0).all(axis=1)] = 0
+        by_score = np.where(ids < 0, 0, self.calibration(theirs)).astype(np.float64)
+        others = np.where(candidates < 0, by_score, 0)
+        n_others = ((candidates < 0) & (ids >= 0)).sum(axis=1, keepdims=True)
+        share = self._of_others(known) * n_others / np.maximum(others.sum(axis=1), _TINY)[:, None]
+        # If none of them has a probability, only scores are left to tell them apart.
+        proba = np.maximum(candidates, 0) + share * others + _TINY * by_score
+        proba /= np.maximum(proba.sum(axis=1, keepdims=True), _TINY**2)
+        found: Floats = proba.astype(np.float32)
         return found
 
 
