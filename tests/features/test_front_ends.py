@@ -200,7 +200,7 @@ def test_settings_that_contradict_each_other(settings, message):
 
 def test_no_batches_are_an_error():
     for settings in (Text(), Table(number="n")):
-        with pytest.raises(ValueError, match="there are no batches"):
+        with pytest.raises(ValueError, match="batches must hold at least one batch"):
             settings.fit_batches(iter([]))
 
 
