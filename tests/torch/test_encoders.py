@@ -203,11 +203,17 @@ def test_fine_tuning_resumes(accelerate, tmp_path, monkeypatch):
     with pytest.raises(MemoryError, match=r"smaller batch_size than 16 .*gradient_checkpointing"):
         make(**options).fit(texts, y, checkpoint=tmp_path)
     assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 2
-    with pytest.raises(ValueError, match="other data or parameters"):
-        make(**options).fit(texts[:-1], y[:-1], checkpoint=tmp_path, resume=True)
-    resumed = make(**options).fit(texts, y, checkpoint=tmp_path, resume=True)
+    other_steps = {"batch_size": 8}
+    for given, n in [(options, -1), ({**options, **other_steps}, None)]:
+        with pytest.raises(ValueError, match="other data or parameters"):
+            make(**given).fit(texts[:n], y[:n], checkpoint=tmp_path, resume=True)
+    less = {"batch_size": 8, "gradient_accumulation_steps": 2, "mixed_precision": "bf16"}
+    resumed = make(**options, **less).fit(texts, y, checkpoint=tmp_path, resume=True)
     assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 4
     assert abs(resumed.score(texts, y) - whole.score(texts, y)) < 0.1
+    assert (tmp_path / "epoch-4").exists()
+    make(**{**options, "epochs": 1}).fit(texts, y, checkpoint=tmp_path)
+    assert [path.name for path in tmp_path.glob("epoch-*")] == ["epoch-1"]
 
 
 class Noisy(Bag):
@@ -277,6 +283,12 @@ def test_vectors_are_computed_once(random_state, accelerate, tmp_path, monkeypat
         with pytest.raises(MemoryError):
             again.set_params(fine_tune=False).fit(texts[:9], list("abcabcabc"))
     assert again.predict(texts).tolist() == before
+    monkeypatch.setattr(encoding.Encoder, "vector", refuse)
+    with pytest.raises(MemoryError, match="encoding does not fit"):
+        again.predict(texts)
+    for fine_tune in (False, True):
+        with pytest.raises(MemoryError, match="training does not fit"):
+            again.set_params(fine_tune=fine_tune).fit(texts, y)
 
 
 def test_vectors_of_another_encoder_are_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -286,8 +287,11 @@ def checkpoint_folder(
         yield folder, stored["seed"]
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("state.json", "vectors.npy"):
+    # Every process removes them; training begins when all are there.
+    for name in ("state.json", "best.safetensors", "vectors.npy"):
         (folder / name).unlink(missing_ok=True)
+    for path in folder.glob("epoch-[0-9]*"):
+        shutil.rmtree(path, ignore_errors=True)
     about.write_text(json.dumps({"fingerprint": mine, "seed": seed}))
     yield folder, seed
 
@@ -306,5 +310,10 @@ def _fingerprint(examples: Examples, encoder: Encoder, parameters: dict[str, Any
     others = ["encoder", "tokenizer", "vectors", "text", "device", "n_jobs", "verbose"]
     if not isinstance(parameters["random_state"], Integral):
         others.append("random_state")  # what it would draw is in the checkpoint
-    found.update(repr({k: v for k, v in parameters.items() if k not in others}).encode())
+    # What saves memory may change, as long as every step is on the same rows.
+    others += ["batch_size", "gradient_accumulation_steps", "gradient_checkpointing"]
+    rows_per_step = parameters["batch_size"] * parameters["gradient_accumulation_steps"]
+    scales = parameters["mixed_precision"] == "fp16"  # gradients, by a factor in the checkpoint
+    kept = {k: v for k, v in parameters.items() if k not in [*others, "mixed_precision"]}
+    found.update(repr((kept, parameters["fine_tune"] and rows_per_step, scales)).encode())
     return found.hexdigest()

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
 
@@ -127,14 +126,11 @@ class EncoderPredictions:
         self._check_fitted()
         X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
         device = as_device(self.device)
-        out = np.empty((len(X), self.encoder_.size(X[0], device)), np.float32)
-        self._encode(X, device, out)
-        return out
-
-    def _encode(self, rows: Any, device: torch.device, out: AnyArray) -> None:
         less = f"use a smaller batch_size than {self.batch_size}, or a smaller max_length"
         with enough_memory("encoding", device, less):
-            self.encoder_.vectors(rows, self.batch_size, device, out)
+            out = np.empty((len(X), self.encoder_.size(X[0], device)), np.float32)
+            self.encoder_.vectors(X, self.batch_size, device, out)
+        return out
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts by name."""

@@ -200,7 +200,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             A folder for the state of fine-tuning after every epoch, and for the vectors of all
             rows, which are memory-mapped. By default, vectors are in a temporary folder.
         resume : bool, default=False
-            Continue from the state in `checkpoint`; data and parameters must be the same.
+            Continue from the state in `checkpoint`. Data and parameters must be the same, but for
+            `gradient_checkpointing`, mixed_precision="bf16", and `batch_size` if its product with
+            `gradient_accumulation_steps` does not change.
 
         Returns
         -------
@@ -223,7 +225,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         examples = Examples.of(labels, X, targets)
         parameters = self.get_params(deep=False)
         stored = checkpoint_folder(checkpoint, resume, examples, encoder, parameters, how.seed)
-        with stored as (folder, seed):
+        with stored as (folder, seed), enough_memory("training", device, self._less_memory()):
             how = replace(how, seed=seed)
             counts = np.bincount(examples.labels, minlength=len(labels))
             trained, held_out = self._split(examples, counts, seed)
@@ -231,8 +233,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             if self.fine_tune:
                 head = self._new_head(encoder, X[0], counts, device, seed)
                 network, saved = Network(encoder, head), None if checkpoint is None else folder
-                with enough_memory("fine-tuning", device, self._less_memory()):
-                    fine_tune(network, trained, held_out, how, device, saved, resume)
+                fine_tune(network, trained, held_out, how, device, saved, resume)
             fitted = copy(self)  # an error leaves this one as it was
             fitted.labels_, fitted._targets = labels, targets
             fitted.encoder_, fitted.head_ = encoder, head
@@ -276,10 +277,15 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         return Schedule(**{name: getattr(self, name) for name in names}, seed=seed)
 
     def _less_memory(self) -> str:
+        changes = f"use a smaller batch_size than {self.batch_size}"
+        if self.fine_tune:
+            changes += (
+                " with as many times more gradient_accumulation_steps, gradient_checkpointing=True "
+                "or mixed_precision='bf16'"
+            )
         return (
-            f"use a smaller batch_size than {self.batch_size} with gradient_accumulation_steps, a "
-            "smaller max_length, gradient_checkpointing=True or mixed_precision='bf16'; "
-            "resume=True continues from the last epoch in the checkpoint"
+            f"{changes}, with which resume=True continues from a checkpoint; or start again with a "
+            "smaller max_length"
         )
 
     def _split(self, examples: Examples, counts: Ints, seed: int) -> tuple[Examples, Examples]:
@@ -311,7 +317,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             unfinished = folder / f"unfinished-{os.getpid()}.npy"
             shape = (len(rows), len(first))
             out = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
-            self._encode(rows, device, out)
+            self.encoder_.vectors(rows, self.batch_size, device, out)
             out.flush()
             del out
             unfinished.replace(path)
