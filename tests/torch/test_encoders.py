@@ -328,13 +328,21 @@ def test_progress_is_shown(accelerate, capsys):
     assert all("validation P@1" in line for line in lines)
 
 
+class Pooled(Bag):
+    """With parameters that the vectors do not depend on, as BERT has."""
+
+    def __init__(self):
+        super().__init__()
+        self.pooler = nn.Linear(16, 16)
+
+
 def train(rank, folder):
     """Fit in one of two processes, which learn of each other as under `accelerate launch`."""
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": (folder / "port").read_text()}
     os.environ.update(rendezvous, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     model = make(epochs=4, head={"width": 4}, vectors=False, text=False)
-    model.fit(*problem(), checkpoint=folder / "run")
+    model.set_params(encoder=Pooled()).fit(*problem(), checkpoint=folder / "run")
     torch.save([model.encoder_.model.table.weight, model.head_.edges.weight], folder / str(rank))
     torch.distributed.destroy_process_group()
 

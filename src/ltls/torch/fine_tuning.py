@@ -154,7 +154,12 @@ def _accelerator(how: Schedule, device: torch.device) -> Iterator[Any]:
             mixed_precision=how.mixed_precision,
             gradient_accumulation_steps=how.gradient_accumulation_steps,
             cpu=device.type == "cpu",
-            kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+            kwargs_handlers=[
+                DistributedDataParallelKwargs(
+                    broadcast_buffers=False,
+                    find_unused_parameters=True,  # such as the pooler of BERT
+                )
+            ],
         )
     finally:
         if not before:  # a group of processes stays
