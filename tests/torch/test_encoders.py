@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
 from ltls.torch import EncoderClassifier, encoding, fine_tuning  # noqa: E402
+from ltls.torch.devices import as_device  # noqa: E402
 from ltls.torch.hybrid import best_weights  # noqa: E402
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -475,6 +476,15 @@ def test_bad_input(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ValueError, match="got 'cuda:2' and 2 GPUs"):
         make(device="cuda:2").fit(texts, y)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert [str(as_device(each)) for each in (None, "cuda", "cuda:0", "cpu")] == [
+        "cuda:1", "cuda:1", "cuda:0", "cpu"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"device must be None or 'cuda:1' .*, got 'cuda:0'"):
+        make(device="cuda:0").fit(texts, y)
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cuda:0")
+    assert as_device("cuda") == torch.device("cuda:0")
 
 
 def test_labels_without_rows_and_rows_without_labels(accelerate):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,10 +11,13 @@ import torch
 
 
 def as_device(device: Any) -> torch.device:
-    """Return a device that is available: by default a GPU if there is one, else the CPU."""
+    """Return a device that is available: by default a GPU if there is one, else the CPU.
+
+    In one of several processes, a GPU without an index is that of the process.
+    """
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device is None:
-        return torch.device("cuda" if n_gpus else "cpu")
+        device = "cuda" if n_gpus else "cpu"
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -23,14 +27,21 @@ def as_device(device: Any) -> torch.device:
         raise ValueError(
             f"device must be available, got {str(device)!r} and {there}; use device='cpu'"
         )
+    if found == torch.device("cuda") and "LOCAL_RANK" in os.environ:
+        own = f"cuda:{int(os.environ['LOCAL_RANK']) % n_gpus}"  # as Accelerate numbers them
+        return torch.device(os.environ.get("ACCELERATE_TORCH_DEVICE", own))  # which Ray sets
     return found
 
 
 @contextmanager
 def enough_memory(work: str, device: torch.device, instead: str) -> Iterator[None]:
-    """Raise an error that says what to do instead if some work takes too much memory."""
+    """Raise an error that says what to do instead if some work takes too much memory.
+
+    The device is the current one meanwhile: Accelerate and Triton use no other GPU.
+    """
     try:
-        yield
+        with torch.cuda.device(device if device.type == "cuda" else -1):  # −1 changes nothing
+            yield
     except torch.OutOfMemoryError as error:
         raise MemoryError(
             f"{work} does not fit into the memory of device={str(device)!r}: {instead}"

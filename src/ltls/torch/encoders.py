@@ -90,7 +90,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     n_iter_no_change : int, default=2
         Fine-tuning ends after this many epochs without a higher P@1 on the held-out rows.
     device : torch.device or str, optional
-        Where the encoder runs. By default a GPU if there is one, else the CPU.
+        Where the encoder runs. By default a GPU if there is one, else the CPU; if several processes
+        train, each has a GPU of its own.
     n_jobs : int, optional
         Number of threads for the other stages, as in `LTLSClassifier`.
     random_state : int or RandomState, optional
@@ -266,12 +267,18 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
                 "validation_fraction must be at least 0 and less than 1, got "
                 f"{self.validation_fraction}"
             )
-        several = int(os.environ.get("WORLD_SIZE", 1)) > 1
-        if several and not isinstance(self.random_state, Integral):
-            raise ValueError(
-                "random_state must be a number if several processes train, so that all hold out "
-                f"the same rows, got {self.random_state!r}"
-            )
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            if not isinstance(self.random_state, Integral):
+                raise ValueError(
+                    "random_state must be a number if several processes train, so that all hold "
+                    f"out the same rows, got {self.random_state!r}"
+                )
+            device = as_device(self.device)
+            if device.type == "cuda" and device != (own := as_device("cuda")):
+                raise ValueError(
+                    f"device must be None or {str(own)!r} in this one of several processes, got "
+                    f"{str(device)!r}"
+                )
         names = [each for each in Schedule.__dataclass_fields__ if each != "seed"]
         seed = int(check_random_state(self.random_state).randint(2**31))
         return Schedule(**{name: getattr(self, name) for name in names}, seed=seed)

@@ -28,11 +28,12 @@ class HeadScores:
 
     @torch.no_grad()
     def _each(self, call: Callable[[Tensor, slice], Tensor]) -> AnyArray:
-        found = []
+        found, weight = [], self._head.edges.weight
         for first in range(0, len(self._vectors), _BATCH):
             some = slice(first, first + _BATCH)
             rows = torch.from_numpy(np.array(self._vectors[some], np.float32))
-            found.append(call(rows.to(self._head.edges.weight.device), some).cpu().numpy())
+            with torch.cuda.device_of(weight):  # Triton uses the current device
+                found.append(call(rows.to(weight.device), some).cpu().numpy())
         return np.concatenate(found)
 
     def best(self, k: int) -> Ints:
