@@ -103,6 +103,13 @@ def test_every_stage_learns_and_is_saved(several, stages, tmp_path, request):
     found = model.predict(texts)
     if several:
         assert np.mean([bool(set(a) & set(b)) for a, b in zip(found, y, strict=True)]) > 0.8
+        same = [set(a) == set(b) for a, b in zip(found, y, strict=True)]
+        assert model.score(texts, y) == pytest.approx(np.mean(same))
+        assert model.score(texts, y, np.add(same, 1)) == pytest.approx(
+            np.average(same, weights=np.add(same, 1))
+        )
+        with pytest.raises(ValueError, match="y must have several labels per row"):
+            model.score(texts, texts)
     else:
         assert model.score(texts, y) == pytest.approx(np.mean(right))
         np.testing.assert_allclose(model.predict_proba(texts[:9]).sum(axis=1), 1, rtol=1e-4)
@@ -160,8 +167,10 @@ def test_an_indicator_matrix_is_predicted_as_such():
     columns = sorted({label for row in y for label in row})
     Y = np.array([[label in row for label in columns] for row in y], int)
     model = make(fine_tune=False, text=True).fit(texts, Y)
-    assert model.predict(texts).shape == Y.shape
-    assert (model.predict(texts) == Y).mean() > 0.8
+    found = model.predict(texts)
+    assert found.shape == Y.shape
+    assert (found == Y).mean() > 0.8
+    assert model.score(texts, Y) == pytest.approx((found == Y).all(axis=1).mean())
     model.partial_fit(texts, np.hstack([Y, Y]))
     model.threshold_ = -30
     assert model.predict(texts).shape == (len(texts), 2 * len(columns))
@@ -463,6 +472,8 @@ def test_bad_input(monkeypatch):
         EncoderClassifier(7).fit(texts, y)
     with pytest.raises(ValueError, match="call fit first"):
         make().predict(texts)
+    with pytest.raises(ValueError, match="y must have one entry per row"):
+        make(fine_tune=False).fit(texts, y).score(texts, y[1:])
     with pytest.raises(ValueError, match="resume=True needs checkpoint"):
         make(fine_tune=False).fit(texts, y, resume=True)
     with monkeypatch.context() as patch:

@@ -355,10 +355,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     def _checked_pair(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
         targets = as_targets(y)
         X = check_features(self, X, reset)
-        if targets.n_rows != X.shape[0]:
-            raise ValueError(
-                f"y must have one entry per row of X: X has {X.shape[0]} rows, y {targets.n_rows}"
-            )
+        targets.check_rows(X.shape[0])
         n_dense = getattr(self.front_end_settings(), "n_dense", 0)
         if not n_dense or isinstance(X, Blocks):
             return X, targets

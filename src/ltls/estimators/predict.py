@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from ..core.arrays import AnyArray, Floats, Ints, as_integer, pointers
 from ..features.rows import Rows, check_features
 from ..model.among import allowed_labels
-from ..model.examples import Examples, check_sample_weight
+from ..model.examples import subset_accuracy
 from ..model.fitted import Fitted
 from ..model.labels import as_targets
 from ..model.model import Model
@@ -356,26 +356,16 @@ class PredictMixin:
         """
         rows, model = self._rows(X)
         targets = as_targets(y)
-        if targets.n_rows != len(rows):
-            raise ValueError(
-                f"y must have one entry for each of the {len(rows)} rows of X, got {targets.n_rows}"
-            )
-        model.check_kind(targets)
-        ids = model.labels.ids(targets)
-        if targets.n_columns == model.n_labels:  # the columns of `predict`
-            ids = targets.labels
+        targets.check_rows(len(rows))
+        targets.check_kind(model.multilabel)
         if targets.multilabel:
-            truth = Examples(rows, targets.indptr, ids, None, True)
             lists = self._predict_matrix(rows, model)[1]
             found = np.full((len(rows), max(map(len, lists), default=0)), -1, np.int64)
             for row, own in zip(found, lists, strict=True):
                 row[: len(own)] = own
-            n_hits, n_given = truth.contains(found).sum(axis=1), (found >= 0).sum(axis=1)
-            right = (n_hits == n_given) & (n_hits == np.diff(targets.indptr))
         else:
-            right = model.topk(rows, 1, self.n_jobs)[0][:, 0] == ids
-        weights = None if sample_weight is None else check_sample_weight(sample_weight, len(rows))
-        return float(np.average(right, weights=weights))
+            found = model.topk(rows, 1, self.n_jobs)[0]
+        return subset_accuracy(model.labels, targets, found, sample_weight)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the scores of all labels; see `predict_topk`.

@@ -145,6 +145,19 @@ def _mean_weights(of_labels: Doubles, ids: Ints, indptr: Ints) -> Floats:
     return means.astype(np.float32)
 
 
+def subset_accuracy(labels: Labels, targets: Targets, found: Ints, sample_weight: Any) -> float:
+    """Return the fraction of rows whose ids, padded with −1, are exactly those of the targets."""
+    ids = labels.ids(targets)
+    if targets.n_columns == len(labels):  # the columns of `predict`
+        ids = targets.labels
+    unused: Any = None  # the features
+    truth = Examples(unused, targets.indptr, ids, None, targets.multilabel)
+    n_hits, n_found = truth.contains(found).sum(axis=1), (found >= 0).sum(axis=1)
+    right = (n_hits == n_found) & (n_hits == np.diff(targets.indptr))
+    weights = None if sample_weight is None else check_sample_weight(sample_weight, len(truth))
+    return float(np.average(right, weights=weights))
+
+
 def check_sample_weight(sample_weight: Any, n_rows: int) -> Floats:
     """Return sample_weight as one number per row."""
     check_unmasked("sample_weight", sample_weight)

@@ -57,6 +57,21 @@ class Targets:
         """The number of rows."""
         return len(self.indptr) - 1
 
+    def check_rows(self, n_rows: int) -> None:
+        """Raise an error unless there is an entry per row of X."""
+        if self.n_rows != n_rows:
+            raise ValueError(
+                f"y must have one entry per row of X: X has {n_rows} rows, y {self.n_rows}"
+            )
+
+    def check_kind(self, multilabel: bool) -> None:
+        """Raise an error if only one of these targets and a model is multi-label."""
+        if self.multilabel != multilabel:
+            kinds = ("one label per row", "several labels per row")
+            raise ValueError(
+                f"y must have {kinds[multilabel]}, as before, got {kinds[self.multilabel]}"
+            )
+
 
 def as_targets(y: Any) -> Targets:
     """Convert y: 1-d labels, an indicator matrix (sparse or dense), or a list of label lists.

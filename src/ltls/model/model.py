@@ -21,7 +21,7 @@ from ..parts.calibration import Calibrator
 from ..parts.memory import StoredRows
 from ..parts.trellises import TrellisPart
 from .among import AllowedLabels
-from .labels import Labels, Targets
+from .labels import Labels
 
 FEW_LABELS = 2048  # all of them are scored, whatever parts propose
 CANDIDATES = 50  # proposed by every part
@@ -103,14 +103,6 @@ class Model:
     def needs_memory(self) -> bool:
         """Whether predictions depend on stored training rows."""
         return any(getattr(part, "needs_memory", False) for part in self.parts)
-
-    def check_kind(self, targets: Targets) -> None:
-        """Raise an error if only one of targets and model is multi-label."""
-        if targets.multilabel != self.multilabel:
-            kinds = ("one label per row", "several labels per row")
-            raise ValueError(
-                f"y must have {kinds[self.multilabel]}, as before, got {kinds[targets.multilabel]}"
-            )
 
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
         """Return the model with other parts and the same weights."""

@@ -10,10 +10,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
 
-from ..core.arrays import AnyArray, Floats, Ints, as_integer, pointers
+from ..core.arrays import AnyArray, Bools, Floats, Ints, as_integer, pointers
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.explain import Explanation
-from ..model.labels import Labels, Targets
+from ..model.examples import subset_accuracy
+from ..model.labels import Labels, Targets, as_targets
 from ..model.model import united
 from .devices import as_device, enough_memory
 from .encoding import Encoder
@@ -223,7 +224,7 @@ class EncoderPredictions:
         ranking = self._ranking(X)
         if not self._targets.multilabel:
             return self.labels_.array[ranking.ids[:, 0]]
-        chosen = (ranking.ids >= 0) & (ranking.scores >= self._threshold)
+        chosen = self._chosen(ranking)
         ids, indptr = ranking.ids[chosen], pointers(chosen.sum(axis=1))
         if self._targets.format == "lists":
             labels = [self.labels_.values[each] for each in ids]
@@ -233,6 +234,30 @@ class EncoderPredictions:
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
         matrix.sort_indices()
         return matrix if self._targets.format == "sparse" else matrix.toarray()
+
+    def _chosen(self, ranking: Ranking) -> Bools:
+        """Return which candidates are predicted for several labels per row."""
+        return (ranking.ids >= 0) & (ranking.scores >= self._threshold)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`; for several labels per row, the subset accuracy.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`. Labels may be unknown.
+        sample_weight : array of shape (n_rows,), optional
+            Weights of the rows.
+        """
+        self._check_fitted()
+        X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
+        targets = as_targets(y)
+        targets.check_rows(len(X))
+        targets.check_kind(self._targets.multilabel)
+        ranking = self._ranking(X)
+        several = self._targets.multilabel
+        found = np.where(self._chosen(ranking), ranking.ids, -1) if several else ranking.ids[:, :1]
+        return subset_accuracy(self.labels_, targets, found, sample_weight)
 
     def explain(self, X: Any, k: int = 5) -> list[list[EncoderExplanation]]:
         """Explain the k best labels of every row by their log-probabilities in each stage.

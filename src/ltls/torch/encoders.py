@@ -216,10 +216,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         X = as_rows(X, encoder.tokenizer, self.text)
         targets = as_targets(y)
         labels = Labels.sorted(targets)
-        if len(X) != targets.n_rows:
-            raise ValueError(
-                f"y must have one entry per row of X: X has {len(X)} rows, y {targets.n_rows}"
-            )
+        targets.check_rows(len(X))
         if len(labels) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(labels)}")
         encoder.warn_of_long(X)
@@ -380,10 +377,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         X, targets = as_rows(X, self.encoder_.tokenizer, self.text), as_targets(y)
         if self.vectors_ is None and self.text_ is None:
             raise ValueError("partial_fit needs vectors or text: a head cannot learn further")
-        if targets.multilabel != self._targets.multilabel:
-            kinds = ["one label per row", "several labels per row"]
-            wanted, given = kinds[self._targets.multilabel], kinds[targets.multilabel]
-            raise ValueError(f"y must have {wanted}, as in fit, got {given}")
+        targets.check_rows(len(X))
+        targets.check_kind(self._targets.multilabel)
         labels = Labels(self.labels_.values)
         labels.add(targets)
         own = _ids_of(Examples.of(labels, X, targets))

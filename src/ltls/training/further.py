@@ -77,7 +77,7 @@ def partial_fit(
     if how.given.memory is False:
         fitted = fitted.without_rows()
     model, provenance = fitted.model, fitted.provenance
-    model.check_kind(targets)
+    targets.check_kind(model.multilabel)
     training = trainable(fitted, how).branch()
     labels = model.labels.extended(model.labels.unseen(targets, classes))
     old_rows = model.columns.rows(X)
@@ -228,7 +228,7 @@ def warm_start(
 ) -> tuple[Columns, TrellisTraining]:
     """Return columns and trellises to train further on rows of the same classes."""
     model = previous.model
-    model.check_kind(targets)
+    targets.check_kind(model.multilabel)
     for label in labels.values:
         if label not in model.labels:
             raise ValueError(
