@@ -420,10 +420,21 @@ def test_models_of_transformers(accelerate, tmp_path):
     model.save(tmp_path / "model")
     again = EncoderClassifier.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(again.predict(ids), model.predict(ids))
-    with pytest.warns(UserWarning, match=r"1 of 240 texts are longer than max_length=16 tokens"):
+    message = r"1 of 240 texts are longer than max_length=16 tokens"
+    with pytest.warns(UserWarning, match=message) as found:
         EncoderClassifier(tmp_path / "bert", fine_tune=False, device="cpu", random_state=0).fit(
             [" ".join(WORDS), *texts[1:]], y
         )
+    assert found[0].filename == __file__
+
+
+def test_long_texts_have_many_tokens_not_characters():
+    def by_bytes(texts, **_):
+        return {"input_ids": [list(text.encode()) for text in texts]}
+
+    encoder = encoding.Encoder(Bag(), by_bytes, "mean", 4)
+    with pytest.warns(UserWarning, match=r"1 of 2 texts are longer than max_length=4 tokens"):
+        encoder.warn_of_long(["äöü", "abcd"])
 
 
 def test_weights_are_those_that_rank_true_labels_first():

@@ -54,8 +54,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     pooling : {"mean", "cls"}, default="mean"
         How a sequence of vectors becomes one: by its mean, or its first one.
     max_length : int, optional
-        Maximum number of tokens of a text; longer texts are truncated, with a warning. By default,
-        as many as the encoder takes.
+        Maximum number of tokens of a text; longer texts are truncated, with a warning in `fit`. By
+        default, as many as the encoder takes.
     fine_tune : bool, default=True
         Whether to train the encoder together with a trellis head. Requires Accelerate.
     vectors : bool or LTLSClassifier, default=True

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core.arrays import AnyArray, as_integer
 
 POOLINGS = ("mean", "cls")
+_BATCH = 1024  # texts whose tokens are counted
 
 
 class Encoder(nn.Module):
@@ -121,19 +122,18 @@ class Encoder(nn.Module):
         return next(types, torch.float32)
 
     def warn_of_long(self, texts: Sequence[str]) -> None:
-        """Warn if texts are truncated; only those that could be are counted."""
+        """Warn if texts are truncated."""
         if self.tokenizer is None or not self.max_length:
             return
-        some = [text for text in texts if len(text) > self.max_length]
-        if not some:
-            return
-        lengths = [len(ids) for ids in self.tokenizer(some, verbose=False)["input_ids"]]
-        n_long = sum(length > self.max_length for length in lengths)
+        n_long = 0
+        for first in range(0, len(texts), _BATCH):
+            batch = self.tokenizer(list(texts[first : first + _BATCH]), verbose=False)
+            n_long += sum(len(ids) > self.max_length for ids in batch["input_ids"])
         if n_long:
             warnings.warn(
                 f"{n_long:,} of {len(texts):,} texts are longer than max_length={self.max_length} "
                 "tokens and are truncated",
-                stacklevel=4,
+                stacklevel=3,
             )
 
     @torch.no_grad()
