@@ -1,7 +1,9 @@
 """EncoderClassifier: tiny encoders that the tests make, fine-tuned or not."""
 
+import contextlib
 import json
 import os
+import pickle
 import socket
 import types
 
@@ -224,6 +226,49 @@ def test_fine_tuning_resumes(accelerate, tmp_path, monkeypatch):
     assert (tmp_path / "epoch-4").exists()
     make(**{**options, "epochs": 1}).fit(texts, y, checkpoint=tmp_path)
     assert [path.name for path in tmp_path.glob("epoch-*")] == ["epoch-1"]
+
+
+class Evil:
+    """A pickle that makes a folder when it is read."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["optimizer.bin", "scheduler.bin", "random_states_0.pkl"])
+def test_checkpoints_execute_no_code(accelerate, name, tmp_path):
+    options = {"vectors": False, "text": False, "epochs": 1}
+    make(**options).fit(*problem(), checkpoint=tmp_path)
+    assert (tmp_path / "epoch-1" / name).exists()
+    torch.save(Evil(tmp_path / "evil"), tmp_path / "epoch-1" / name)
+    # Accelerate does without random states.
+    refused = contextlib.nullcontext() if ".pkl" in name else pytest.raises(pickle.UnpicklingError)
+    with refused:
+        make(**options).fit(*problem(), checkpoint=tmp_path, resume=True)
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("loss", ["softmax", "logistic"])
+def test_heads_with_other_losses(accelerate, loss, tmp_path):
+    texts, y = problem(several=True)
+    head = {"width": 4, "loss": loss, "propensities": np.linspace(0.5, 1, 8)}
+    options = {"fine_tune": True, "vectors": False, "text": False, "head": head}
+    model = make(**options).fit(texts, y)
+    torch.testing.assert_close(model.head_.weight, 1 / torch.linspace(0.5, 1, 8))
+    assert model.head_.loss_name == loss
+    labels, proba = model.predict_topk(texts, k=2, proba=True)
+    assert np.mean([best in true for best, true in zip(labels[:, 0], y, strict=True)]) > 0.85
+    assert ((proba >= 0) & (proba <= 1)).all()
+    model.save(tmp_path / "model")
+    again = EncoderClassifier.load(tmp_path / "model", Bag(), Words(), device="cpu")
+    assert again.head_.loss_name == loss
+    np.testing.assert_allclose(
+        again.predict_proba(texts[:9]), model.predict_proba(texts[:9]), rtol=1e-4, atol=1e-6
+    )
+    assert again.predict(texts) == model.predict(texts)
 
 
 class Noisy(Bag):
