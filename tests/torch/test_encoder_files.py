@@ -153,6 +153,7 @@ DESCRIPTIONS = {
     "target_format": ["x", None, 3],
     "batch_size": [0, -1, 2**62, 1.5, None, True],
     "max_length": [0, -5, 2**63, "x", False],
+    "mixed_precision": ["fp8", None, 16],
     "pooling": ["max", None, ["mean"]],
     "multilabel": [None, 1, "x"],
     "pretrained": [None, 1],

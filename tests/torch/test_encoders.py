@@ -368,12 +368,29 @@ def test_the_best_epoch_is_kept(accelerate, monkeypatch):
     torch.testing.assert_close(model.head_.edges.weight, states[1])
 
 
-def test_accumulation_and_mixed_precision(accelerate):
+class Matrix(Bag):
+    """With a matrix product, whose precision is reduced."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.linear(super().forward(input_ids))
+
+
+def test_accumulation_and_mixed_precision(accelerate, tmp_path):
     options = {"gradient_accumulation_steps": 2, "mixed_precision": "bf16", "batch_size": 8}
     texts, y = problem()
-    model = make(vectors=False, text=False, head={"width": 4}, **options).fit(texts, y)
+    model = make(vectors=False, text=False, head={"width": 4}, **options)
+    model.set_params(encoder=Matrix()).fit(texts, y)
     assert model.score(texts, y) > 0.7
-    model.set_params(mixed_precision="no", epochs=1).fit(texts, y)  # in the same process
+    model.save(tmp_path / "model")
+    again = EncoderClassifier.load(tmp_path / "model", Matrix(), Words(), device="cpu")
+    np.testing.assert_array_equal(again.encode(texts[:9]), model.encode(texts[:9]))
+    rounded = model.encode(texts[:9]), model.set_params(mixed_precision="no").encode(texts[:9])
+    assert 0 < np.abs(np.subtract(*rounded)).max() < 0.05 * np.abs(rounded[0]).max()
+    model.set_params(epochs=1).fit(texts, y)  # in the same process
 
 
 def test_progress_is_shown(accelerate, capsys):

@@ -39,7 +39,7 @@ from ..storage.tensor_file import (
 )
 from ..structure.codebook import TableCodebook
 from ..structure.trellis import Trellis
-from .encoding import Encoder
+from .encoding import PRECISIONS, Encoder
 from .head import TrellisSoftmax
 
 CLASSIFIER = Kind("classifier with an encoder", "ltls-encoder", version=1)
@@ -67,6 +67,7 @@ class Saved:
     targets : Targets
         Of no rows: the format of y.
     batch_size : int
+    mixed_precision : str
     """
 
     encoder: Encoder
@@ -77,6 +78,7 @@ class Saved:
     threshold: float
     targets: Targets
     batch_size: int
+    mixed_precision: str
 
     def save(self, path: Path) -> None:
         """Save it to a folder, so that there is always the old version or the new one.
@@ -118,6 +120,7 @@ class Saved:
             "multilabel": self.targets.multilabel,
             "target_format": self.targets.format,
             "batch_size": self.batch_size,
+            "mixed_precision": self.mixed_precision,
         }
         if self.head is not None:
             described["head"], own = _head_state(self.head)
@@ -165,6 +168,7 @@ def load_saved(
         found["threshold"],
         found["targets"],
         found["batch_size"],
+        found["mixed_precision"],
     )
 
 
@@ -197,6 +201,7 @@ def _read(file: TensorFile) -> dict[str, Any]:
             "threshold": root.number("threshold"),
             "targets": Targets(np.zeros(1, np.int64), [], *targets),
             "batch_size": root.integer("batch_size", 1, _MOST),
+            "mixed_precision": root.choice("mixed_precision", (*PRECISIONS,)),
             "pretrained": root.flag("pretrained"),
             "tokenizer": root.flag("tokenizer"),
             "pooling": root.choice("pooling", ("mean", "cls")),

@@ -89,6 +89,7 @@ class EncoderPredictions:
 
     device: Any
     batch_size: int
+    mixed_precision: str
     text: Any
     encoder_: Encoder
     head_: TrellisSoftmax | None
@@ -130,7 +131,7 @@ class EncoderPredictions:
         less = f"use a smaller batch_size than {self.batch_size}, or a smaller max_length"
         with enough_memory("encoding", device, less):
             out = np.empty((len(X), self.encoder_.size(X[0], device)), np.float32)
-            self.encoder_.vectors(X, self.batch_size, device, out)
+            self.encoder_.vectors(X, self.batch_size, device, out, self.mixed_precision)
         return out
 
     def _parts(self) -> dict[str, Any]:

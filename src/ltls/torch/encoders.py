@@ -77,7 +77,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         Fraction of all steps in which the learning rates increase linearly; then they decrease
         to 0.
     mixed_precision : {"no", "bf16", "fp16"}, default="no"
-        Floating-point type for mixed-precision fine-tuning, or "no" for full precision.
+        Floating-point type of fine-tuning and of encoding rows, or "no" for full precision.
     gradient_accumulation_steps : int, default=1
         Number of mini-batches per optimizer step. More of them with a smaller `batch_size` take
         less memory.
@@ -321,7 +321,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             unfinished = folder / f"unfinished-{os.getpid()}.npy"
             shape = (len(rows), len(first))
             out = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
-            self.encoder_.vectors(rows, self.batch_size, device, out)
+            self.encoder_.vectors(rows, self.batch_size, device, out, self.mixed_precision)
             out.flush()
             del out
             unfinished.replace(path)
@@ -412,6 +412,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             self._threshold,
             self._targets,
             self.batch_size,
+            self.mixed_precision,
         )
 
     @classmethod
@@ -457,6 +458,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             vectors="vectors" in found.parts,
             text="text" in found.parts,
             batch_size=found.batch_size,
+            mixed_precision=found.mixed_precision,
             device=device,
         )
         model.encoder_, model.head_, model.labels_ = network, found.head, found.labels

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core.arrays import AnyArray, as_integer
 
 POOLINGS = ("mean", "cls")
+PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BATCH = 1024  # texts whose tokens are counted
 
 
@@ -137,16 +138,25 @@ class Encoder(nn.Module):
             )
 
     @torch.no_grad()
-    def vectors(self, rows: Any, batch_size: int, device: torch.device, out: AnyArray) -> None:
+    def vectors(
+        self,
+        rows: Any,
+        batch_size: int,
+        device: torch.device,
+        out: AnyArray,
+        mixed_precision: str = "no",
+    ) -> None:
         """Write the vectors of all rows into an array, those of similar length together."""
         self.eval().to(device)
+        dtype = PRECISIONS[mixed_precision]
         order = np.arange(len(rows))
         if self.tokenizer is not None:
             order = np.argsort([-len(text) for text in rows], kind="stable")
         for first in range(0, len(rows), batch_size):
             some = order[first : first + batch_size]
             batch = on_device(self.inputs([rows[i] for i in some]), device)
-            out[some] = self(batch).float().cpu().numpy()
+            with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                out[some] = self(batch).float().cpu().numpy()
 
     @torch.no_grad()
     def vector(self, row: Any, device: torch.device) -> AnyArray:

@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from ..core.arrays import as_integer
 from ..model.examples import Examples
 from ..training.progress import EpochStats, log_epoch, progress_bar
-from .encoding import Encoder
+from .encoding import PRECISIONS, Encoder
 from .head import TrellisSoftmax
 from .hybrid import HeadScores
 
 _STATE, _BEST = "state.json", "best.safetensors"
 _CLIP = 1.0  # the norm of gradients
-_PRECISIONS = ("no", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,9 @@ class Schedule:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}")
         if not 0 <= self.warmup <= 1:
             raise ValueError(f"warmup must be between 0 and 1, got {self.warmup}")
-        if self.mixed_precision not in _PRECISIONS:
+        if self.mixed_precision not in PRECISIONS:
             raise ValueError(
-                f"mixed_precision must be one of {_PRECISIONS}, got {self.mixed_precision!r}"
+                f"mixed_precision must be one of {(*PRECISIONS,)}, got {self.mixed_precision!r}"
             )
 
 
@@ -121,7 +120,7 @@ def fine_tune(
                 for loss, n_rows in _epoch(accelerator, *prepared):
                     stats.add(loss, 0.0, n_rows)
                     show(epoch, stats, n_rows * accelerator.num_processes)
-                precision = _precision(network, held_out, how.batch_size, accelerator)
+                precision = _precision(network, held_out, how, accelerator)
                 seconds = time.perf_counter() - start
                 log_epoch(verbose, epoch, how.epochs, stats, seconds, precision, "labels")
                 better = precision > state["best"] or not len(held_out)
@@ -233,13 +232,14 @@ def _save(
     accelerator.wait_for_everyone()
 
 
-def _precision(network: Network, examples: Examples, batch_size: int, accelerator: Any) -> float:
+def _precision(network: Network, examples: Examples, how: Schedule, accelerator: Any) -> float:
     """Return P@1 of the head, that of the first process: all must end after the same epoch."""
     if not len(examples):
         return -1.0
     from accelerate.utils import broadcast_object_list
 
     vectors = np.empty((len(examples), network.head.in_features), np.float32)
-    network.encoder.vectors(examples.rows, batch_size, accelerator.device, vectors)
+    how_to = how.batch_size, accelerator.device, vectors, how.mixed_precision
+    network.encoder.vectors(examples.rows, *how_to)
     found = [float(examples.contains(HeadScores(network.head, vectors, False).best(1)).mean())]
     return float(broadcast_object_list(found)[0])
