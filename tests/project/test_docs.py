@@ -170,6 +170,18 @@ def test_no_code_escapes_these_tests(page):
     assert not re.search(r"^ {4,}(from \w|import \w|ltls \w)", outside, re.M)
 
 
+def test_diffs_apply_to_the_files_that_their_section_names():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    sections = [each for each in re.split(r"^##+ ", text, flags=re.M) if "```diff" in each]
+    assert len(sections) >= 4
+    for section in sections:
+        files = set(re.findall(r"`([\w/]+\.(?:py|hpp))`", section))
+        lines = {line for file in files for line in (ROOT / file).read_text("utf-8").splitlines()}
+        diffs = (code for kind, code in FENCE.findall(section) if kind == "diff")
+        for line in "".join(diffs).splitlines():
+            assert line[0] in "+@" or line[1:] in lines, f"not in {sorted(files)}: {line}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text("utf-8"))
