@@ -108,10 +108,9 @@ def _read(estimator: LTLSClassifier, given: str) -> Any:
         item = json.loads(given)
     except (ValueError, RecursionError):
         item = _pairs(given, estimator)
-    columns = front_end.describe().get("columns")
+    columns = front_end.columns
     if columns and isinstance(item, dict):  # a table row may have other columns
-        known = [name for names in columns.values() for name in names]
-        item = {name: value for name, value in item.items() if name in known}
+        item = {name: value for name, value in item.items() if name in columns.names}
     try:
         return front_end.read([item], n_features)
     except ValueError as error:
@@ -156,8 +155,8 @@ def _text_of(estimator: LTLSClassifier, X: Any) -> str:
     """Return the text of the only row, to mark features in it; empty if there is none."""
     if isinstance(X[0], str):
         return X[0]
-    columns = estimator.model_.front_end.describe().get("columns")
-    return "\n".join(X[0][name] or "" for name in columns["text"]) if columns else ""
+    columns = estimator.model_.front_end.columns
+    return "\n".join(X[0][name] or "" for name in columns.text) if columns else ""
 
 
 def _label(estimator: LTLSClassifier, given: str) -> Any:

@@ -83,23 +83,18 @@ class Source:
                     f"--encoding must be an encoding such as latin-1, got {self.encoding!r}"
                 ) from None
         self.paths = [Path(path) for path in expand(self.paths)]
+        if self.model is not None:
+            self.table = self.model.model_.front_end.columns
+            if self.zero_based is None:
+                self.zero_based = self.model.fitted_.provenance.zero_based
         for path in self.paths:
             self._open(path)
-        if self.model is None:
-            return
-        self.zero_based = (
-            self.model.fitted_.provenance.zero_based if self.zero_based is None else self.zero_based
-        )
-        if "columns" in self._taken:  # of a table
-            from ..features.table import TableColumns
-
-            self.table = TableColumns(**self._taken["columns"])
-            if self.text is not None or self.features:
-                option = "--features" if self.features else "--text"
-                names = ", ".join(self.table.names)
-                raise ValueError(
-                    f"{option} does not apply to this model, which takes the columns {names}"
-                )
+        if self.model is not None and self.table and (self.text is not None or self.features):
+            option = "--features" if self.features else "--text"
+            names = ", ".join(self.table.names)
+            raise ValueError(
+                f"{option} does not apply to this model, which takes the columns {names}"
+            )
 
     def _open(self, path: Path) -> None:
         """Detect the format of a file, which must be that of the others."""
@@ -146,7 +141,7 @@ class Source:
         found = formats.detect(sample)
         # A line of text with a comma looks like a table.
         guessed = found.kind == "sparse" or isinstance(found, Delimited)
-        unnamed = not (self._columns_named or self._recorded or "columns" in self._taken)
+        unnamed = not (self._columns_named or self._recorded or self.table)
         if not self.takes_matrix and unnamed and guessed and sample.suffix not in found.suffixes:
             return formats.get("text")
         return found
@@ -155,11 +150,6 @@ class Source:
     def takes_matrix(self) -> bool:
         """Whether rows are features; without a model, they may be."""
         return self.model is None or self.model.model_.front_end.settings.takes_matrix
-
-    @property
-    def _taken(self) -> dict[str, Any]:
-        """The input of the model, as its front end describes it."""
-        return {} if self.model is None else self.model.model_.front_end.describe()
 
     @property
     def _recorded(self) -> dict[str, Any]:
@@ -271,16 +261,14 @@ class Source:
         """Yield the input of the model in batches, with the labels of the rows if there are any."""
         assert self.model is not None
         takes = self.model.model_.front_end.name
-        if self.sparse:
+        if self.sparse or self.dense:
             if not self.takes_matrix:
                 raise ValueError(
                     f"the model takes input of the kind {takes}, but {self.name} has features "
-                    f"({self.format.name}); for lines of plain text, give --text"
+                    f"({self.format.name}); give a table, or --text for lines of plain text"
                 )
-            yield from self._sparse_batches(self.model.n_features_in_, size)
-            return
-        if self.dense:
-            yield from self._dense_batches(labelled, size)
+            batches = self._sparse_batches if self.sparse else self._dense_batches
+            yield from batches(self.model.n_features_in_, labelled, size)
             return
         columns = self.columns()
         self._check_columns_known(columns, takes, labelled)
@@ -321,19 +309,13 @@ class Source:
             raise FormatError(reason, path=self.path)
         return X[good], [labels[number] for number in good] if labels else []
 
-    def _dense_batches(self, labelled: bool, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
-        if not self.takes_matrix:
-            takes = self._taken["input"]
-            raise ValueError(
-                f"the model takes input of the kind {takes}, but {self.name} has vectors; give a "
-                "table"
-            )
+    def _dense_batches(
+        self, n_features: int, labelled: bool, size: int
+    ) -> Iterator[tuple[Any, list[list[Any]]]]:
         X, labels = self.vectors(labelled)
-        assert self.model is not None
-        if X.shape[1] != self.model.n_features_in_:
+        if X.shape[1] != n_features:
             raise ValueError(
-                f"{self.name} has vectors of {X.shape[1]} numbers, the model takes "
-                f"{self.model.n_features_in_}"
+                f"{self.name} has vectors of {X.shape[1]} numbers, the model takes {n_features}"
             )
         for first in range(0, len(X), size):
             yield X[first : first + size], labels[first : first + size]
@@ -366,7 +348,9 @@ class Source:
         if labelled and not columns.label:
             raise ValueError(f"name the label column of {self.name} with --label")
 
-    def _sparse_batches(self, n_features: int, size: int) -> Iterator[tuple[Any, list[list[Any]]]]:
+    def _sparse_batches(
+        self, n_features: int, labelled: bool, size: int
+    ) -> Iterator[tuple[Any, list[list[Any]]]]:
         from ..io.readers import Stream
 
         options: dict[str, Any] = {"chunk_size": _CHUNK_SIZE, "on_bad_row": self.on_bad_row}

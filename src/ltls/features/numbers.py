@@ -29,6 +29,7 @@ class FeatureSettings(Settings):
     """Settings of features that all front ends share."""
 
     takes_matrix: ClassVar[bool] = False  # whether inputs are rows of features already
+    fewer: ClassVar[str] = "fewer features"  # what makes a model smaller
 
     normalize: bool | str = setting(
         FLAG,
@@ -197,6 +198,7 @@ class NumberInputs:
     """The front end of numbers, fitted."""
 
     name: ClassVar[str] = "features"
+    columns: ClassVar[None] = None
     arrays: ClassVar[dict[str, str]] = {"indptr": "int64", "indices": "int64", "values": "float32"}
 
     def __init__(self, given: Numbers, feature_names: Sequence[str] = ()) -> None:

@@ -69,6 +69,11 @@ class Text(FeatureSettings):
     ['fee']
     """
 
+    fewer: ClassVar[str] = (
+        "fewer n-grams: features.min_df=2 or more, a smaller features.max_features, or "
+        "features.n_features=16384, which stores none (ltls train --set features.min_df=2)"
+    )
+
     ngram_range: tuple[int, int] | None = setting(
         RANGE,
         NOTHING,
@@ -216,6 +221,7 @@ class Vectorizer:
     """The front end of texts, fitted: converts them to TF-IDF weighted n-grams."""
 
     name: ClassVar[str] = "text"
+    columns: ClassVar[None] = None
     arrays: ClassVar[dict[str, str]] = {"text": "str"}
 
     def __init__(self, settings: Text) -> None:

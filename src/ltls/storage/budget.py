@@ -49,7 +49,7 @@ def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Mo
         raise ValueError(
             f"a size_budget of {budget:,} bytes is too small: the smallest model with "
             f"{model.columns.n_features:,} features and {len(model.labels):,} labels takes "
-            f"{size:,}; use a larger budget, or train again with {_fewer_features(model.front_end)}"
+            f"{size:,}; use a larger budget, or train again with {model.front_end.settings.fewer}"
         )
     return smaller
 
@@ -60,19 +60,8 @@ def check_front_end(front_end: FrontEnd, budget: int) -> None:
     if size > budget:
         raise ValueError(
             f"a size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
-            f"use a larger budget, or train again with {_fewer_features(front_end)}"
+            f"use a larger budget, or train again with {front_end.settings.fewer}"
         )
-
-
-def _fewer_features(front_end: FrontEnd) -> str:
-    """Return advice for a smaller model, in terms of Python and of the terminal."""
-    name = front_end.name
-    if name == "features":
-        return "fewer features"
-    return (
-        "fewer n-grams: features.min_df=2 or more, a smaller features.max_features, or "
-        "features.n_features=16384, which stores none (ltls train --set features.min_df=2)"
-    )
 
 
 def _size(fitted: Fitted, parameters: dict[str, Any]) -> int:
