@@ -65,6 +65,19 @@ def test_sigterm_lets_requests_finish(models, workers):
         assert server.process.wait(30) == 0
 
 
+def test_connections_that_do_not_send_headers_are_closed(models):
+    with in_process(models["tickets"], "--timeout", "1") as server:
+        began = time.monotonic()
+        address = "127.0.0.1", server.port
+        silent, slow, used = (socket.create_connection(address, timeout=30) for _ in range(3))
+        slow.sendall(b"GET / HTTP/1.1\r\nhost:")
+        used.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\nGET")
+        assert received(silent) == received(slow) == b""
+        assert received(used).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began > 1
+        assert server.predict(text="my card is gone").status == 200
+
+
 @posix
 def test_a_request_that_does_not_finish_is_given_up(models):
     with in_process(models["tickets"], "--drain", "1", "--timeout", "60") as server:

@@ -140,6 +140,7 @@ def _close_idle(server: uvicorn.Server, since: dict[Any, float], seconds: float)
     """Close connections that have not sent the headers of a request for this long.
 
     uvicorn has such a limit only between two requests, until the first byte of the next one.
+    Connections are no public part of it, so `pyproject.toml` allows only versions that were tested.
     `since` records since when connections have been idle, and is kept between calls.
     """
     now = time.monotonic()
