@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from toy_part import Toy, ToyPart
 
 import ltls
 from ltls import LTLSClassifier
+from ltls.parts.base import PARTS
 from ltls.settings import Views
 
 N_LABELS, N_WORDS = 80, 400
@@ -71,6 +73,26 @@ def test_a_smaller_model_has_the_variant_that_was_chosen_for_it(problem, tmp_pat
     assert size <= 60_000
     assert (views.weight, views.cluster_weight) == (0.25, 0.75)
     assert views.views[0].cluster_weights is not None
+
+
+class LargePart(ToyPart):
+    """A part of another package that takes half a megabyte and need not be there."""
+
+    name = "large"
+    grid = (1.0,)
+
+    def state(self):
+        section, tensors = super().state()
+        return section, {**tensors, "ballast": np.zeros(1 << 17, np.float32)}
+
+
+def test_a_part_of_another_package_is_left_out(problem, tmp_path, monkeypatch):
+    monkeypatch.setitem(PARTS, "large", LargePart)
+    monkeypatch.setattr("ltls.training.fit.choose", lambda model, *given: model)
+    given = {"views": True, "prototypes": False, "parts": {"large": Toy()}}
+    model, size = fitted(problem, tmp_path, **given, size_budget=300_000)
+    assert size <= 300_000
+    assert [part.name for part in model.model_.parts] == ["views"]
 
 
 def test_an_error_says_how_small_a_model_can_be(problem, tmp_path):

@@ -134,12 +134,12 @@ def test_of_many_labels_only_the_likely_ones_are_compared_but_all_are_calibrated
         Labels(range(n_labels)), None, None, (base, helps), (1.0, 0.0), False, "lists", True,
         Calibrator(False),
     )  # fmt: skip
-    table = Table(model, examples, None)
+    plan = Plan("views", "", Trellises(), parts={"prototypes": Prototypes()}, calibrate=True)
+    table = Table(model, plan, examples, None)
     assert table.ids.shape[1] <= 2 * 32
     for part in (base, helps):
         best = np.argsort(-part.table, axis=1)[:, :32]
         assert all(set(own) <= set(ids) for own, ids in zip(best, table.ids, strict=True))
-    plan = Plan("views", "", Trellises(), parts={"prototypes": Prototypes()}, calibrate=True)
     found = choose(model, plan, examples, np.bincount(true, minlength=n_labels), N_ROWS, None)
     assert [part.name for part in found.parts] == ["trellises", "prototypes"]
     every = np.tile(np.arange(n_labels), (N_ROWS, 1))

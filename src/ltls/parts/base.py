@@ -57,11 +57,12 @@ class Part(Protocol):
       `partial_fit` learns them.
     - ``learn(context)`` returns the part after a batch of `partial_fit`.
     - ``pruned(density)`` returns the part with a fraction of its weights, for a size budget.
+    - ``smaller()`` yields the part with less and less in it, which a size budget may leave out.
     - ``variants()`` yields the part with other inner weights; held-out rows choose one of them.
     - ``weights_to_try(plan)`` returns the weights in the sum of scores that are tried on held-out
       rows, the default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of
-      weights: 0 is then tried, too, unless the user asked for the part. Parts with neither have
-      weight 1.
+      weights: 0 is then tried, too, unless the user asked for the part, and a size budget may leave
+      the part out. Parts with neither have weight 1.
 
     A part may have traits, class attributes that are True:
 
@@ -69,6 +70,7 @@ class Part(Protocol):
     - ``needs_memory``: predictions need the training rows in its attribute `memory`.
     - ``helps_rare_labels``: it is expected to help if labels have few rows.
     - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on them.
+    - ``chosen_first``: its weight is chosen before those of other parts.
     - ``has_more``: this variant of the part takes more time and space than others.
     - ``scales_steps``: the step size of trellises trained with it is relative to the row length.
     """

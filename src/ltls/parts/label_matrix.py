@@ -97,6 +97,8 @@ class LabelMatrixPart:
     name: ClassVar[str] = "label_matrix"
     settings: ClassVar[type[Settings]] = LabelMatrix
     scales_steps: ClassVar[bool] = True
+    # Beside sparse features, the best other weights depend on whether dense ones help at all.
+    chosen_first: ClassVar[bool] = True
 
     vectors: DenseVectors
     mean: Floats

@@ -148,6 +148,11 @@ class ViewPart:
             if (weight, of_clusters) != (self.weight, self.cluster_weight):
                 yield replace(self, weight=weight, cluster_weight=of_clusters)
 
+    def smaller(self) -> Iterator[ViewPart]:
+        """Yield the part with fewer and fewer views."""
+        for n_views in range(len(self.views) - 1, 0, -1):
+            yield replace(self, views=self.views[:n_views])
+
     def explain(self, rows: Rows, label: int) -> PartExplanation:
         """Return what every feature of the only row adds to the score of a label.
 

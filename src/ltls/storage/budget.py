@@ -6,7 +6,7 @@ In training, held-out rows decide between fewer weights in all parts and fewer p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from ..model.fitted import Fitted, Provenance
 from ..model.model import Model
 from .model_file import encoded
 
-_OPTIONAL = ("neighbours", "prototypes")  # in the order in which they are left out
 _TOP = 5
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _STEP, _FEWEST = 0.8, 0.001  # of the weights: factor per step, and smallest fraction
@@ -42,7 +41,7 @@ def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Mo
     smaller, size = model, _size(fitted, parameters)
     while size > budget and (fraction := fraction * _STEP) >= _FEWEST:
         parts = [part.pruned(fraction) if hasattr(part, "pruned") else part for part in model.parts]
-        kept = next((part.memory for part in parts if getattr(part, "needs_memory", False)), None)
+        kept = _needed_rows(parts)
         smaller = model.with_parts(parts, memory=model.memory if kept is None else kept)
         size = _size(replace(fitted, model=smaller), parameters)
     if size > budget:
@@ -90,7 +89,7 @@ def affordable(
         Bytes of the model file.
     provenance : Provenance
     needed : set of str
-        Parts that must be kept; "views" keeps all views.
+        Parts that must be kept as they are.
     examples : Examples
         Held-out rows.
     choose : callable
@@ -101,7 +100,7 @@ def affordable(
     def pruned(model: Model) -> Model:
         return within_budget(Fitted(model, provenance), {}, budget)
 
-    model = replace(model, memory=getattr(model.part("neighbours"), "memory", None))
+    model = replace(model, memory=_needed_rows(model.parts))
     best, most = model, -np.inf
     for smaller in _ever_smaller(model, needed):
         try:
@@ -123,19 +122,26 @@ def affordable(
 
 def _ever_smaller(model: Model, needed: set[str]) -> Iterator[Model]:
     yield model
-    for name in _OPTIONAL:
-        if model.part(name) is not None and name not in needed:
-            model = _without(model, name)
+    given = [part for part in model.parts if part.name not in needed]
+    # Stored rows, which take the most space, are the first to be left out.
+    for part in sorted(given, key=lambda part: not getattr(part, "needs_memory", False)):
+        if hasattr(part, "grid"):
+            model = _without(model, part.name)
             yield model
-    views = model.part("views")
-    while views is not None and "views" not in needed and len(views.views) > 1:
-        views = replace(views, views=views.views[:-1])
-        model = model.with_parts([views if part.name == "views" else part for part in model.parts])
-        yield model
+    for part in given:
+        for smaller in part.smaller() if hasattr(part, "smaller") else ():
+            parts = [smaller if each.name == part.name else each for each in model.parts]
+            model = model.with_parts(parts)
+            yield model
 
 
 def _without(model: Model, name: str) -> Model:
     return model.keeping(lambda part: part.name != name)
+
+
+def _needed_rows(parts: Iterable[Any]) -> Any:
+    """Return the training rows that a part needs, None if none needs any."""
+    return next((part.memory for part in parts if getattr(part, "needs_memory", False)), None)
 
 
 def _unpruned(part: Any, whole: Any) -> Any:

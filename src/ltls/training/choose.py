@@ -45,10 +45,12 @@ class Table:
     model : Model
         Not trained on the rows. All of its parts propose candidates; if all labels are candidates,
         each part contributes those that it scores highest.
+    plan : Plan
+        Says which weights to try.
     examples : Examples
     """
 
-    def __init__(self, model: Model, examples: Examples, n_jobs: int | None) -> None:
+    def __init__(self, model: Model, plan: Plan, examples: Examples, n_jobs: int | None) -> None:
         n_labels = len(model.labels)
         most = max(_MAX_CELLS // min(n_labels, FEW_LABELS), 1)
         if len(examples) > most:
@@ -68,6 +70,7 @@ class Table:
         self.n_true = np.diff(examples.indptr)
         self.weights = examples.row_weights().astype(np.float64)
         self.weights /= max(float(self.weights.mean()), 1e-300)
+        self.columns = [self._column(part, plan) for part in model.parts]
 
     def _candidates(self, rows: Rows) -> Ints:
         ids, found = self.model.candidates(rows, self.n_jobs), []
@@ -80,6 +83,15 @@ class Table:
                 _engine.select(ids, scores, best, np.empty(best.shape, np.float32))
                 found.append(best)
         return united(found)
+
+    def _column(self, part: Any, plan: Plan) -> Column:
+        """Return the scores in a part, for every option to try."""
+        weights = plan.weights_to_try(part)
+        options = [(part, weight) for weight in weights]
+        if hasattr(part, "variants"):
+            options += [(variant, weights[0]) for variant in part.variants()]
+        distinct = {id(each): each for each, _ in options}
+        return Column(options, {key: self.scores(each) for key, each in distinct.items()})
 
     def calibrated(self, chosen: Model) -> Calibrator | None:
         """Return the calibration of a model, from all of its candidates."""
@@ -98,6 +110,17 @@ class Table:
         for some, rows in self.blocks:
             found[some] = part.score(rows, np.ascontiguousarray(self.ids[some]), self.n_jobs)
         return found
+
+    def total(self, options: list[tuple[Any, float]], ranking: bool = True) -> Floats:
+        """Return the sum of the scores of parts with these weights."""
+        sums = np.zeros(self.ids.shape, np.float32)
+        for column, (part, weight) in zip(self.columns, options, strict=True):
+            if weight and (ranking or not getattr(part, "ranks_only", False)):
+                sums += np.float32(weight) * column.scores[id(part)]
+        sums[self.ids < 0] = -np.inf
+        if self.without_rows is not None and not any(w and _keeps_rows(p) for p, w in options):
+            sums[~self.without_rows] = -np.inf
+        return sums
 
     def best(self, scores: Floats) -> tuple[Ints, Bools]:
         """Return the best labels of every row, and which of them are true."""
@@ -135,67 +158,71 @@ def choose(
     one standard error, and an added part by two. Neighbours, which keep the training rows, are
     tried after the weights of all other parts are chosen.
     """
-    table = Table(model, examples, n_jobs)
-    columns = [_column(table, part, plan) for part in model.parts]
-    chosen = [column.options[0] for column in columns]
-
-    def total(options: list[tuple[Any, float]], ranking: bool = True) -> Floats:
-        sums = np.zeros(table.ids.shape, np.float32)
-        for column, (part, weight) in zip(columns, options, strict=True):
-            if weight and (ranking or not getattr(part, "ranks_only", False)):
-                sums += np.float32(weight) * column.scores[id(part)]
-        sums[table.ids < 0] = -np.inf
-        if table.without_rows is not None and not any(w and _keeps_rows(p) for p, w in options):
-            sums[~table.without_rows] = -np.inf
-        return sums
-
-    # Stored rows cost the most time and space: they are tried after the weights of all other parts
-    # are chosen.
-    ranked = [n for n, part in enumerate(model.parts) if not getattr(part, "ranks_only", False)]
-    ranked = ranked if len(table.ids) >= _FEWEST else []
-    if plan.beside:  # the best other weights depend on whether dense features help at all
-        ranked.sort(key=lambda n: model.parts[n].name != "label_matrix")
-    in_memory = [n for n in ranked if _keeps_rows(model.parts[n])]
-    quality = table.quality(total(chosen))
-    for numbers in ([n for n in ranked if n not in in_memory], ranked if in_memory else []):
-        for _ in range(_ROUNDS):
-            before = list(chosen)
-            for number in numbers:
-                best, best_quality = chosen, quality
-                for option in columns[number].options:
-                    if option == chosen[number]:
-                        continue
-                    other = [*chosen[:number], option, *chosen[number + 1 :]]
-                    found = table.quality(total(other))
-                    gain = found - quality
-                    # An added part costs time and space: it has to be worth it.
-                    errors = _NEW if _adds(option, chosen[number]) else 1
-                    is_worth = gain.mean() > errors * gain.std() / np.sqrt(len(gain))
-                    if is_worth and found.mean() > best_quality.mean():
-                        best, best_quality = other, found
-                chosen, quality = best, best_quality
-            if chosen == before:
-                break
-    for number, column in enumerate(columns):
+    table = Table(model, plan, examples, n_jobs)
+    chosen = _weights(table)
+    for number, column in enumerate(table.columns):
         if len(column.options) > 1 and getattr(model.parts[number], "ranks_only", False):
-            chosen[number] = _strength(table, column, total, chosen, number, counts, n_rows)
+            chosen[number] = _strength(table, chosen, number, counts, n_rows)
     kept = [(part, weight) for part, weight in chosen if weight]
     if not any(_keeps_rows(part) for part, _ in kept):
         table.drop_rows()
-    precision = float(table.best(total(chosen))[1][:, 0].mean())
-    changes: dict[str, Any] = {"held_out_precision": precision}
+    scores = table.total(chosen)
+    changes: dict[str, Any] = {"held_out_precision": float(table.best(scores)[1][:, 0].mean())}
     if model.multilabel:
-        n_true = int(table.n_true.sum())
-        changes["threshold"] = best_threshold(total(chosen), table.hits, n_true)
+        changes["threshold"] = best_threshold(scores, table.hits, int(table.n_true.sum()))
     parts, weights = zip(*kept, strict=True)
     model = replace(model, parts=parts, weights=weights, **changes)
-    if not plan.calibrate:
-        return model
+    return _calibrated(model, table, chosen) if plan.calibrate else model
+
+
+def _weights(table: Table) -> list[tuple[Any, float]]:
+    """Return the best variant and weight of every part that probabilities depend on."""
+    model, columns = table.model, table.columns
+    chosen = [column.options[0] for column in columns]
+    if len(table.ids) < _FEWEST:
+        return chosen
+    ranked = [n for n, part in enumerate(model.parts) if not getattr(part, "ranks_only", False)]
+    ranked.sort(key=lambda n: not getattr(model.parts[n], "chosen_first", False))
+    # Stored rows cost the most time and space: they are tried after the weights of all other parts
+    # are chosen.
+    in_memory = [n for n in ranked if _keeps_rows(model.parts[n])]
+    quality = table.quality(table.total(chosen))
+    for numbers in ([n for n in ranked if n not in in_memory], ranked if in_memory else []):
+        for _ in range(_ROUNDS):
+            before = chosen
+            for number in numbers:
+                chosen, quality = _improved(table, chosen, quality, number)
+            if chosen == before:
+                break
+    return list(chosen)
+
+
+def _improved(
+    table: Table, chosen: list[tuple[Any, float]], quality: Doubles, number: int
+) -> tuple[list[tuple[Any, float]], Doubles]:
+    """Return the choice with the best option for one part, and its quality."""
+    best, best_quality = chosen, quality
+    for option in table.columns[number].options:
+        if option == chosen[number]:
+            continue
+        other = [*chosen[:number], option, *chosen[number + 1 :]]
+        found = table.quality(table.total(other))
+        gain = found - quality
+        # An added part costs time and space: it has to be worth it.
+        errors = _NEW if _adds(option, chosen[number]) else 1
+        is_worth = gain.mean() > errors * gain.std() / np.sqrt(len(gain))
+        if is_worth and found.mean() > best_quality.mean():
+            best, best_quality = other, found
+    return best, best_quality
+
+
+def _calibrated(model: Model, table: Table, chosen: list[tuple[Any, float]]) -> Model:
+    """Return the chosen model with calibrated probabilities, if they can be calibrated."""
     if len(model.labels) <= FEW_LABELS:
-        del columns
+        table.columns.clear()  # they take memory
         calibration, missed = table.calibrated(model), 0.0
     else:
-        scores = total(chosen, ranking=False)
+        scores = table.total(chosen, ranking=False)
         calibration, missed = Calibrator.fit(scores, table.hits, model.multilabel), table.missed
     if calibration is None:
         return model
@@ -228,34 +255,19 @@ def _without_rows(model: Model) -> Model:
     return model if len(smaller.parts) in (0, len(model.parts)) else smaller
 
 
-def _column(table: Table, part: Any, plan: Plan) -> Column:
-    """Return the scores in a part, for every option to try."""
-    weights = plan.weights_to_try(part)
-    options = [(part, weight) for weight in weights]
-    if hasattr(part, "variants"):
-        options += [(variant, weights[0]) for variant in part.variants()]
-    distinct = {id(each): each for each, _ in options}
-    return Column(options, {key: table.scores(each) for key, each in distinct.items()})
-
-
 def _strength(
-    table: Table,
-    column: Column,
-    total: Any,
-    chosen: list[Any],
-    number: int,
-    counts: Ints,
-    n_rows: int,
+    table: Table, chosen: list[tuple[Any, float]], number: int, counts: Ints, n_rows: int
 ) -> tuple[Any, float]:
     """Return the strength with the highest propensity-scored precision at 5.
 
     A strength that loses more than one standard error of P@1 is not considered.
     """
     rarity = 1 / propensities_of(counts, max(n_rows, 1))
-    best = column.options[0]
+    options = table.columns[number].options
+    best = options[0]
     most = precision = None
-    for option in column.options:
-        ids, hits = table.best(total([*chosen[:number], option, *chosen[number + 1 :]]))
+    for option in options:
+        ids, hits = table.best(table.total([*chosen[:number], option, *chosen[number + 1 :]]))
         found, first = float((hits * rarity[ids]).sum()), hits[:, 0].astype(float)
         if most is None:
             most, precision = found, first
