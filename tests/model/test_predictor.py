@@ -1,4 +1,4 @@
-"""The low-latency predictor agrees with predict_topk, from any thread."""
+"""The predictor of single rows agrees with predict_topk, from any thread."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -106,6 +106,14 @@ def test_no_error_ends_reloading(store, monkeypatch, place, error):
     store.close()
 
 
+def test_a_request_has_one_thread_whatever_the_model_was_trained_with(tmp_path):
+    path = tmp_path / "model.ltls"
+    LTLSClassifier(n_jobs=2).fit(np.eye(4), list("abcd")).save(path)
+    store = ModelStore({"model": path}, True, Metrics())
+    store.load()
+    assert store.get(None).estimator.n_jobs is None
+
+
 def test_a_file_that_is_removed_stays_loaded(store):
     store, path, metrics = store
     served = store.get("model")

@@ -240,7 +240,7 @@ class PredictMixin:
         return labels, scores
 
     def predictor(self, k: int = 5) -> Predictor:
-        """Return a thread-safe, low-latency callable that predicts the k best labels.
+        """Return a callable that predicts the k best labels of one row, from any thread.
 
         It is a snapshot: later training does not change it.
 

@@ -1,4 +1,4 @@
-"""Low-latency prediction: single rows and small batches, from any thread."""
+"""Prediction of one row at a time, from any thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ..features.rows import check_features, check_sparse, checked_values
 
 
 class Predictor:
-    """Predicts the k best labels of single rows or small batches with low latency.
+    """Predicts the k best labels of single rows, as `LTLSClassifier.predict_topk` with one thread.
 
     Created by `LTLSClassifier.predictor`. It is a snapshot: later training of the estimator does
     not change it. Any number of threads may call it at the same time; the GIL is released while the
-    engine works on more than a few rows.
+    engine works on more than a few rows. A row takes about as long as in `predict_topk`, and
+    longer as indices and values, which become a CSR matrix first.
 
     Call it with one row: the non-zero features as ``predictor(indices, values)``, a text, or a
     table row as a dict. Or call it with several rows, in any form that `LTLSClassifier.predict`

@@ -78,10 +78,7 @@ class ServedModel:
         `first` is the position of the rows in the request, for errors.
         """
         try:
-            X = self.read(items)
-            if proba:
-                return self.estimator.predict_topk(X, k, proba=True)
-            return self.estimator.predictor(k)(X)
+            return self.estimator.predict_topk(self.read(items), k, proba)
         except (ValueError, OverflowError) as error:
             place = f"counting rows from row {first}: " if first else ""
             raise RequestError(422, f"model {quoted(self.name)}: {place}{error}") from None
@@ -168,6 +165,7 @@ class ModelStore:
         estimator = load(path, verify=self._verify)
         # The front end knows the names; scikit-learn would warn about rows without names.
         estimator.__dict__.pop("feature_names_in_", None)
+        estimator.n_jobs = None  # requests are answered in threads
         model = ServedModel(name, version, estimator)
         model.warm_up()
         self._models[name] = model
