@@ -271,3 +271,37 @@ def test_memory_mapped_features_are_not_copied(tmp_path, dtype, layout):
     assert memory_of(lambda: model.predict_topk(mapped_X, 1)) < size / 4
     ours, theirs = model.predict_topk(mapped_X, 3), expected.predict_topk(in_memory, 3)
     assert np.array_equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.int8, "Fortran"])
+def test_memory_mapped_numbers_of_any_kind_are_neither_scaled_nor_kept(tmp_path, kind):
+    """Rows with a mean far from 0, which would be standardized, and tried with neighbours."""
+    rng = np.random.default_rng(0)
+    y = np.arange(3000) % 150
+    X = np.rint(40 + 5 * (rng.normal(size=(150, 200))[y] + rng.normal(size=(3000, 200))))
+    X = np.asfortranarray(X, np.float32) if kind == "Fortran" else X.clip(0, 127).astype(kind)
+    np.save(tmp_path / "X.npy", X)
+    mapped_X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    model = LTLSClassifier(random_state=0)
+    single = 4 * X.size  # bytes in single precision; a few thousand rows are copied at a time
+    assert memory_of(lambda: model.fit(mapped_X, y)) < 5 * single
+    assert model.model_.columns.standardizer is None
+    assert "Neighbours" not in model.plan_
+    streamed = LTLSClassifier(random_state=0).fit_stream(in_batches(mapped_X, y, 500))
+    assert streamed.model_.columns.standardizer is None
+    in_memory = LTLSClassifier(random_state=0).fit(X, y)
+    assert in_memory.model_.columns.standardizer is not None
+    assert "Neighbours" in in_memory.plan_
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float16])
+def test_small_numbers_are_taken_as_single_precision(dtype):
+    rng = np.random.default_rng(0)
+    y = np.arange(1500) % 150
+    X = (rng.normal(size=(150, 20))[y] * 40 + 64).clip(0, 127).astype(dtype)
+    one, other = (LTLSClassifier(random_state=0).fit(each, y) for each in (X, X.astype("f4")))
+    assert_same_model(one, other)
+    for found, expected in zip(
+        one.predict_topk(X), other.predict_topk(X.astype("f4")), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)

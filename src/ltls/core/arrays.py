@@ -108,6 +108,18 @@ def _native(name: str, given: Any) -> Any:
     return found if isinstance(found, (nw.DataFrame, nw.Series)) else None
 
 
+def as_floats(X: Any) -> Any:
+    """Return rows as the engine takes them: float32 or float64, dense ones C-ordered.
+
+    Half precision and small integers become float32, which holds them exactly. Nothing is copied
+    unless necessary.
+    """
+    dtype = np.promote_types(X.dtype, np.float32)
+    return (
+        np.ascontiguousarray(X, dtype) if isinstance(X, np.ndarray) else X.astype(dtype, copy=False)
+    )
+
+
 def as_int64(name: str, values: npt.ArrayLike, ndim: int | None = None) -> Ints:
     """Return integers as a contiguous int64 array, copied only if necessary."""
     check_unmasked(name, values)

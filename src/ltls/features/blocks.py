@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from ..core.arrays import AnyArray, Ints, as_frame, check_unmasked
+from ..core.arrays import AnyArray, Ints, as_floats, as_frame, check_unmasked
 
 
 class Blocks:
@@ -35,7 +35,7 @@ class Blocks:
         first = X.shape[1] - n_dense
         if hasattr(X, "tocsr"):
             return cls(X[:, :first], X[:, first:].toarray())
-        return cls(csr_array(X[:, :first]), np.ascontiguousarray(X[:, first:]))
+        return cls(csr_array(as_floats(X[:, :first])), np.ascontiguousarray(X[:, first:]))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.preprocessing import StandardScaler
 
-from ..core.arrays import Ints, Tensors, as_frame
+from ..core.arrays import Ints, Tensors, as_floats, as_frame
 from ..core.declarations import Described
 from ..core.settings import AUTO, FLAG, Integer, Settings, setting, settings
 from .blocks import Blocks, block_names, given_blocks
@@ -100,8 +100,7 @@ class FeatureStats:
             self._used = used if self._used is None else np.union1d(self._used, used)
             return
         for first in range(0, len(X), _ROWS_PER_BLOCK):
-            some = X[first : first + _ROWS_PER_BLOCK]
-            some = some.astype(np.float32) if some.dtype == np.float16 else some
+            some = as_floats(X[first : first + _ROWS_PER_BLOCK])
             self._squares += float(np.einsum("ij,ij->i", some, some).sum(dtype=np.float64))
             if scale:
                 self._scaler.partial_fit(some)

@@ -23,6 +23,7 @@ from ..core.arrays import (
     Floats,
     Ints,
     Tensors,
+    as_floats,
     as_frame,
     check_unmasked,
     smallest,
@@ -33,6 +34,8 @@ from ..core.declarations import Array, Described
 from .blocks import Blocks, given_blocks, listed, united
 
 LARGEST_VALUE = 1e15  # of a feature
+_FLOATS = [np.float64, np.float32]
+_NUMBERS = [*_FLOATS, np.float16, *map(np.dtype, "bBhHiIlLqQ")]
 _MAX_TABLE = 1 << 22  # number of features up to which a table of them is small
 # Features are unscaled if a mean is far from 0, or a standard deviation far from the median.
 _FAR_MEAN, _FAR_SCALE = 4.0, 10.0
@@ -199,8 +202,7 @@ class Standardizer:
 
     def __call__(self, X: Any) -> AnyArray:
         """Return rows as float32 or float64, standardized; sparse ones become dense."""
-        rows = X.toarray() if hasattr(X, "toarray") else X
-        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows
+        rows = as_floats(X.toarray() if hasattr(X, "toarray") else X)
         with np.errstate(over="ignore"):  # non-finite scores raise an error later
             standardized: AnyArray = ((rows - self.mean) / self.scale).astype(rows.dtype)
         return standardized
@@ -259,11 +261,15 @@ class Columns:
     def rows(self, X: Any) -> Rows:
         """Return the rows of a matrix of all features, or of blocks."""
         X, others = self._blocks(X)
+        # Dense features beside sparse ones are converted a few rows at a time.
+        beside = None if self.beside is None else self.beside._rows(others)
+        return self._rows(as_floats(X), beside)
+
+    def _rows(self, X: Any, beside: Rows | None = None) -> Rows:
         if self.standardizer is not None:
             X = self.standardizer(X)
         elif self.used is not None:
             X = self._compact(X)
-        beside = None if self.beside is None else self.beside.rows(others)
         return Rows(X, self.intercept, self.unit_length, beside)
 
     def _blocks(self, X: Any) -> tuple[Any, Any]:
@@ -429,10 +435,11 @@ def _indices(X: Any) -> AnyArray:
 
 
 def check_features(owner: Any, X: Any, reset: bool) -> Any:
-    """Return X in the form that the engine takes: C-ordered, or CSR without duplicates.
+    """Return X as an array of numbers, or as CSR without duplicates.
 
     `owner` is the estimator; `reset` says whether it learns the number and names of features. A
-    list of blocks becomes one matrix, or `Blocks` of sparse and dense features.
+    list of blocks becomes one matrix, or `Blocks` of sparse and dense features. Arrays of numbers
+    are not copied, so that memory-mapped ones stay so; `Columns.rows` converts them.
     """
     if isinstance(X, (Blocks, list, tuple)) and (blocks := given_blocks(X)) is not None:
         return _checked_blocks(owner, blocks, reset)
@@ -440,22 +447,13 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
     X = unlisted("X", X)
     if hasattr(X, "tocsr"):
         check_sparse(X, "X")
-    elif getattr(X, "dtype", None) == np.float16:
-        X = X.astype(np.float32)  # scikit-learn would take float64
     elif getattr(X, "ndim", 1) == 1 and hasattr(X, "__len__") and isinstance(next(iter(X), 0), str):
         raise ValueError("X must contain numbers, got texts; use TextClassifier for texts")
     known = not reset and "feature_names_in_" not in owner.__dict__
     if not (known and _is_plain(X, owner.n_features_in_)):  # plain arrays need few checks
         frame = as_frame("X", X)  # an error if it is lazy
         try:
-            X = validate_data(
-                owner,
-                X,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                order="C",
-                reset=reset,
-            )
+            X = validate_data(owner, X, accept_sparse="csr", dtype=_kinds(X), reset=reset)
         except ValueError as error:
             if cause := _cause(owner, X, frame, reset):
                 raise ValueError(cause) from error
@@ -512,11 +510,14 @@ def _checked_block(X: Any, name: str) -> Any:
     if hasattr(X, "tocsr"):
         check_sparse(X, name)
     as_frame(name, X)  # an error if it is lazy
-    half = getattr(X, "dtype", None) == np.float16
-    kinds = np.float16 if half else [np.float64, np.float32]
     return checked_values(
-        check_array(X, accept_sparse="csr", dtype=kinds, order="C", input_name=name)
+        check_array(X, accept_sparse="csr", dtype=_kinds(X), order="C", input_name=name)
     )
+
+
+def _kinds(X: Any) -> list[Any]:
+    """Return the types of numbers that need no conversion yet; others become the first one."""
+    return _FLOATS if hasattr(X, "tocsr") else _NUMBERS
 
 
 def checked_values(X: Any) -> Any:
@@ -527,7 +528,7 @@ def checked_values(X: Any) -> Any:
         X.sum_duplicates()
     values = X.data if sparse else X
     if values.size and not max(float(values.max()), -float(values.min())) <= LARGEST_VALUE:
-        at = int(np.abs(values).argmax())
+        at = int(np.abs(values, dtype=np.float64).argmax())
         row = np.searchsorted(X.indptr, at, "right") - 1 if sparse else at // values.shape[-1]
         raise ValueError(
             f"X must have values of at most {LARGEST_VALUE:g}, since weights are float32; "
@@ -542,9 +543,10 @@ def _is_plain(X: Any, n_features: int) -> bool:
         values = X.data if X.format == "csr" else None
     else:
         values = X if type(X) is np.ndarray and X.ndim == 2 and X.flags.c_contiguous else None
-    if values is None or values.dtype not in (np.float32, np.float64):
+    if values is None or values.dtype not in _kinds(X):
         return False
-    return X.shape[0] > 0 and X.shape[1] == n_features and bool(np.isfinite(values.sum()))
+    total = values.sum(dtype=np.promote_types(values.dtype, np.float32))
+    return X.shape[0] > 0 and X.shape[1] == n_features and bool(np.isfinite(total))
 
 
 def check_sparse(matrix: Any, name: str) -> None:
