@@ -187,6 +187,25 @@ def test_new_labels_are_found_from_their_first_rows(embeddings, model):
     assert right[~late].mean() > before - 0.03
 
 
+def test_a_large_first_batch_is_fitted_and_others_follow(embeddings, model):
+    X, y = embeddings
+    weights = {3: 2.0, "later": 2.0}
+    first = LTLSClassifier(class_weight=weights, random_state=0)
+    first.partial_fit(X[:1600], y[:1600], classes=[7, 1000])
+    assert first.classes_[:3].tolist() == [7, 1000, y[0]]
+    assert first.model_.part("label_matrix") is not None
+    assert first.score(X[1600:], y[1600:]) > model.score(X[1600:], y[1600:]) - 0.03
+    assert 1000 not in first.predict(X[1600:])
+    first.partial_fit(5 - X[:9], [1000] * 9)
+    assert (first.predict(5 - X[:9]) == 1000).mean() > 0.5
+    small = LTLSClassifier(random_state=0).partial_fit(X[:900], y[:900])
+    assert [part.name for part in small.model_.parts] == ["trellises"]
+    small = LTLSClassifier(label_matrix=True, random_state=0).partial_fit(X[:900], y[:900])
+    assert small.model_.part("label_matrix") is not None
+    with pytest.raises(ValueError, match="label_matrix=True needs all rows at once"):
+        LTLSClassifier(label_matrix=True).partial_fit(X[:1], y[:1])
+
+
 def test_several_labels_per_row_streams_and_weights(embeddings):
     X, y = embeddings
     pairs = [[int(label), int(label) // 10 + 200] for label in y]

@@ -202,7 +202,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         From its first row on, the label has rows in the memory and, if the model has prototypes, a
         prototype. Rows stored in earlier calls are replayed with the batch, so that the model does
         not forget old labels; see `memory`. A model that is first trained by `partial_fit` has only
-        trellises.
+        trellises, unless the batch is dense and large enough for a label matrix: then it is fitted
+        as by `fit`.
 
         Other threads may predict or save during the call; they use the old model until it returns.
         If the call fails or is interrupted, the estimator is unchanged. This takes memory for two
@@ -232,6 +233,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         >>> model.predict(X)
         array(['ant', 'bee', 'cat', 'dog'], dtype='<U3')
         """
+        from ..training.fit import fit_first_batch
         from ..training.further import partial_fit
 
         with self._restored_on_error():
@@ -247,10 +249,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
                     "trellises__width"
                 )
             front_end, X, targets, weights = self._inputs(X, y, sample_weight, before)
-            rng = check_random_state(self.random_state)
-            self.fitted_ = partial_fit(
-                how, before, X, targets, _known_classes(classes), weights, front_end, rng
+            rng, batch = (
+                check_random_state(self.random_state),
+                (X, targets, _known_classes(classes)),
             )
+            found = None
+            if before is None:
+                found = fit_first_batch(how, *batch, weights, front_end, rng)
+            self.fitted_ = found or partial_fit(how, before, *batch, weights, front_end, rng)
         return self
 
     def fit_stream(

@@ -16,10 +16,11 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Floats, Ints
 from ..core.settings import AUTO
+from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..model.examples import Examples
 from ..model.fitted import Fitted, Provenance
-from ..model.labels import Targets, warn_of_joined_labels
+from ..model.labels import Labels, Targets, warn_of_joined_labels
 from ..model.model import Model
 from ..parts.base import PARTS
 from ..parts.label_matrix import LabelTrainer
@@ -55,11 +56,16 @@ def fit(
     *,
     checkpoint: Checkpoint | None = None,
     previous: Fitted | None = None,
+    labels: Labels | None = None,
 ) -> Fitted:
-    """Train a model on all rows; with `previous`, continue from that model's weights."""
+    """Train a model on all rows; with `previous`, continue from that model's weights.
+
+    `labels` are the labels in their order, some of which may have no rows; by default, they are
+    those of the rows, sorted.
+    """
     stats, training = DatasetStats(), None
     stats.add(X, targets, previous is None and front_end.settings.may_standardize(X))
-    problem = stats.problem(front_end)
+    problem = stats.problem(front_end, labels)
     if previous is not None:
         columns, training = warm_start(previous, how, problem.labels, X, targets)
         problem = stats.problem(front_end, previous.model.labels, columns)
@@ -77,6 +83,33 @@ def fit(
         return Source.in_memory(examples, problem, plan, rng)
 
     return _fit(how, problem, label_sums, new_source, rng, checkpoint, training)
+
+
+def fit_first_batch(
+    how: How,
+    X: Any,
+    targets: Targets,
+    classes: list[Any],
+    sample_weight: Floats | None,
+    front_end: FrontEnd,
+    rng: Any,
+) -> Fitted | None:
+    """Train a model on the first batch of `partial_fit`; None if it cannot have a label matrix.
+
+    Trellises of dense rows alone are much less accurate, and later batches do not add parts.
+    """
+    if isinstance(X, Blocks) or hasattr(X, "indptr"):
+        return None
+    labels, stats = Labels(classes), DatasetStats()
+    labels.add(targets)
+    stats.add(X, targets, scale=False)
+    if len(labels) < 2 or not plan_for(how.given, stats.problem(front_end, labels).size).of_vectors:
+        return None
+    if isinstance(how.class_weight, dict):  # others may follow
+        known = {label: weight for label, weight in how.class_weight.items() if label in labels}
+        how = replace(how, class_weight=known)
+    how = replace(how, keep_on_interrupt=False)
+    return fit(how, X, targets, sample_weight, front_end, rng, labels=labels)
 
 
 def fit_stream(
