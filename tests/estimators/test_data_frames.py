@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
 from ltls import LTLSClassifier, TableClassifier, TextClassifier, load
@@ -168,3 +169,9 @@ def test_fixed_size_lists_are_an_array(library):
     y = np.arange(60) % 3
     expected = LTLSClassifier(random_state=0).fit(X, y).predict(X)
     np.testing.assert_array_equal(LTLSClassifier(random_state=0).fit(given, y).predict(X), expected)
+    words = csr_array(np.eye(3)[y])
+    both = LTLSClassifier(random_state=0).fit([words, X], y)
+    model = LTLSClassifier(random_state=0).fit([words, given], y)
+    scores = both.decision_function([words, X])
+    np.testing.assert_array_equal(model.decision_function([words, given]), scores)
+    assert len(model.explain([words, given], k=1)) == 60

@@ -79,7 +79,7 @@ def unlisted(name: str, given: Any) -> Any:
     values = np.asarray(unframed(name, given))
     if values.ndim > 1:
         return values
-    if values.dtype != object or not any(isinstance(each, _VECTORS) for each in values):
+    if values.dtype != object or not any(isinstance(each, _VECTORS) for each in values.flat):
         return given
     for row, vector in enumerate(values):
         if not isinstance(vector, _VECTORS):

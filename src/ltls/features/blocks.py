@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from ..core.arrays import AnyArray, Ints, as_floats, as_frame, check_unmasked
+from ..core.arrays import AnyArray, Ints, as_floats, as_frame, check_unmasked, unlisted
 
 
 class Blocks:
@@ -55,23 +55,26 @@ class Blocks:
 def given_blocks(X: Any) -> list[Any] | None:
     """Return the blocks of X, None if X is not a list or tuple of blocks.
 
-    A block is a sparse matrix, a two-dimensional array or a data frame.
+    A block is a sparse matrix, a two-dimensional array, a data frame or, beside one of these, a
+    column of vectors.
     """
     if isinstance(X, Blocks):
         return [X.sparse, X.dense]
     if not isinstance(X, (list, tuple)) or not any(map(_is_block, X)):
         return None
-    for number, block in enumerate(X):
+    blocks = [unlisted(f"X[{number}]", block) for number, block in enumerate(X)]
+    for number, block in enumerate(blocks):
         if not _is_block(block):
             raise ValueError(
-                "X must be a list of blocks, each a sparse matrix, a data frame or an array of "
-                f"shape (n_rows, n_features); X[{number}] is {_described(block)}"
+                "X must be a list of blocks, each a sparse matrix, a data frame, a column of "
+                "vectors or an array of shape (n_rows, n_features); "
+                f"X[{number}] is {_described(block)}"
             )
-        check_unmasked(f"X[{number}]", block)
-    n_rows = [block.shape[0] for block in X]
+        check_unmasked(f"X[{number}]", X[number])
+    n_rows = [block.shape[0] for block in blocks]
     if len(set(n_rows)) > 1:
         raise ValueError(f"the blocks of X must have the same rows, got {listed(n_rows)}")
-    return list(X)
+    return blocks
 
 
 def united(blocks: list[Any]) -> Any:
