@@ -112,6 +112,7 @@ def test_neighbours_show_texts_labels_and_shared_words():
     [[best]] = model.explain(["card 3 4"], k=1)
     part = next(part for part in best.parts if part.part == "neighbours")
     assert part.rows[0]["labels"] == ["card"]
+    assert texts[part.rows[0]["row"]] == "card 3 4"
     assert {"card", "3", "4", "3 4", "card 3"} == set(part.rows[0]["shared"])
     assert part.rows[0]["cosine"] == pytest.approx(1, abs=0.02)
     cosines = [row["cosine"] for row in part.rows]

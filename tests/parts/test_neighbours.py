@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_parts import N_FEATURES, N_LABELS, SEEDS, every, make_rows, neighbour_part, stored_rows
 
+from ltls.features.rows import Rows
+from ltls.parts.memory import StoredRows
 from ltls.parts.neighbours import NeighbourPart
 
 
@@ -43,8 +45,22 @@ def test_the_rows_that_speak_for_a_label():
     ]  # fmt: skip
     assert [(each["row"], each["cosine"]) for each in found] == expected[:5]
     for each in found:
-        own = memory.features[memory.ptr[each["row"]] : memory.ptr[each["row"] + 1]]
-        assert each["shared"] == sorted(set(rows.X.indices.tolist()) & set(own.tolist()))
+        products = (memory.take(np.array([each["row"]])).rows_like(rows).X * rows.X).toarray()[0]
+        order = np.argsort(-products, kind="stable")
+        assert each["shared"] == order[products[order] > 0].tolist()
+
+
+def test_a_dense_row_shares_the_features_that_count_most():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1, 300)).astype(np.float32)
+    memory = StoredRows.of(
+        Rows(X, False, False), np.arange(2), np.zeros(1, np.int64), None, 1, np.ones(1), 1
+    )
+    part = NeighbourPart(memory, 1, 300, False, True, 5)
+    [near] = part.explain(Rows(X, False, False), 0).rows
+    assert near["cosine"] == pytest.approx(1, abs=1e-3)
+    assert len(near["shared"]) == 10
+    assert set(near["shared"]) <= set(np.argsort(-np.abs(X[0]))[:12].tolist())
 
 
 @given(seed=SEEDS, n_neighbors=st.integers(1, 12))

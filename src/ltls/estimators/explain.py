@@ -326,11 +326,12 @@ def _named(model: Model, found: LabelExplanation, names: Any, k: int | None = No
         return [Contribution(name, value, tuple(spans)) for (name, spans), value in pairs]
 
     def shared(row: dict[str, Any]) -> dict[str, Any]:
-        """Name the features that a training row has in common, and its labels."""
+        """Name the labels of a stored row, and the features that it shares."""
         memory = model.memory
         assert memory is not None
         own = memory.labels[memory.label_ptr[row["row"]] : memory.label_ptr[row["row"] + 1]]
         return {
+            "row": row["row"],
             "labels": [model.labels.values[each] for each in own.tolist()],
             "cosine": row["cosine"],
             "shared": [name for name, _ in named(np.array(row["shared"], np.int64))],

@@ -25,7 +25,7 @@ from .memory import StoredRows
 
 _SMOOTHING = np.float32(0.01)
 _LABELS = 512  # of the nearest rows, that count at most
-_EXPLAINED = 5  # rows
+_EXPLAINED, _SHARED = 5, 10  # rows, and features that each shares
 
 
 @settings
@@ -139,7 +139,9 @@ class NeighbourPart:
             vector[memory.features[own]] = memory.values[own].astype(np.float64)
             shared = values * vector[features]
             contributions += vote * shared / max(float(shared.sum()), 1e-30)
-            found.append({"row": row, "cosine": cosine, "shared": features[shared != 0].tolist()})
+            largest = np.argsort(-shared, kind="stable")[:_SHARED]
+            largest = largest[shared[largest] > 0]
+            found.append({"row": row, "cosine": cosine, "shared": features[largest].tolist()})
         share = contributions / total if total > 0 else contributions
         score = float(np.log(share.sum() + _SMOOTHING))
         formula = "log(linear_score + 0.01), linear_score is the label's share of the votes"
