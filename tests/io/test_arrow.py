@@ -5,6 +5,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
 
+from ltls.features.table import TableColumns  # noqa: E402
 from ltls.io.arrow import (  # noqa: E402
     as_table,
     list_column,
@@ -95,3 +96,24 @@ def test_labels_as_texts():
     assert with_text_labels(table, "one")["one"].to_pylist() == ["3", None]
     assert with_text_labels(table, "some")["some"].to_pylist() == [["1", None], []]
     assert with_text_labels(table, "text") is table
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float16()), pa.large_list(pa.int8()),
+                                  pa.list_(pa.float32(), 2)], ids=str)  # fmt: skip
+def test_vectors_beside_texts_are_arrays(kind):
+    mixed = TableColumns(text=("t",), vectors=("v",))
+    columns, rows = Columns(mixed=mixed), [[1, 2], None, [3, 4], [5, 6]]
+    values = [None if row is None else np.array(row, kind.value_type.to_pandas_dtype())
+              for row in rows]  # fmt: skip
+    table = pa.table({"v": pa.array(values, kind), "t": list("abcd")})
+    for given in (table, pa.concat_tables([table[:2], table[2:]])):
+        for part in (slice(0, 4), slice(1, 4), slice(2, 2)):
+            found = read_inputs(columns, given[part])
+            assert [each["t"] for each in found] == list("abcd")[part]
+            for each, row in zip(found, rows[part], strict=True):
+                assert (each["v"] is None) == (row is None)
+                if row is not None:
+                    assert isinstance(each["v"], np.ndarray)
+                    assert each["v"].tolist() == row
+    words = pa.table({"v": [["a"]], "t": ["b"]})
+    assert read_inputs(columns, words) == [{"t": "b", "v": ["a"]}]

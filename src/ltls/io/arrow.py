@@ -24,14 +24,18 @@ INDICES, VALUES = "indices", "values"
 def read_inputs(columns: Columns, table: Any, n_features: int | None = None) -> Any:
     """Return texts, a dense matrix, a CSR matrix or, for mixed columns, a list of dicts.
 
-    Features are a column of vectors, or of structs with the fields ``indices`` and ``values``; or
-    two columns with the lists of indices and of values of sparse rows; or numeric columns, one per
-    feature.
+    Vectors in mixed columns are arrays. Features are a column of vectors, or of structs with the
+    fields ``indices`` and ``values``; or two columns with the lists of indices and of values of
+    sparse rows; or numeric columns, one per feature.
     """
     names = columns.inputs
     check_columns(names, table.column_names)
     if columns.mixed is not None:
-        return table.select(names).to_pylist()
+        cells = [
+            _vector_cells(table, name) if name in columns.mixed.vectors else _cells(table, name)
+            for name in names
+        ]
+        return [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
     if columns.text:
         return _texts(table, columns.text)
     parts = [_array(table, name) for name in names]
@@ -105,17 +109,45 @@ def _column(values: AnyArray) -> Any:
 
 
 def _array(table: Any, name: str, kind: str = "feature") -> Any:
-    """Return a column as one array without nulls, and without Ray's wrapping of tensors."""
-    column = table.column(name)
-    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    """Return a column as one array without nulls."""
+    array = _joined(table, name)
     if array.null_count:
         row = array.is_null().index(True).as_py()
         raise ValueError(f"the {kind} column {name!r} must not have nulls, row {row} is null")
     return array
+
+
+def _joined(table: Any, name: str) -> Any:
+    """Return a column as one array, without Ray's wrapping of tensors."""
+    column = table.column(name)
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _cells(table: Any, name: str) -> list[Any]:
+    """Return the cells of a column as Python objects."""
+    cells: list[Any] = table.column(name).to_pylist()
+    return cells
+
+
+def _vector_cells(table: Any, name: str) -> list[Any]:
+    """Return the cells of a column of vectors as arrays; None for a missing vector."""
+    lists = _joined(table, name)
+    if not _is_list(lists.type) or not _is_number(lists.type.value_type):
+        return _cells(table, name)  # whose reader says what is wrong
+    numbers, ptr = lists.flatten().to_numpy(zero_copy_only=False), pointers(_lengths(lists))
+    return [
+        numbers[ptr[row] : ptr[row + 1]] if known else None
+        for row, known in enumerate(lists.is_valid().to_pylist())
+    ]
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    )
 
 
 def _is_list(kind: Any) -> bool:
@@ -134,9 +166,8 @@ def _texts(table: Any, name: str) -> list[str]:
 
 
 def _numbers(array: Any, name: str) -> AnyArray:
-    kind = array.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"the feature column {name!r} must have numbers, got {kind}")
+    if not _is_number(array.type):
+        raise ValueError(f"the feature column {name!r} must have numbers, got {array.type}")
     if array.null_count:
         raise ValueError(f"the numbers in the feature column {name!r} must not be null")
     numbers: AnyArray = array.to_numpy(zero_copy_only=False)
@@ -144,8 +175,9 @@ def _numbers(array: Any, name: str) -> AnyArray:
 
 
 def _lengths(lists: Any) -> Ints:
-    lengths: Ints = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    return lengths
+    """Return the length of every list, 0 for a null."""
+    lengths = pc.list_value_length(lists).fill_null(0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _vectors(lists: Any, name: str) -> Floats:
