@@ -1,5 +1,6 @@
 """Training on Ray: the bytes of `fit`, whoever does the work, and whatever happens to them."""
 
+import functools
 import subprocess
 import sys
 import time
@@ -95,6 +96,14 @@ def dense_vectors():
     return lambda: LTLSClassifier(random_state=0), X, y, rows, {"label": "y", "features": "x"}
 
 
+def label_matrix():
+    """A vector for every label."""
+    table, _, y = sparse_rows(1300, 150)
+    rows = pa.table({"x": list(dense(table)), "y": y})
+    make = functools.partial(LTLSClassifier, random_state=0)
+    return make, dense(table), y, rows, {"label": "y", "features": "x"}
+
+
 def words_of(y):
     rng = np.random.default_rng(0)
     first = [int(label.split()[1]) * 3 for label in y]
@@ -121,10 +130,25 @@ def table_rows():
     )  # fmt: skip
 
 
+def texts_and_vectors():
+    """A label matrix beside views; a vector is missing."""
+    table, _, y = sparse_rows()
+    vectors = [None, *dense(table)[1:].tolist()]
+    given = [{"body": text, "v": v} for text, v in zip(words_of(y), vectors, strict=True)]
+    kind = pa.list_(pa.float16(), 40)
+    rows = pa.table({"body": words_of(y), "v": pa.array(vectors, kind), "tag": y})
+    for row, vector in zip(given, rows["v"].to_pylist(), strict=True):
+        row["v"] = vector  # rounded
+    columns = Table(text="body", vectors="v", char_ngram_range=None)
+    make = functools.partial(TableClassifier, features=columns, random_state=0)
+    return make, given, y, rows, {"label": "tag"}
+
+
 @pytest.mark.parametrize(
     "problem",
-    [views, early_stopping, several_labels, ranking, learned, dense_vectors, texts, table_rows],
-)
+    [views, early_stopping, several_labels, ranking, learned, dense_vectors, label_matrix, texts,
+     table_rows, texts_and_vectors],
+)  # fmt: skip
 def test_any_number_of_workers_is_fit(dataset, tmp_path, problem):
     make, X, y, table, options = problem()
     expected = saved(make().fit(X, y), tmp_path)
