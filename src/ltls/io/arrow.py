@@ -32,7 +32,9 @@ def read_inputs(columns: Columns, table: Any, n_features: int | None = None) -> 
     check_columns(names, table.column_names)
     if columns.mixed is not None:
         cells = [
-            _vector_cells(table, name) if name in columns.mixed.vectors else _cells(table, name)
+            vector_cells(_joined(table, name))
+            if name in columns.mixed.vectors
+            else table.column(name).to_pylist()
             for name in names
         ]
         return [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
@@ -126,18 +128,14 @@ def _joined(table: Any, name: str) -> Any:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _cells(table: Any, name: str) -> list[Any]:
-    """Return the cells of a column as Python objects."""
-    cells: list[Any] = table.column(name).to_pylist()
-    return cells
-
-
-def _vector_cells(table: Any, name: str) -> list[Any]:
-    """Return the cells of a column of vectors as arrays; None for a missing vector."""
-    lists = _joined(table, name)
+def vector_cells(lists: Any) -> list[Any]:
+    """Return the cells of an array, with lists of numbers as arrays of an eighth of the size."""
     if not _is_list(lists.type) or not _is_number(lists.type.value_type):
-        return _cells(table, name)  # whose reader says what is wrong
+        return list(lists.to_pylist())
     numbers, ptr = lists.flatten().to_numpy(zero_copy_only=False), pointers(_lengths(lists))
+    if numbers.dtype.kind == "f":  # a null is NaN
+        with np.errstate(over="ignore"):  # rows with too large numbers are rejected later
+            numbers = numbers.astype(np.float32, copy=False)
     return [
         numbers[ptr[row] : ptr[row + 1]] if known else None
         for row, known in enumerate(lists.is_valid().to_pylist())

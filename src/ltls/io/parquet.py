@@ -55,6 +55,8 @@ def _records(
 ) -> Iterator[tuple[int, Record]]:
     """Yield the rows; sizes are checked before decoding, and before use."""
     arrow = _pyarrow()
+    from .arrow import vector_cells  # it imports pyarrow
+
     n_stored = source.seek(0, io.SEEK_END)
     number = n_bytes = 0
     for batch in _batches(file, source, table, wanted, n_stored):
@@ -64,9 +66,10 @@ def _records(
         file.check_size(n_bytes, n_stored)
         with _damage_reported(file.path):
             names = batch.schema.names
+            arrays = [_plain(arrow, column) for column in batch.columns]
             cells = [
-                _vectors(arrow, column) if name in vectors else _plain(arrow, column).to_pylist()
-                for name, column in zip(names, batch.columns, strict=True)
+                vector_cells(array) if name in vectors else array.to_pylist()
+                for name, array in zip(names, arrays, strict=True)
             ]
         for row in zip(*cells, strict=True):
             number += 1
@@ -130,20 +133,6 @@ def _decoded_size(arrow: Any, array: Any) -> int:
 
 def _plain(arrow: Any, array: Any) -> Any:
     return array.dictionary_decode() if arrow.types.is_dictionary(array.type) else array
-
-
-def _vectors(arrow: Any, array: Any) -> list[Any]:
-    """Return the cells of a column, with lists of numbers as arrays of an eighth of the size."""
-    types, kind = arrow.types, array.type
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if not (is_list and types.is_floating(kind.value_type)) or array.null_count:
-        return list(_plain(arrow, array).to_pylist())
-    import numpy as np
-
-    with np.errstate(over="ignore"):  # rows with too large numbers are rejected later
-        numbers = array.flatten().to_numpy(zero_copy_only=False).astype(np.float32)  # null is NaN
-    ends = np.cumsum(arrow.compute.list_value_length(array).to_numpy(zero_copy_only=False))
-    return np.split(numbers, ends)[:-1]
 
 
 @contextmanager
