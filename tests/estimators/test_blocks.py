@@ -154,15 +154,18 @@ def test_names_of_a_data_frame_are_kept():
 # Ways in
 
 
-def test_half_precision_and_memory_maps_are_not_copied(tmp_path, test_rows):
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_half_precision_integers_and_memory_maps_are_not_copied(tmp_path, test_rows, dtype):
     (sparse, dense), y = make_blocks()
-    np.save(tmp_path / "vectors.npy", dense.astype(np.float16))
+    scale = 1 if dtype == np.float16 else 20
+    np.save(tmp_path / "vectors.npy", (scale * dense).astype(dtype))
     mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
     model = LTLSClassifier(random_state=0).fit([sparse, mapped], y)
-    assert model.score(*test_rows) > 0.85
+    X, y = test_rows
+    assert model.score([X[0], scale * X[1]], y) > 0.85
     rows, _ = model._rows([sparse, mapped])
     assert np.shares_memory(rows.beside.X, mapped)
-    assert rows.beside.X.dtype == np.float16
+    assert rows.beside.X.dtype == dtype
 
 
 def test_two_blocks_of_one_kind_are_one_matrix(test_rows):

@@ -114,6 +114,16 @@ def test_settings_that_only_the_engine_knows(data):
     assert model.score(X_test[y_test < 100], y_test[y_test < 100]) > 0.8
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_a_file_of_any_numbers_is_not_scaled(data, tmp_path, dtype):
+    X, y, *_ = data
+    np.save(tmp_path / "vectors.npy", (10 * X + 90).clip(0, 127).astype(dtype))
+    model = probe(tmp_path / "vectors.npy", y, device="cpu", random_state=0)
+    assert model.model_.columns.standardizer is None
+    assert "Neighbours" not in model.plan_
+    assert model.score(np.load(tmp_path / "vectors.npy"), y) > 0.7
+
+
 def test_other_numbers_and_weights(data):
     X, y, X_test, y_test = data
     weights = (y < N_LABELS - 1).astype(float)

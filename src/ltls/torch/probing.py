@@ -49,7 +49,8 @@ def probe(
     Parameters
     ----------
     vectors : array of shape (n_rows, n_features), or path of a .npy file
-        A file is memory-mapped. Vectors that are neither float32 nor float64 are copied.
+        A file is memory-mapped. Vectors that are neither float32 nor float64 are converted, which
+        takes memory.
     labels : labels
         As `y` of `LTLSClassifier.fit`: one label per row, an indicator matrix, or label lists.
     device : torch.device or str, optional
@@ -81,8 +82,6 @@ def probe(
     X: Any = vectors
     if isinstance(vectors, (str, os.PathLike)):
         X = np.load(vectors, mmap_mode="r")
-    if getattr(X, "dtype", None) not in (np.float32, np.float64):
-        X = np.asarray(X, np.float32)
     estimator = LTLSClassifier(**{"label_matrix": True, **parameters})
     how = replace(estimator._how(), workers=DeviceWorkers(where))
     if how.given.label_matrix is False:
