@@ -8,7 +8,8 @@ rows of the other labels say what was forgotten, those of the label whether it i
 or among the five best where rows have several labels). In another run, 20 labels arrive in turn.
 Beside ltls: training from scratch on all rows, and, for one of about a hundred labels per row,
 scikit-learn's SGDClassifier.partial_fit and river's SoftmaxRegression, which is installed by
-``pip install river``; both know all labels beforehand. "sections" are the packages of Debian, whose
+``pip install river``; both know all labels beforehand. "vectors" of a set are those of
+benchmarks.embeddings; "sections" are the packages of Debian, whose
 section is to be found from name and summary; they come from apt's package lists.
 """
 
@@ -30,11 +31,18 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import normalize
 
 from benchmarks import datasets, machine, tables
+from benchmarks.embeddings import embedded
 from ltls import LTLSClassifier, load
 from ltls.storage.model_file import describe
 
 # Rows that a label to hold out has at least: there are labels of 1,000 in the last set only.
-SETS = {"banking77": 100, "icd10cm": 100, "stackex_cs": 100, "sections": 1000}
+SETS = {
+    "banking77": 100,
+    "icd10cm": 100,
+    "icd10cm vectors": 100,
+    "stackex_cs": 100,
+    "sections": 1000,
+}
 SIZES = (1, 10, 100, 1000)
 IN_TURN, ROWS_IN_TURN = 20, 50
 MOST_LABELS = 100  # of a set for the peers, whose weights are dense
@@ -81,6 +89,11 @@ class Data:
 
 
 def read(name: str) -> tuple[Any, Any, Any, Any]:
+    name, _, vectors = name.partition(" ")
+    if vectors:
+        X, y, X_test, Y_test = embedded(name)
+        of_rows = np.ones(len(y), np.float32), y, np.arange(len(y) + 1)
+        return X, sp.csr_matrix(of_rows, (len(y), Y_test.shape[1])), X_test, sp.csr_matrix(Y_test)
     train, test = datasets.train_and_test(name)
     known = train.Y.shape[1]
     return tuple(map(sp.csr_matrix, (train.X, train.Y, test.X, test.Y[:, :known])))  # type: ignore[return-value]

@@ -6,13 +6,14 @@
 
 Rows are truncated SVDs of TF-IDF vectors with 256 dimensions, and the raw pixels of omniglot, all
 of unit length, kept below build/embeddings. contents_100k has 100,000 labels: `python -m
-benchmarks.debian_contents build/contents` makes it. Every method trains on the first label of a
-row. The linear softmax has the learning rate and the number of epochs that are best on a tenth of
-the training rows, once; its seconds are those of the final training alone. hnswlib, usearch and
-faiss find the 20 nearest rows with the settings of their tutorials. Rows vote for their labels, and
-how much nearer ones count is tuned on training rows. Seconds and µs are processor time, MB those of
-a model of float32 numbers, of ltls those of its file, of an index those of the index. --rows takes
-some of the training rows, and stores nothing.
+benchmarks.debian_contents build/contents` makes it, and `python -m benchmarks.debian_packages
+build/contents` maintainers and lemmas. Every method trains on the first label of a row. The linear
+softmax has the learning rate and the number of epochs that are best on a tenth of the training
+rows, once; its seconds are those of the final training alone. hnswlib, usearch and faiss find the
+20 nearest rows with the settings of their tutorials. Rows vote for their labels, and how much
+nearer ones count is tuned on training rows. Seconds and µs are processor time, MB those of a model
+of float32 numbers, of ltls those of its file, of an index those of the index. --rows takes some of
+the training rows, and stores nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier
 from ltls.metrics import precision_at_k, recall_at_k
 
-SETS = ("icd10cm", "debsrc", "wordnet_hyper", "omniglot", "contents_100k")
+SETS = ("icd10cm", "debsrc", "wordnet_hyper", "omniglot", "contents_100k", "maintainers", "lemmas")
 RAW = ("omniglot",)
 SIZE = 256
 N_NEIGHBORS = 20
