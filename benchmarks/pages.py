@@ -160,11 +160,9 @@ STYLE = {
 }
 MARKS = {
     "default": (BLUE, "o"),
-    "trellises": (SKY, "o"),
     "omikuji": (ORANGE, "s"),
     "napkinxc": (GREEN, "^"),
     "pecos": (RED, "D"),
-    "linearsvc": (PURPLE, "v"),
 }
 
 
@@ -173,8 +171,8 @@ def overview_figure(plt: Any) -> Any:
     found = report.averages(results.read_all())
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
     panels = [
-        ("bytes", 1e-6, "model file [MB]", (0.5, 1, 2, 5, 10, 20, 50)),
-        ("predict", 1.0, "prediction [µs of processor time per row]", (5, 10, 20, 50, 100)),
+        ("bytes", 1e-6, "model file [MB]", (1, 2, 5, 10, 20)),
+        ("predict", 1.0, "prediction [µs of processor time per row]", (10, 20, 50, 100, 200)),
     ]
     for ax, (cost, scale, words, ticks) in zip(axes, panels, strict=True):
         for method, (colour, mark) in MARKS.items():
@@ -183,8 +181,7 @@ def overview_figure(plt: Any) -> Any:
             ax.plot(*place, mark, color=colour, markersize=10)
             where = {"textcoords": "offset points", "ha": "center"}
             weight = "bold" if ours else "normal"
-            up = -22 if method == "trellises" else 10  # which is close to other marks
-            ax.annotate(METHODS[method].short, place, (0, up), weight=weight, **where)
+            ax.annotate(METHODS[method].short, place, (0, 10), weight=weight, **where)
         ax.set(xscale="log", xlabel=f"{words}; left is better")
         ax.set_xticks(ticks, [f"{tick}" for tick in ticks])
         ax.minorticks_off()
