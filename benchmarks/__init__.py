@@ -3,7 +3,7 @@
 Each of these runs from the top of the repository, with --help for its options:
 
     python -m benchmarks.accuracy             ltls beside its peers: scores, size, time (hours)
-    python -m benchmarks.speed                prediction, latency, loading beside its peers
+    python -m benchmarks.speed                single rows and loading, beside its peers
     python -m benchmarks.blocks               sparse and dense features, alone and together
     python -m benchmarks.embeddings           dense rows beside nearest neighbours and softmax
     python -m benchmarks.calibration          are probabilities right?

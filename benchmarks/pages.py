@@ -13,6 +13,7 @@ names the command that measures it.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable
@@ -38,7 +39,6 @@ OF_ACCURACY: dict[str, Draw] = {
 # The tables of a stored result, where they are not one table of its name; and the benchmark that
 # stores it, where it is not one of its name.
 TABLES: dict[str, dict[str, Draw]] = {
-    "speed": {"prediction": tables.prediction, "training": tables.training},
     "programs": {"programs": tables.programs, "torch_struct": tables.torch_struct},
     "scale_labels": {
         "scale_labels": tables.scale_labels,
@@ -59,6 +59,7 @@ TABLES: dict[str, dict[str, Draw]] = {
     **{
         name: {name: getattr(tables, name)}
         for name in (
+            "speed",
             "growth",
             "rows",
             "readers",
@@ -190,6 +191,31 @@ def overview_figure(plt: Any) -> Any:
     return figure
 
 
+def accuracy_figure(plt: Any) -> Any:
+    """P@1 of the peers on every set, in points above or below ours."""
+    known = {name: of for name, of in results.read_all().items() if "runs" in of["default"]}
+    figure, ax = plt.subplots(figsize=(10, 5), layout="constrained")
+    ax.axvline(0, color=BLUE, linewidth=2, label=METHODS["default"].short)
+    for method, (colour, mark) in MARKS.items():
+        if not METHODS[method].is_peer:
+            continue
+        x = [
+            100 * (results.summary(of[method]) - results.summary(of["default"]))
+            if "runs" in of[method]
+            else math.nan
+            for of in known.values()
+        ]
+        ax.plot(x, range(len(x)), mark, color=colour, markersize=7, label=METHODS[method].short)
+    ticks = (-20, -10, -5, -2, -1, 0, 1)
+    ax.set(xscale="symlog", xlabel="points of P@1 above or below ltls")
+    ax.set_xticks(ticks, [f"{tick}".replace("-", "−") for tick in ticks])
+    ax.minorticks_off()
+    ax.set_yticks(range(len(known)), known)
+    ax.invert_yaxis()  # the first set on top
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
 def scale_figure(plt: Any) -> Any:
     """Time against the number of classes: dynamic programs, then training and prediction."""
     programs, growth = machine.read("programs"), machine.read("growth")["series"]["C"]
@@ -284,6 +310,7 @@ def embeddings_figure(plt: Any) -> Any:
 
 FIGURES = {
     "overview": overview_figure,
+    "accuracy": accuracy_figure,
     "scale": scale_figure,
     "deep_head": deep_head_figure,
     "embeddings": embeddings_figure,

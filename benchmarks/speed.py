@@ -1,4 +1,4 @@
-"""Speed of ltls beside the peers of the accuracy comparison.
+"""Latency of single rows, and the time to load a model, beside the peers of accuracy.
 
     python -m benchmarks.speed [--sets SET …] [--methods METHOD …]
 
@@ -57,7 +57,7 @@ def main() -> None:
     about["command"] = "python -m benchmarks.speed"  # some of it may be of earlier runs
     result = {"about": about, "sets": found}
     machine.write("speed", result, args.output)
-    print("\n".join([*tables.prediction(result), "", *tables.training(result)]))
+    print("\n".join(tables.speed(result)))
 
 
 if __name__ == "__main__":

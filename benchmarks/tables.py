@@ -49,37 +49,19 @@ TOOLS = {
 }
 
 
-def speed_rows(result: Result) -> list[Result]:
-    return [
-        {"set": name, "tool": title, **of[tool]}
-        for name, of in result["sets"].items()
-        for tool, title in TOOLS.items()
-        if tool in of and "not_run" not in of[tool]
-    ]
-
-
-def prediction(result: Result) -> list[str]:
-    columns: dict[str, str | Cell] = {
-        "data set": "{set}",
-        "tool": "{tool}",
-        "batch, 1 core": lambda r: f"{1e6 * r['one_core_seconds'] / r['test_rows']:,.1f}",
-        "batch, 2 cores": lambda r: f"{1e6 * r['two_cores_seconds'] / r['test_rows']:,.1f}",
-        "one row, median": lambda r: f"{1e6 * r['p50_seconds']:,.1f}",
-        "99 %": lambda r: f"{1e6 * r['p99_seconds']:,.1f}",
-    }
-    return listing(result, speed_rows(result), columns, 2)
-
-
-def training(result: Result) -> list[str]:
-    columns: dict[str, str | Cell] = {
-        "data set": "{set}",
-        "tool": "{tool}",
-        "rows/s": lambda r: f"{r['train_rows'] / r['train_seconds']:,.0f}",
-        "peak memory [MB]": lambda r: f"{r['train_peak_bytes'] / 1e6:,.0f}",
-        "file [MB]": lambda r: f"{r['model_bytes'] / 1e6:,.1f}",
-        "load and predict [ms]": lambda r: f"{1e3 * r['load_seconds']:,.1f}",
-    }
-    return listing(result, speed_rows(result), columns, 2)
+def speed(result: Result) -> list[str]:
+    """Return the time of single rows, and of loading a model."""
+    rows = []
+    for name, of in result["sets"].items():
+        for tool, title in TOOLS.items():
+            found = of.get(tool, {"not_run": "not measured"})
+            if "not_run" in found:
+                rows.append([name, title, found["not_run"], "–", "–"])
+                continue
+            cells = [f"{1e6 * found[key]:,.0f}" for key in ("p50_seconds", "p99_seconds")]
+            rows.append([name, title, *cells, f"{1e3 * found['load_seconds']:,.0f}"])
+    heads = ["data set", "tool", "one row, median [µs]", "99 % [µs]", "load and predict [ms]"]
+    return captioned(table(heads, rows, 2), result)
 
 
 def programs(result: Result) -> list[str]:

@@ -4,7 +4,7 @@
 
 DATA is a folder that `datasets.prepare` wrote, SETTINGS is JSON. Into the folder OUT go the five
 best labels of every test row (top5.npy), what was measured (measures.json) and the model itself.
-With "speed" in the settings, batches and single rows are timed instead of looking at the labels.
+With "speed" in the settings, single rows are timed instead of looking at the labels.
 This file runs in the contender's environment, which may be Python 2.7: it imports nothing of ours
 and uses nothing that came later.
 """
@@ -315,9 +315,6 @@ class LTLS:
     def one(self, row):
         return self.predictor(self.data.single[row].indices, self.data.single[row].data)
 
-    def use_cores(self, n):
-        self.model.set_params(n_jobs=n)
-
 
 CONTENDERS = {
     "omikuji": Omikuji,
@@ -374,21 +371,10 @@ def accuracy(contender):
 
 
 def speed(contender, data):
-    """Return the time to load a model, of batches on one core and on two, and of single rows."""
+    """Return the time to load a model and predict a row, and the times of single rows."""
     n_rows = min(SINGLE_ROWS, data.X_test.shape[0])
     data.single = [data.X_test[row] for row in range(n_rows)]
-    measures = {"train_rows": data.X.shape[0], "test_rows": data.X_test.shape[0]}
-    measures["load_seconds"] = seconds(lambda: (contender.load(), contender.one(0)))[1]
-    every = sorted(os.sched_getaffinity(0))
-    for n, name in ((1, "one_core_seconds"), (2, "two_cores_seconds")):
-        os.sched_setaffinity(0, every[:n])
-        if hasattr(contender, "use_cores"):
-            contender.use_cores(n)
-        times = []
-        while sum(times) < LONG and len(times) < 20:
-            times.append(seconds(contender.top)[1])
-        measures[name] = min(times)  # the one that other work has disturbed least
-    os.sched_setaffinity(0, every)
+    measures = {"load_seconds": seconds(lambda: (contender.load(), contender.one(0)))[1]}
     for row in range(min(n_rows, 100)):
         contender.one(row)
     each = sorted(seconds(lambda row=row: contender.one(row))[1] for row in range(n_rows))

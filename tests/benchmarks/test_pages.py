@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import machine, pages
+from benchmarks import machine, pages, tables
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = pages.pages()
+RESULTS = [pages.DOCS / "results.md", *sorted((pages.DOCS / "results").glob("*.md"))]
 
 
 def tables_of(page):
@@ -53,6 +54,20 @@ def test_a_table_that_is_not_measured_names_the_command(stored, tmp_path):
     path = ROOT / module.replace(".", "/")
     source = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
     assert all(re.search(rf"\b{word}\b", source) for word in words)
+
+
+def test_a_tool_that_was_not_measured_is_shown():
+    about = {"machine": "a machine", "date": "2026-01-01", "command": "a command"}
+    peer = {"p50_seconds": 1e-4, "p99_seconds": 2e-4, "load_seconds": 0.03}
+    lines = tables.speed({"about": about, "sets": {"a": {"pecos": peer}}})
+    assert "| a | `LTLSClassifier()` | not measured | – | – |" in lines
+    assert "| a | PECOS | 100 | 200 | 30 |" in lines
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
+def test_pages_of_results_begin_with_a_picture(page):
+    beginning = page.read_text("utf-8").partition("\n#")[0]
+    assert re.search(r"^!\[", beginning, re.M)
 
 
 def test_tables_fit_a_page():
