@@ -32,6 +32,6 @@ def test_targets_of_workflows_exist():
     makefile = text_of("Makefile")
     workflows = "\n".join(each.read_text("utf-8") for each in ROOT.glob(".github/workflows/*.yml"))
     targets = " ".join(re.findall(r"run: make ([a-z -]+)", workflows)).split()
-    assert {"lint", "coverage", "docs"} <= set(targets)
+    assert {"lint", "test-all", "coverage", "docs"} <= set(targets)
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.M), target
