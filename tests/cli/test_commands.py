@@ -519,6 +519,10 @@ MISTAKES = {
     "train rows.csv -o m": "with --text, --features, --number or --category and --label; it has",
     "train rows.csv --category text -o m": "name its columns with --label; it has 'text', 'kind'",
     "train rows.csv --encoding utf-9 -o m": "--encoding must be an encoding such as latin-1",
+    "train latin.csv --text text --label kind -o m": "latin.csv, line 3: not UTF-8",
+    "train empty.jsonl --text text --label kind -o m": "line 2: its label 'kind' is empty",
+    "train empty.jsonl --text text --label kind -o m --skip-bad-rows": None,
+    "train labels.txt -o m": "labels.txt, line 2: it has no __label__",
     "train rows.csv rows.jsonl --text text --label kind -o m": "must have the same format",
     "train rows.csv --text a --label b -o m": "only 'text', 'kind'; the first line must name the",
     "train rows.csv --text text,kind --label kind -o m": "repeat the option for every column",
@@ -550,6 +554,9 @@ MISTAKES = {
 def test_wrong_names_are_errors_before_anything_slow_is_imported(tmp_path, words):
     (tmp_path / "rows.csv").write_text("text,kind\nmy card,card\n")
     (tmp_path / "rows.jsonl").write_text('{"text": "my card", "kind": "card"}\n')
+    (tmp_path / "latin.csv").write_bytes(b"text,kind\nmy card,card\nd\xe9j\xe0 vu,fee\n")
+    (tmp_path / "empty.jsonl").write_text('{"text": "a", "kind": "b"}\n{"text": "a", "kind": ""}\n')
+    (tmp_path / "labels.txt").write_text("__label__a my card\nwhich fee\n")
     (tmp_path / "all.json").write_text('[{"text": "my card", "kind": "card"}]')
     (tmp_path / "book.xlsx").write_bytes(b"PK\3\4\24\0")
     (tmp_path / "m.ltls").write_bytes(b'\x10\0\0\0\0\0\0\0{"a": 1}')

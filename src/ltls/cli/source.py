@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..features.table import TableColumns
 
 BATCH_SIZE = 1 << 14  # rows
+_CHECKED_ROWS = 1000  # before slow imports
 _COLUMN_OPTIONS, _VECTOR_OPTIONS = (
     ("--text", "--number", "--category", "--label"),
     ("--features", "--vectors"),
@@ -372,8 +373,8 @@ class Source:
 def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> None:
     """Raise an error for data files that contradict the words of a command line.
 
-    It imports nothing slow, so that wrong column names are reported at once. The command itself
-    repeats the checks.
+    It imports nothing slow, so that wrong column names, and a wrong encoding or missing labels in
+    the first rows, are reported at once. The command itself repeats the checks.
     """
     options: dict[str, list[str]] = {}
     for word, after in pairwise([*words, ""]):
@@ -410,5 +411,11 @@ def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> Non
             if {*named} & {*names} or not isinstance(source.format, Delimited):
                 raise
             raise ValueError(f"{error}; the first line must name the columns") from None
-    if trains:
-        source.check_training_columns()
+    if not trains:
+        return
+    source.check_training_columns()
+    assert isinstance(source.format, TableFormat)
+    if source.format.numbered_by == "line" and "--skip-bad-rows" not in options:
+        labels = Columns(label=source.columns().label, separator=source.separator)
+        table = Table(source.path, source.format.name, labels, encoding=source.encoding)
+        next(table.batches(_CHECKED_ROWS), None)
