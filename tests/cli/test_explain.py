@@ -68,13 +68,13 @@ def test_words_parts_and_neighbours(folder, command):
 
 @pytest.mark.parametrize("n", [1, 100])
 def test_bars_are_in_proportion_to_values(folder, command, n):
-    words = ("explain", "texts.ltls", "word3 something filler2", "-k", 1, "--features", n)
+    words = ("explain", "texts.ltls", "word3 something filler2", "-k", 2, "--features", n)
     shown = bars(command(*words).out.splitlines())
     command(*words, "--html", "page.html")
     page = html.unescape((folder / "page.html").read_text("utf-8"))
     assert bars(re.sub(r"<[^>]+>", "", page).splitlines()) == shown
     longest = max(abs(value) for value, _ in shown)
-    assert len(shown) == min(n, 2) + (n == 1)  # features, and the others
+    assert len(shown) == 2 * (min(n, 2) + (n == 1))  # features, and the others, of two labels
     assert ("1 other feature " in command(*words).out) == (n == 1)
     for value, length in shown:
         assert length == pytest.approx(16 * 8 * value / longest, abs=0.51)
@@ -88,6 +88,7 @@ def test_the_page_escapes_what_it_shows_and_has_a_picture(folder, command):
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
     assert page.count("<svg") == 1
+    assert "light-dark(#1b1f24, #e6e9ec)" in page.partition("<body>")[0]
     assert "views" in page
 
 

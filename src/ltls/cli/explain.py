@@ -31,6 +31,7 @@ _THEME = TerminalTheme(
     (27, 31, 36),
     [(27, 31, 36), (216, 67, 21), (0, 137, 123), *[(87, 96, 106)] * 5],
 )
+_DARK = {"#ffffff": "#14171a", "#1b1f24": "#e6e9ec", "#d84315": "#ff7043", "#00897b": "#26a69a"}
 
 
 def explain(
@@ -88,9 +89,12 @@ def explain(
     if html is not None:
         recorder = Console(record=True, file=io.StringIO(), width=120, highlight=False)
         show(recorder, text or given, explained, n_features)
-        page = recorder.export_html(theme=_THEME)
+        style, end, body = recorder.export_html(theme=_THEME).partition("</style>")
+        for light, dark in _DARK.items():
+            style = style.replace(light, f"light-dark({light}, {dark})")
+        body = body.replace("</body>", f"{_picture(estimator, X, explained)}</body>")
         with text_output(html) as stream:
-            stream.write(page.replace("</body>", f"{_picture(estimator, X, explained)}</body>"))
+            stream.write(f"{style}:root {{ color-scheme: light dark }}\n{end}{body}")
     if as_json:
         print(json.dumps([each.to_dict() for each in explained], ensure_ascii=False))
     elif html is None:
@@ -190,18 +194,20 @@ def show(console: Console, text: str, explained: list[Explanation], n: int) -> N
     """Print explanations with their n largest contributions and bars in proportion to these."""
     from ..estimators.explain import others
 
+    shown = []
     for each in explained:
+        merged = each.by_word(text)
+        shown.append([(one.visible_name, one.value) for one in merged[:n]])
+        if rest := merged[n:]:
+            shown[-1].append((others(len(rest)), sum(one.value for one in rest)))
+    longest = max((abs(value) for own in shown for _, value in own), default=0.0) or 1.0
+    for each, own in zip(explained, shown, strict=True):
         sure = "" if each.probability is None else f", probability {each.probability:.3f}"
         console.print(Text(printable(str(each.label)), "bold"), f" score {each.score:.4g}{sure}")
         if text:
             console.print(Text("  ") + _coloured(text, each))
-        merged = each.by_word(text)
-        shown = [(one.visible_name, one.value) for one in merged[:n]]
-        if rest := merged[n:]:
-            shown.append((others(len(rest)), sum(one.value for one in rest)))
-        longest = max((abs(value) for _, value in shown), default=0.0) or 1.0
-        width = max((len(printable(name)) for name, _ in shown), default=0)
-        for name, value in shown:
+        width = max((len(printable(name)) for name, _ in own), default=0)
+        for name, value in own:
             # What speaks against a label is on the left, for who sees no colours.
             left, right = bar(-value / longest), bar(value / longest)
             line = f"  {value:+10.4f}  {printable(name):{width}}  {left:>{BAR}}│{right}"
