@@ -63,7 +63,7 @@ def test_labels_that_no_file_holds(tmp_path):
 
 
 def test_a_missing_date_is_an_error():
-    with pytest.raises(ValueError, match="missing labels, got NaT"):
+    with pytest.raises(ValueError, match="missing labels, got NaT: leave out"):
         LTLSClassifier().fit(X, np.array(["2020-01-01", "NaT"] * 10, "datetime64[D]"))
 
 

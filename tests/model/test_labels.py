@@ -111,7 +111,7 @@ def test_lists_of_one_label_stay_multilabel():
         ({"a": 1}, "got dict"),
         (3, "got int"),
         pytest.param(iter([1, 2]), "got list_iterator", id="an iterator"),
-        ([None, "a"], "missing labels, entry 0 is None"),
+        ([None, "a"], "missing labels, entry 0 is None: leave out such rows"),
         ([["a"], [float("nan")]], "missing labels"),
         ([["a"], "b"], "row 1 is 'b'"),
         (np.full((2, 3), 2), "indicator matrix of 0 and 1, got 2"),

@@ -113,7 +113,7 @@ def as_targets(y: Any) -> Targets:
         return _indicator_rows(array)
     if array.dtype.kind in "mM":  # keep NumPy scalars: Python's have other units
         if np.isnat(array).any():
-            raise ValueError("y must not hold missing labels, got NaT")
+            raise ValueError("y must not hold missing labels, got NaT: leave out such rows")
         return _single(list(array.ravel()))
     if array.ndim != 1:
         raise ValueError(f"y must have one or two dimensions, got shape {array.shape}")
@@ -164,7 +164,9 @@ def _check_present(labels: list[Any]) -> None:
             or (isinstance(label, (float, np.floating)) and np.isnan(label))
             or type(label).__name__ in ("NAType", "NaTType")
         ):
-            raise ValueError(f"y must not hold missing labels, entry {number} is {label!r}")
+            raise ValueError(
+                f"y must not hold missing labels, entry {number} is {label!r}: leave out such rows"
+            )
 
 
 def _plain_array(y: Any) -> AnyArray:
