@@ -12,6 +12,7 @@ from sklearn.datasets import make_multilabel_classification
 
 import ltls
 from ltls import LTLSClassifier, RandomCodebook, TableCodebook, TextClassifier, presets
+from ltls.metrics import macro_f1_at_k
 from ltls.settings import Numbers, Trellises
 
 LOSSES = ["separation", "softmax", "logistic"]
@@ -321,6 +322,33 @@ def test_a_size_budget_below_the_vocabulary_is_an_error_before_training(monkeypa
         limited.fit(texts, y)
     with pytest.raises(ValueError, match="vocabulary alone takes"):
         limited.fit_stream([(texts, y)])
+
+
+def uneven_labels(seed):
+    """Return rows of 300 labels, the first of which are the most frequent, in random order."""
+    rng = np.random.default_rng(seed)
+    shares = 1 / np.arange(1, 301)
+    y = np.r_[np.arange(300).repeat(2), rng.choice(300, 6000, p=shares / shares.sum())]
+    rng.shuffle(y)
+    own = rng.integers(600, size=(300, 8))[y]
+    own = np.take_along_axis(own, rng.integers(8, size=(len(y), 4)), axis=1)
+    columns = np.c_[own, rng.integers(600, size=(len(y), 6))]  # and noise
+    X = csr_array((np.ones(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 10)))
+    X.sum_duplicates()
+    return X, y
+
+
+def test_balanced_weights_keep_accuracy_on_many_uneven_labels():
+    found = {None: [], "balanced": []}
+    for seed in range(3):
+        X, y = uneven_labels(seed)
+        for class_weight, scores in found.items():
+            model = LTLSClassifier(class_weight=class_weight, random_state=0)
+            top = model.fit(X[:4000], y[:4000]).predict_topk(X[4000:], 1)[0]
+            scores.append([np.mean(top[:, 0] == y[4000:]), macro_f1_at_k(y[4000:], top)])
+    usual, balanced = (np.mean(scores, axis=0) for scores in found.values())
+    assert (usual > [0.85, 0.65]).all()
+    assert (balanced > usual - 0.02).all(), (usual, balanced)
 
 
 def test_what_a_model_was_trained_on_is_recorded(digits, tmp_path):
