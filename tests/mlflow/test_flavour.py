@@ -1,7 +1,9 @@
 """Models in MLflow: what is saved predicts the same, also as a function of Spark."""
 
+import re
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from ltls import LTLSClassifier, TableClassifier, TextClassifier  # noqa: E402
 from ltls.settings import Table, Trellises  # noqa: E402
 from tests.fuzz import model_files  # noqa: E402
 
+PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
+[SPARK] = re.findall(r"^```py\n(.*?)^```", PAGE, re.M | re.S)
 X = np.eye(4, dtype=np.float32)
 TEXTS = ["the card is lost", "lost my card", "what is the fee", "a fee was charged"]
 ROWS = pd.DataFrame({"indices": [[0], [2]], "values": [[1.0], [1.0]]})
@@ -139,10 +143,12 @@ def test_spark(classifier, tagger, tmp_path, monkeypatch):
         found = [row.r.labels[0] for row in rows.select(tag("body").alias("r")).collect()]
         assert found == ["card", "card", "fee", "fee"]
         names = ["indices", "values"]
-        ltls.mlflow.save_model(classifier, tmp_path / "m", features=names, input_example=ROWS)
-        best = mlflow.pyfunc.spark_udf(spark, str(tmp_path / "m"), params={"k": 1}, **options)
+        ltls.mlflow.save_model(classifier, tmp_path / "model", features=names, input_example=ROWS)
+        monkeypatch.chdir(tmp_path)
         rows = spark.createDataFrame([([0], [1.0]), ([3], [1.0])], names)
-        found = [row.r.labels for row in rows.select(best(*names).alias("r")).collect()]
+        page = {"mlflow": mlflow, "spark": spark, "frame": rows}
+        exec(compile(SPARK, "cluster.md", "exec"), page)
+        found = [row.best.labels for row in page["predictions"].collect()]
         assert found == [["a"], ["d"]]
     finally:
         spark.stop()

@@ -23,9 +23,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 # Modules that only `make test-all` installs. A block that imports one has to run by itself.
 EXTRAS = ("torch", "pandas", "polars", "pyarrow", "ray", "mlflow", "hub", "skops")
-# "py" needs more than that, and runs elsewhere: with a server in tests/serve, with Spark in
-# tests/mlflow, with an encoder in tests/project/test_encoders.py.
-RUN_ELSEWHERE = {"serving.md", "cluster.md", "integrations.md"}
+# "py" needs more than that, a server, Spark or an encoder, and runs in these tests.
+RUN_ELSEWHERE = {
+    "serving.md": "tests/serve/test_docs.py",
+    "cluster.md": "tests/mlflow/test_flavour.py",
+    "integrations.md": "tests/project/test_encoders.py",
+}
 OTHERS = {"sh", "console", "cpp", "diff", "toml", "dockerfile", "ini", "mermaid", "text", "yaml"}
 CASES = "subject,body,amount,country,kind\n" + 10 * (
     "card lost,please help,0,CH,card\nwhich fee,it was charged,25.5,,fee\nmy card,,,AT,card\n"
@@ -180,6 +183,13 @@ def test_diffs_apply_to_the_files_that_their_section_names():
         diffs = (code for kind, code in FENCE.findall(section) if kind == "diff")
         for line in "".join(diffs).splitlines():
             assert line[0] in "+@" or line[1:] in lines, f"not in {sorted(files)}: {line}"
+
+
+@pytest.mark.parametrize("page", RUN_ELSEWHERE)
+def test_other_tests_run_the_code_of_a_page(page):
+    test = (ROOT / RUN_ELSEWHERE[page]).read_text("utf-8")
+    assert f'"{page}").read_text' in test
+    assert f'"{page}", "exec")' in test
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
