@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import model_of
 
 from ltls import Checkpoint, load
 from ltls.core import _engine
 from ltls.parts.base import PARTS
-from tests.compat.write_archive import ROWS, TARGETS, checkpoint_model, predictions
+from tests.compat.write_archive import ROWS, TARGETS, checkpoint_model, inputs_for, predictions
 
 FOLDERS = sorted(Path(__file__).parent.glob("v*"))
 FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.ltls"))
@@ -39,6 +40,11 @@ def test_a_file_predicts_as_it_did(path, mmap, tmp_path):
     # It is saved by this version, and predicts the same again.
     model.save(tmp_path / "model.ltls")
     assert predictions(load(tmp_path / "model.ltls"), items) == found
+
+
+def test_rows_of_tables_are_written_as_models_read_them():
+    model = model_of("table")
+    assert len(predictions(model, inputs_for(model))["labels"]) > 1
 
 
 @with_each_folder

@@ -37,6 +37,8 @@ CHECKPOINT = {"assignment": "ranking", "average": True, "optimizer": "sgd", "n_t
 def inputs_for(model):
     """Return some rows for a model as JSON has them."""
     X = rows_for(model, 5)
+    if model.model_.front_end.name == "table":  # JSON must not have other columns
+        return [{name: row[name] for name in model.model_.front_end.columns.names} for row in X]
     if isinstance(X, list):
         return X
     rows = [X[[number]] for number in range(X.shape[0])] if hasattr(X, "indptr") else []

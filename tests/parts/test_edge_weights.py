@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from ltls import LTLSClassifier, RandomCodebook, Trellis
 from ltls.core import _engine
+from ltls.core.declarations import Described
 from ltls.features.rows import Rows
-from ltls.parts.edge_weights import Weights, aligned_zeros, padded
+from ltls.parts.edge_weights import (
+    Weights,
+    aligned_zeros,
+    padded,
+    weights_from_state,
+    weights_state,
+)
 from ltls.settings import Trellises
 
 FORMS = {
@@ -211,6 +218,26 @@ def test_zeros_are_never_kept():
     weights = random_weights(20, 9)
     weights.values[5:] = 0
     assert len(weights.pruned(0.9).values) == 5 * 9
+
+
+def test_features_without_weights_take_no_scale():
+    weights = random_weights(20, 9)
+    weights.values[5:] = 0
+    pruned = weights.pruned(0.9)
+    description, tensors = weights_state(pruned)
+    assert len(tensors["scales"]) == 5
+    for scales in (tensors["scales"][:1], np.ones(20, np.float32)):
+        with pytest.raises(ValueError, match="tensor 'scales' must have shape"):
+            read(description, {**tensors, "scales": scales})
+    found = read(description, tensors)
+    np.testing.assert_array_equal(found.scales, pruned.scales)
+    np.testing.assert_array_equal(found.dense(), pruned.dense())
+
+
+def read(description, tensors):
+    """Restore weights of 9 edges and 20 features from their state."""
+    section = Described(description, {name: lambda t=t: t for name, t in tensors.items()})
+    return weights_from_state(section, 9, 1, 20, False, False)
 
 
 def test_other_types_are_dense_again():

@@ -297,18 +297,19 @@ _PRUNED: dict[str, Array] = {
     "counts": Array("uint", ("n_columns",), total="n_kept"),
     "columns": Array("uint", ("n_kept",), high="stride - 1", increasing="counts"),
     "values": Array("i1", ("n_kept",)),
-    "scales": Array("f4", ("n_columns",), low=0, high=MOST_SCALE),
 }
+_SCALES = {"scales": Array("f4", ("n_scales",), low=0, high=MOST_SCALE)}  # of rows with weights
 
 
 def weights_state(weights: AnyWeights) -> tuple[dict[str, Any], Tensors]:
     """Return a JSON description and tensors of weights."""
     if isinstance(weights, PrunedWeights):
+        counts = np.diff(weights.row_ptr)
         return {"pruned": True}, {
-            "counts": smallest(np.diff(weights.row_ptr)),
+            "counts": smallest(counts),
             "columns": smallest(weights.columns),
             "values": weights.values,
-            "scales": weights.scales,
+            "scales": weights.scales[counts > 0],
         }
     tensors: Tensors = {"values": weights.values}
     return {"pruned": False}, tensors | (
@@ -330,7 +331,9 @@ def weights_from_state(
     if section.flag("pruned"):
         tensors = section.tensors(_PRUNED, sizes)
         columns = tensors["columns"].astype(np.uint16, copy=False)
-        own_scales = np.array(tensors["scales"])
+        kept = tensors["counts"] > 0
+        own_scales = np.ones(n_columns, np.float32)
+        own_scales[kept] = section.tensors(_SCALES, {"n_scales": int(kept.sum())})["scales"]
         return PrunedWeights(
             pointers(tensors["counts"]), columns, tensors["values"], own_scales, *shape
         )
