@@ -86,7 +86,15 @@ def test_a_locale_without_unicode(folder):
     assert (result.returncode, json.loads(result.stdout)["labels"]) == (0, ["cärd☃"])
     result = shell(folder, "echo 'my card' | LTLS explain model.ltls - -k 1", **locale)
     assert (result.returncode, "cärd☃" in result.stdout) == (0, True)
+    result = shell(folder, "LTLS explain model.ltls 'cärd☃ my' -k 1", **locale)
+    assert (result.returncode, "cärd☃ my" in result.stdout) == (0, True)
     result = shell(folder, "LTLS info 'nöwhere.ltls'", **locale)
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    line = "ltls: nöwhere.ltls: No such file or directory\n"
+    assert (result.returncode, result.stderr) == (2, line)
+    (folder / "größe.csv").write_text("größe,läbel\nmy card,cärd☃\nthe fee,fee\n", "utf-8")
+    words = "LTLS train größe.csv --text größe --label läbel -o söme.ltls -q"
+    result = shell(folder, words, **locale)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (folder / "söme.ltls").exists()
     result = shell(folder, "LTLS train rows.ft -q -o m.ltls --set 'wïngs=3'", **locale)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)

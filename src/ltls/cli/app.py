@@ -229,6 +229,8 @@ def _app(
 
 def main() -> None:
     """Run the command line of this process, and exit."""
+    if sys.getfilesystemencoding() == "ascii":  # every other character would be a surrogate
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     prepare_standard_streams()
     words = sys.argv[1:] or ["--help"]
     # --text may have no value: then every line is a text.
