@@ -232,3 +232,45 @@ def test_sigterm_leaves_the_old_model_and_no_other_file(folder):
     assert ended.returncode == 128 + signal.SIGTERM
     assert (folder / "model.ltls").read_text() == "old"
     assert sorted(os.listdir()) == ["model.ltls", "rows.txt"]
+
+
+TERMINATED_IN_A_FINALIZER = """
+import signal
+from ltls import Checkpoint, LTLSClassifier, cli
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+place, name = {place}
+original = getattr(place, name)
+
+def call(*arguments, **options):
+    setattr(place, name, original)
+    result = original(*arguments, **options)
+    Finalized()
+    return result
+
+setattr(place, name, call)
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "epochs"),
+    [("Checkpoint, 'save'", 500), ("LTLSClassifier, 'save'", 1)],
+    ids=["in training", "at the end"],
+)
+def test_sigterm_in_a_finalizer_ends_the_command(folder, place, epochs):
+    code = TERMINATED_IN_A_FINALIZER.replace("{place}", place)
+    words = ("train", "rows.txt", "-q", "-o", "model.ltls", *GIVEN, "--epochs", epochs)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, "")
+    assert "Terminated" not in ended.stderr
+    assert (folder / "model.ltls").exists() == (epochs == 1)

@@ -26,6 +26,7 @@ from .output import print_line, set_verbosity, warnings_as_lines
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 _TERMINATED = 143  # after SIGTERM
+_AGAIN_S = 0.05  # until a signal that was ignored is sent again
 
 
 @dataclass(frozen=True)
@@ -299,17 +300,30 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
 @contextmanager
 def _clean_termination() -> Iterator[None]:
     """Let SIGTERM end the command as an error does: unfinished files are removed."""
+    again: list[threading.Timer] = []
 
     def terminate(*_: object) -> NoReturn:
         raise Terminated
 
+    def unraisable(ignored: sys.UnraisableHookArgs) -> None:
+        """Send the signal again: Python ignores exceptions in finalizers and callbacks."""
+        if ignored.exc_type is not Terminated:
+            hook(ignored)
+            return
+        again.append(threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)))
+        again[-1].start()
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    before, hook = signal.signal(signal.SIGTERM, terminate), sys.unraisablehook
+    sys.unraisablehook = unraisable
     try:
         yield
+        for timer in again:
+            timer.join()
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 
 
