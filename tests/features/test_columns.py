@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from small_models import model_of
 from small_parts import section_of
 
 import ltls
@@ -248,3 +249,12 @@ def test_files_with_features_out_of_range_are_rejected(rows, tmp_path):
         write(path, MODEL, file.description, tensors)
         with pytest.raises(ModelFileError):
             ltls.load(path)
+
+
+@pytest.mark.parametrize("kind", ["dense", "text", "wide", "blocks, standardized"])
+def test_a_sample_row_has_unit_length_and_is_answered(kind):
+    model = model_of(kind).model_
+    row = model.columns.sample_row()
+    for rows in filter(None, (row, row.beside)):
+        np.testing.assert_allclose(np.linalg.norm(rows.dense()), 1, rtol=1e-6)
+    assert np.isfinite(model.topk(row, 3, None)[1]).all()

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from serving import in_thread
 
-from ltls import LTLSClassifier, ModelFileError
+from ltls import LTLSClassifier, ModelFileError, load
 from ltls.serve import Settings
+from ltls.settings import Trellises
+from ltls.storage.model_file import MODEL
+from ltls.storage.tensor_file import TensorFile, write
 
 pytest.importorskip("prometheus_client", reason="needs prometheus_client: run make test-all")
 from ltls.serve.models import ModelStore
@@ -83,6 +86,21 @@ def test_a_damaged_file_is_not_taken(store):
     save(path, "new")
     store.reload()
     assert store.get("model").estimator.classes_[0] == "new0"
+
+
+def test_a_model_whose_scores_overflow_is_not_taken(store):
+    store, path, metrics = store
+    served = store.get("model")
+    trellises = Trellises(dtype="float32", density=1.0)
+    LTLSClassifier(trellises=trellises, random_state=0).fit(X, [*"abcdefgh"]).save(path)
+    file = TensorFile(path, MODEL)
+    tensors = {name: np.array(file.tensor(name)) for name in file.tensors}
+    tensors["parts.trellises.weights.values"][:] = 3e38
+    write(path, MODEL, file.description, tensors)
+    load(path, verify=True).predict(np.zeros_like(X))  # rows without features are answered
+    store.reload()
+    assert store.get("model") is served
+    assert b'outcome="error"} 1.0' in metrics.text()
 
 
 @pytest.mark.parametrize("place", ["load", "warm_up"])

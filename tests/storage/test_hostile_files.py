@@ -323,3 +323,14 @@ def test_random_damage_never_crashes(kind, path):
         except ModelFileError:
             continue
         loaded.predict_topk(X, 3)
+
+
+@pytest.mark.parametrize("kind", ["plain", "text", "views", "pruned", "learned", "several"])
+def test_rows_are_answered_at_the_largest_scales(tmp_path_factory, path, kind):
+    contents = contents_of(kind, tmp_path_factory.getbasetemp()).copy()
+    for name, tensor in contents.tensors.items():
+        if name.endswith("scales"):
+            tensor[:] = contents.declared.arrays[name].high
+    write(path, MODEL, contents.description, contents.tensors)
+    _, scores = ltls.load(path, verify=True).predict_topk(rows_for(model_of(kind)), 3)
+    assert not np.isnan(scores).any()

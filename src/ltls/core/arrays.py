@@ -165,7 +165,7 @@ def smallest(integers: AnyArray) -> AnyArray:
 
 
 _LEAST_SCALE = np.finfo(np.float32).tiny
-MOST_SCALE = float(np.finfo(np.float32).max) / 128  # times an int8 value, it is finite
+MOST_SCALE = 1e30  # sums of weights, too, are finite in float32
 
 
 def int8_scales(largest: Floats) -> Floats:

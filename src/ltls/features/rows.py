@@ -37,6 +37,7 @@ LARGEST_VALUE = 1e15  # of a feature
 _FLOATS = [np.float64, np.float32]
 _NUMBERS = [*_FLOATS, np.float16, *map(np.dtype, "bBhHiIlLqQ")]
 _MAX_TABLE = 1 << 22  # number of features up to which a table of them is small
+_SAMPLED = 64  # features of a sample row
 # Features are unscaled if a mean is far from 0, or a standard deviation far from the median.
 _FAR_MEAN, _FAR_SCALE = 4.0, 10.0
 # Median standard deviations outside of this range are far from the 1 of the intercept. Those of
@@ -271,6 +272,16 @@ class Columns:
         elif self.used is not None:
             X = self._compact(X)
         return Rows(X, self.intercept, self.unit_length, beside)
+
+    def sample_row(self, dense: bool = False) -> Rows:
+        """Return a row of unit length with some of the features, to try a model on."""
+        n = self.n_columns - self.intercept
+        some = np.unique(np.linspace(0, n - 1, min(n, _SAMPLED), dtype=np.int64))
+        values = np.full(len(some), len(some) ** -0.5, np.float32)
+        X = csr_array((values, some, [0, len(some)]), shape=(1, n))
+        dense = dense or self.standardizer is not None
+        beside = None if self.beside is None else self.beside.sample_row(dense=True)
+        return Rows(X.toarray() if dense else X, self.intercept, self.unit_length, beside)
 
     def _blocks(self, X: Any) -> tuple[Any, Any]:
         """Return the features of these columns, and those beside them."""

@@ -91,8 +91,13 @@ class ServedModel:
             )
 
     def warm_up(self) -> None:
-        """Do the work that the first request would otherwise wait for."""
-        self.best([self.estimator.model_.front_end.empty()], 5)
+        """Do the work that the first request would otherwise wait for.
+
+        Raises an error if the model cannot answer because its weights are too large.
+        """
+        model = self.estimator.model_
+        self.best([model.front_end.empty()], 5)
+        model.topk(model.columns.sample_row(), 5, None)
         assert self.json
 
 
