@@ -3,13 +3,16 @@
     python -m benchmarks.reliability [--minutes 9] [part ...]
 
 A part continues where it stopped, until it has as many as it should; nothing is counted of a run
-that finds something. With a build that has sanitizers (`make reliability`), the parts that change
+that finds something. Counts of earlier commits are kept; the commit of the last run is stored with
+them. With a build that has sanitizers (`make reliability`), the parts that change
 inputs are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import operator
 import os
 import re
 import subprocess
@@ -31,6 +34,13 @@ EVERY_CALL = "test_files_are_the_old_ones_or_the_new_ones_whichever_call_is_the_
 SANITIZED = "ASAN_OPTIONS" in os.environ
 
 
+# What a run measured: how many were "tried", and perhaps how long that took. Numbers add up over
+# runs, but for those of the slowest.
+Measured = dict[str, float]
+# (first, most, seconds) to what was measured.
+Run = Callable[[int, int, float], Measured]
+
+
 @dataclass(frozen=True)
 class Part:
     """Something of which as many as `target` are to be tried."""
@@ -38,28 +48,28 @@ class Part:
     what: str
     how: str
     target: int
-    run: Callable[[int, int, float], int]  # (first, most, seconds) to the number that were tried
+    run: Run
     with_sanitizers: bool = False  # whether a build with sanitizers is to be tried too
 
 
-def changed_inputs(name: str) -> Callable[[int, int, float], int]:
+def changed_inputs(name: str) -> Run:
     """Return a run of a target of `tests.fuzz`."""
 
-    def run(first: int, most: int, seconds: float) -> int:
+    def run(first: int, most: int, seconds: float) -> Measured:
         from tests.fuzz.__main__ import campaign
 
         outcome = campaign(name, SEED, min(seconds, PIECE_S), first, most)
         if outcome.findings:
             sys.exit(f"{name}: see build/fuzz; nothing is counted")
-        return outcome.inputs
+        return {"tried": outcome.inputs}
 
     return run
 
 
-def guided_inputs(name: str, length: int) -> Callable[[int, int, float], int]:
+def guided_inputs(name: str, length: int) -> Run:
     """Return a run of a libFuzzer target, which keeps its corpus in build/libfuzzer."""
 
-    def run(first: int, most: int, seconds: float) -> int:
+    def run(first: int, most: int, seconds: float) -> Measured:
         from tests.fuzz.readers import SEEDS
 
         program, corpus = LIBFUZZER / name, LIBFUZZER / f"{name}.corpus"
@@ -76,15 +86,15 @@ def guided_inputs(name: str, length: int) -> Callable[[int, int, float], int]:
         if done.returncode:
             sys.exit(f"{name}: {done.stderr[-3000:]}\nnothing is counted")
         (count,) = re.findall(r"number_of_executed_units: (\d+)", done.stderr)
-        return int(count)
+        return {"tried": int(count)}
 
     return run
 
 
-def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
-    """Return a run of tests that record how many of something they tried."""
+def tests(words: str, noun: str, *others: str) -> Run:
+    """Return a run of tests that record how many of something they tried, and other numbers."""
 
-    def run(first: int, most: int, seconds: float) -> int:
+    def run(first: int, most: int, seconds: float) -> Measured:
         path = machine.BUILD / "reliability.xml"
         chosen = (*words.split(), "-m", "not perf and not gpu and not clone")
         command = [sys.executable, "-m", "pytest", "-q", *chosen, "-o", "junit_family=xunit1"]
@@ -93,8 +103,12 @@ def tests(words: str, noun: str) -> Callable[[int, int, float], int]:
             limited = {**os.environ, "LTLS_SOAK_SECONDS": str(max(seconds - 30, 1))}
             if subprocess.run(command, env=limited, check=False).returncode:
                 sys.exit("a test failed; nothing is counted")
-        found = ElementTree.parse(path).iter("property")
-        return sum(int(each.get("value", 0)) for each in found if each.get("name") == noun)
+        measured: Measured = {}
+        for each in ElementTree.parse(path).iter("property"):
+            name, value = each.get("name", ""), each.get("value", "")
+            if name in (noun, *others):
+                add(measured, {"tried" if name == noun else name: json.loads(value)})
+        return measured
 
     return run
 
@@ -174,22 +188,36 @@ PARTS = {
         "requests beside hostile clients",
         "tests/soak",
         10**5,
-        tests("tests/soak/test_server.py", "requests"),
+        tests(
+            "tests/soak/test_server.py",
+            "requests",
+            "seconds",
+            "health_checks",
+            "slowest_health_check_s",
+        ),
     ),
 }
 
 
 def counted(key: str) -> int:
     """Return how many were tried in earlier runs."""
-    return int(machine.read(NAME).get("counts", {}).get(key, 0))
+    return int(machine.read(NAME).get("counts", {}).get(key, {}).get("tried", 0))
 
 
-def count(key: str, n_tried: int) -> None:
+def add(measured: Measured, more: Measured) -> None:
+    """Add what another run measured."""
+    for name, value in more.items():
+        merge = max if name.startswith("slowest") else operator.add
+        measured[name] = merge(measured.get(name, 0), value)
+
+
+def count(key: str, measured: Measured) -> None:
     """Add to what is stored, which another process may have changed meanwhile."""
     counts = machine.read(NAME).get("counts", {})
-    counts[key] = counts.get(key, 0) + n_tried
     about = {**machine.description(), "command": "python -m benchmarks.reliability"}
-    machine.write(NAME, {"about": about, "counts": dict(sorted(counts.items()))})
+    last = {name: about[name] for name in ("date", "commit")}
+    add(entry := {**counts.get(key, {}), **last}, measured)
+    machine.write(NAME, {"about": about, "counts": dict(sorted({**counts, key: entry}.items()))})
 
 
 def run_part(name: str, part: Part, end: float) -> None:

@@ -450,12 +450,27 @@ def paper_orders(result: Result) -> list[str]:
 def reliability(result: Result) -> list[str]:
     counts, rows = result["counts"], []
     for name, part in PARTS.items():
-        sanitized = counts.get(f"{name}+sanitizers", 0)
-        tried = [f"{counts.get(name, 0):,}", f"{sanitized:,}" if part.with_sanitizers else ""]
         target = f"{part.target:,}" if part.target > 1 else "every one"
-        rows.append([part.what, part.how, target, *tried])
-    heads = ["what", "how", "target", "tried", "with sanitizers"]
-    return captioned(table(heads, rows, 2), result)
+        rows.append([part.what, part.how, target, *_tried(counts.get(name))])
+        if part.with_sanitizers:
+            sanitized = _tried(counts.get(f"{name}+sanitizers"))
+            rows.append(["… with sanitizers", part.how, target, *sanitized])
+    lines = table(["what", "how", "target", "tried", "last run"], rows, 2)
+    if server := counts.get("server"):
+        lines += [
+            "",
+            f"In {server['seconds'] / 3600:.1f} hours beside hostile clients, the slowest of "
+            f"{server['health_checks']:,} health checks took "
+            f"{server['slowest_health_check_s']:.2f} s.",
+        ]
+    return captioned(lines, result)
+
+
+def _tried(counted: dict[str, Any] | None) -> list[str]:
+    """Return a number, and the date and commit of the last run."""
+    if counted is None:
+        return ["0", ""]
+    return [f"{counted['tried']:,}", f"{counted['date']}, {counted['commit']}"]
 
 
 # Continual learning
