@@ -112,7 +112,7 @@ build/libfuzzer/%: tests/fuzz/engine/%.cpp $(CPP)
 MINUTES ?= 9
 reliability: sanitized build/libfuzzer/text build/libfuzzer/rows $(VENV)/.test $(VENV)/.extras
 	$(BIN)/python -m pytest tests/crash tests/soak -m long
-	$(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
+	PYTHONPATH=tests/support $(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
 	$(ASAN) PYTHONPATH=$(SANITIZED):tests/support $(BIN)/python -m benchmarks.reliability --minutes $(MINUTES)
 	$(BIN)/python -m benchmarks.pages
 

@@ -137,6 +137,7 @@ PARTS = {
         guided_inputs("text", 256),
     ),
     "matrices": Part("changed CSR matrices", "tests/fuzz", 10**4, changed_inputs("matrices"), True),
+    "degenerate": Part("degenerate data", "tests/fuzz", 10**4, changed_inputs("degenerate"), True),
     "rows": Part(
         "CSR arrays for the kernels",
         "libFuzzer, with sanitizers",

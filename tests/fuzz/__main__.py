@@ -34,7 +34,8 @@ from pathlib import Path
 import numpy as np
 
 TARGETS = (
-    "model_files", "checkpoints", "readers", "vectors", "matrices", "state_dicts", "http_requests"
+    "model_files", "checkpoints", "readers", "vectors", "matrices", "degenerate", "state_dicts",
+    "http_requests",
 )  # fmt: skip
 NEEDS = {"state_dicts": "torch", "http_requests": "starlette"}
 FINDINGS = Path("build", "fuzz")

@@ -18,6 +18,7 @@ SAMPLES = {
     "readers": 100,
     "vectors": 60,
     "matrices": 60,
+    "degenerate": 60,
     "state_dicts": 60,
     "http_requests": 100,
 }
