@@ -1,52 +1,74 @@
-"""The target of state dicts of the torch head: what loads also predicts."""
+"""The target of state dicts of the torch layers: what loads also predicts."""
 
 import functools
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
-from .mutate import mutated_bytes, mutated_tensors
+from .mutate import mutated_bytes, mutated_tensors, pick
+
+N_CLASSES, N_FEATURES = 50, 4
+
+
+def books(n_classes):
+    return [np.random.default_rng(r).permutation(n_classes) for r in range(2)]
 
 
 @functools.cache
-def head():
+def layers():
+    """Return a layer of every kind by the suffix of its files."""
     import torch
 
-    from ltls.torch import TrellisSoftmax
+    from ltls.torch import AdaptiveTrellisSoftmax, TrellisEmbedding, TrellisSoftmax
 
     torch.manual_seed(0)
-    books = [np.random.default_rng(r).permutation(50) for r in range(2)]
-    return TrellisSoftmax(4, 50, width=3, n_trellises=2, assignment=books)
+    given = {"width": 3, "n_trellises": 2}
+    size = N_FEATURES, N_CLASSES
+    tail = given | {"assignment": books(N_CLASSES - 20), "trellis_features": 2}
+    return {
+        ".safetensors": TrellisSoftmax(*size, assignment=books(N_CLASSES), **given),
+        ".adaptive.safetensors": AdaptiveTrellisSoftmax(*size, [5, 20], head_bias=True, **tail),
+        ".embedding.safetensors": TrellisEmbedding(
+            *size[::-1], assignment=books(N_CLASSES), padding_idx=3, **given
+        ),
+    }
 
 
 @functools.cache
-def seed():
-    return {name: tensor.numpy() for name, tensor in head().state_dict().items()}
+def seed(suffix):
+    return {name: tensor.numpy().copy() for name, tensor in layers()[suffix].state_dict().items()}
 
 
 def generate(rng, folder):
     """Return a suffix and a changed safetensors file."""
+    suffix = pick(rng, sorted(layers()))
     if rng.random() < 0.3:
-        return ".safetensors", mutated_bytes(rng, save(dict(seed())))
-    return ".safetensors", save(mutated_tensors(rng, seed()))
+        return suffix, mutated_bytes(rng, save(seed(suffix)))
+    return suffix, save(mutated_tensors(rng, seed(suffix)))
 
 
 def run(content, path):
     """Load a state dict and predict; return whether it was accepted."""
     import torch
+    from safetensors.torch import load
 
+    layer = layers()["".join(path.suffixes)]
     try:
-        tensors = {name: torch.from_numpy(array) for name, array in load(content).items()}
-        head().load_state_dict(tensors)
-    except (RuntimeError, SafetensorError, ValueError, KeyError, TypeError):
+        layer.load_state_dict(load(content))
+    except (SafetensorError, RuntimeError):
         return False
-    state = head().state_dict().values()
+    state = layer.state_dict().values()
     if not all(torch.isfinite(each).all() and each.double().abs().max() < 1e30 for each in state):
         return True  # predictions of NaN are errors
-    labels, log_probs = head().topk(torch.ones(3, 4), 5)
+    if path.suffixes[0] == ".embedding":
+        vectors = layer(torch.arange(N_CLASSES))
+        assert vectors.shape == (N_CLASSES, N_FEATURES)
+        assert not vectors.isnan().any()
+        return True
+    labels, log_probs = layer.topk(torch.ones(3, N_FEATURES), 5)
     assert labels.min() >= 0
-    assert labels.max() < 50
+    assert labels.max() < N_CLASSES
     assert not log_probs.isnan().any()
-    assert head().sample(torch.ones(3, 4), 2).min() >= 0
+    assert layer.sample(torch.ones(3, N_FEATURES), 2).min() >= 0
     return True
