@@ -6,6 +6,7 @@ says so.
 
 import os
 import pickle
+import re
 import signal
 import time
 import warnings
@@ -157,10 +158,12 @@ class Pickle(Answer):
 class Save:
     """Another model over a file."""
 
+    name = "model.ltls"
+
     def __init__(self, folder):
         self.models = [classifier(epochs).fit(X, Y) for epochs in (1, 2)]
         self.old, self.new = (content(model, folder) for model in self.models)
-        self.folder, self.path = folder / "saved", folder / "saved" / "model.ltls"
+        self.folder, self.path = folder / "saved", folder / "saved" / self.name
         self.folder.mkdir()
 
     def prepare(self):
@@ -170,7 +173,7 @@ class Save:
         self.models[1].save(self.path)
 
     def found(self):
-        assert [path.name for path in self.folder.iterdir()] == ["model.ltls"]
+        assert [path.name for path in self.folder.iterdir()] == [self.name]
         return self.path.read_bytes()
 
 
@@ -193,24 +196,57 @@ class Load(Save):
         return self.old if self.model is None else content(self.model, self.folder.parent)
 
 
-class Command(Save):
+class Predict(Save):
     """A command that writes a file."""
+
+    codes = (INTERRUPTED,)
+    command = "predict {folder}/model.ltls {folder}/rows.txt --one-based -o {path}"
 
     def __init__(self, folder):
         super().__init__(folder)
         self.models[0].save(folder / "model.ltls")
         lines = (f"{label} {label + 1}:1\n" for label in Y)
         (folder / "rows.txt").write_text("".join(lines))
-        self.old, self.words = b"old", ("predict", folder / "model.ltls", folder / "rows.txt")
+        self.old = b"old"
+        self.words = self.command.format(folder=folder, path=self.path).split()
         self.prepare()
         self.call()
         self.new = self.found()
+        assert self.new != self.old
 
     def call(self):
-        code = run(app, [*map(str, self.words), "-q", "--one-based", "-o", str(self.path)])
-        if code == INTERRUPTED:
+        code = run(app, [*self.words, "-q"])
+        if code in self.codes:
             raise KeyboardInterrupt
         assert code == 0
+
+
+class Evaluate(Predict):
+    name = "report.html"
+    codes = (INTERRUPTED, 2)  # matplotlib may raise an error of its own in place of Ctrl-C
+    command = "evaluate {folder}/model.ltls {folder}/rows.txt --one-based --report {path}"
+
+    def found(self):
+        return re.sub(rb"\d+", b"0", super().found())  # it says how long it took
+
+
+class Convert(Predict):
+    command = "convert {folder}/rows.txt {path} --one-based --to xmc"
+
+
+class Train(Predict):
+    """Training may leave a checkpoint, from which it resumes to the same model."""
+
+    command = "train {folder}/rows.txt --epochs 2 --random-state 0 -o {path}"
+
+    def found(self):
+        checkpoint = self.folder / "model.ltls.checkpoint"
+        if checkpoint.exists():
+            found = self.path.read_bytes()
+            assert run(app, [*self.words, "-q", "--resume"]) == 0
+            assert self.path.read_bytes() == self.new
+            self.path.write_bytes(found)
+        return super().found()
 
 
 class Resume:
@@ -232,7 +268,10 @@ class Resume:
         return content(clone(classifier(3)).fit(X, Y, checkpoint=saved), self.folder)
 
 
-WORK = [Fit, FitStream, PartialFit, Answer, Pickle, Save, Load, Command, Resume]
+WORK = [
+    Fit, FitStream, PartialFit, Answer, Pickle, Save, Load, Predict, Evaluate, Convert, Train,
+    Resume,
+]  # fmt: skip
 
 
 def moments(rng, n, call):
