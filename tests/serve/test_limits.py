@@ -261,3 +261,20 @@ def test_metrics(serving):
 def test_settings_are_checked(given, message):
     with pytest.raises(ValueError, match=message):
         Settings(**{"models": {"a": "a.ltls"}, **given})
+
+
+def test_pipelined_requests_are_answered_up_to_a_limit(server):
+    one = b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    answers = raw(server, 100 * one).split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in answers] == [b"200"] * 32
+    assert [b"connection: close" in answer for answer in answers] == [False] * 31 + [True]
+
+
+def test_requests_that_wait_for_answers_have_no_limit_per_connection(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.connect()
+    connection.auto_open = 0
+    for _ in range(100):
+        connection.request("GET", "/v2/health/live")
+        assert connection.getresponse().read() == b'{"live":true}'
+    connection.close()

@@ -54,8 +54,8 @@ class Gate:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = _request_id(headers.get(b"x-request-id"))
         scope.setdefault("state", {})
-        n_pipelined = _PIPELINED.get()
-        _PIPELINED.set(n_pipelined + 1)
+        n_pipelined = _PIPELINED.get() + 1
+        _PIPELINED.set(n_pipelined)
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
