@@ -2,9 +2,12 @@
 
 The score of a label is the inner product of its vector with the row, plus an offset. Vectors are
 trained by a softmax over the labels of a mini-batch and a sample of all others, whose scores are
-corrected for how likely they are to be in the sample. Training starts at the labels' means, in
-coordinates in which features are uncorrelated and have the same variance, unless labels are much
-harder to tell apart there. Prediction scores all labels, with int8 vectors, in microseconds.
+corrected for how likely they are to be in the sample. Training starts with a linear discriminant
+analysis: at the labels' means, in coordinates in which rows vary equally around them in all
+directions. Steps are taken in coordinates in which features are uncorrelated and have the same
+variance. Features stay as they are if the nearest mean is a better prediction then. Held-out rows
+choose a mixture of the trained vectors and the means, which are better if labels have few rows.
+Prediction scores all labels, with int8 vectors, in microseconds.
 
 Threads divide the labels of a step in chunks of fixed size, so results do not depend on the number
 of threads.
@@ -15,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,13 +35,16 @@ from .dense_vectors import TENSORS, DenseVectors
 
 _BATCH, _CHUNK = 256, 512  # rows of a step, and labels that a thread takes at a time
 _FEWEST, _MOST = 400, 4000  # sampled labels
-_START = 10.0  # what the means of labels are multiplied by
+_START = 10.0  # what the means of labels are multiplied by, before training
+_SCALES = 2.0 ** np.arange(-1, 5)  # and may be multiplied by in a mixture
 _SHRINKAGE = 0.03  # of the features' variances towards their mean
+_SHRINKAGE_WITHIN = 0.1  # of those within labels, beyond what is estimated
+_LEAST_BETWEEN = 0.01  # of the variance is between labels, at least
 MOST_FEATURES = 1 << 14  # their covariance has the square of this
-_SAMPLE = 50_000  # rows that variances are computed from
-_COMPARED = 1000  # held-out rows that coordinates are compared on
-_USABLE = 0.8  # of the precision at the start, for coordinates to be changed
-_BLOCK = 4096  # rows that are summed up at a time
+_COMPARED, _MOST_CELLS = 1000, 1 << 24  # held-out rows to choose on, and rows × labels
+_USABLE = 0.9  # of the precision of the nearest mean, for coordinates to be changed
+_KEPT = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # shares of the trained vectors
+_BLOCK, _SCORED = 4096, 64  # rows that are summed up, and compared with all labels, at a time
 _NO_ROWS = -20.0  # the offset of a label without rows
 _ROUNDING = 1e-6  # errors of squares, which are float32
 _SMALLEST = 1e-15  # of the largest feature
@@ -50,7 +56,8 @@ _LAST_RATE = 0.02  # of the learning rate
 _LOOK_AFTER, _OVERFITTED, _UNDERFITTED, _FASTER = 2, 0.85, 0.9, 3.0
 _PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 1.0  # over a further batch and the memory
 _WEIGHTS = (1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0, 16.0)  # beside parts of sparse features
-_SEEN_AS = 16  # rows that a new label is trained on at least, so that it is found among others
+_NUMBERS = ("square", "scale", "shrinkage")  # of a part
+_SEEN_AS = 32  # rows that a new label is trained on at least, so that it is found among others
 
 
 def _one_thread() -> Any:
@@ -92,6 +99,9 @@ class LabelMatrixPart:
         The mean of the training rows.
     square : float
         AdaGrad's accumulators per training row of a label, on average: to train further.
+    scale, shrinkage : float
+        What the means of new labels are multiplied by, and how many rows the mean of all rows
+        counts as in them.
     """
 
     name: ClassVar[str] = "label_matrix"
@@ -103,10 +113,18 @@ class LabelMatrixPart:
     vectors: DenseVectors
     mean: Floats
     square: float
+    scale: float = _START
+    shrinkage: float = 1.0
 
     @classmethod
     def of_vectors(
-        cls, vectors: Floats, offsets: Floats, mean: Floats, square: float
+        cls,
+        vectors: Floats,
+        offsets: Floats,
+        mean: Floats,
+        square: float,
+        scale: float = _START,
+        shrinkage: float = 1.0,
     ) -> LabelMatrixPart:
         """Round vectors of shape (n_labels, n_features) to int8."""
         scales = np.sqrt(np.mean(vectors * vectors, axis=0, dtype=np.float64))
@@ -121,7 +139,7 @@ class LabelMatrixPart:
         unit = most / np.float32(127)
         rounded = np.rint(even / (label_scales * unit)[:, None]).astype(np.int8)
         found = DenseVectors.of(rounded, label_scales, offsets, feature_scales * unit)
-        return cls(found, mean, square)
+        return cls(found, mean, square, scale, shrinkage)
 
     @property
     def n_bytes(self) -> int:
@@ -159,8 +177,10 @@ class LabelMatrixPart:
         rng = np.random.default_rng(context.source.rng.randint(2**31))
         with _one_thread():
             stats = _Statistics.of(context)
-            transform = stats.transform(context.source.held_out_rows())
-            trainer = LabelTrainer.new(given, stats, transform, rng, context.how.n_jobs)
+            held_out = context.source.held_out_rows()
+            stats, transform = stats.transformed(held_out)
+            start = stats.start(transform)
+            trainer = LabelTrainer.new(given, *start, stats.counts, rng, context.how.n_jobs)
             trainer = context.label_trainer(trainer)
             highest = given.filled(learning_rate=1.0 if transform.changes_axes else 0.3)
             rate = float(highest.learning_rate)
@@ -174,26 +194,33 @@ class LabelMatrixPart:
                 if looks and given.learning_rate == AUTO:
                     rate *= _speed_up(trainer, transform, context.source)
                 trainer.run(mini_batches(context.source.epoch()), transform, rate_at)
-        context.kept[cls.name] = trainer, transform, stats.mean, rate
-        square = float(trainer.squares.sum(dtype=np.float64) / max(int(stats.counts.sum()), 1))
-        return cls._of(trainer, transform, stats.mean, square)
-
-    @classmethod
-    def _of(
-        cls, trainer: LabelTrainer, transform: Transform, mean: Floats, square: float
-    ) -> LabelMatrixPart:
-        return cls.of_vectors(*transform.undone(trainer.W, trainer.b), mean, square)
+            mixture = stats.mixture(start, trainer, transform, held_out)
+            context.kept[cls.name] = trainer, transform, stats, start, mixture, rate
+            square = float(trainer.squares.sum(dtype=np.float64) / max(int(stats.counts.sum()), 1))
+            found = transform.undone(*mixture(start, start, trainer))
+        return cls.of_vectors(
+            *found,
+            mean=stats.mean,
+            square=square,
+            scale=_START * mixture.scale,
+            shrinkage=stats.shrinkage(stats.analysis),
+        )
 
     def finish(self, context: Any) -> LabelMatrixPart:
-        """Return the vectors after a pass over the held-out rows."""
+        """Return the vectors after a pass over the held-out rows, which count in the means, too."""
         rows = context.source.held_out_rows()
         if rows is None or context.plan.early_stopping:
             return self
-        trainer, transform, mean, rate = context.kept[self.name]
+        trainer, transform, stats, start, mixture, rate = context.kept[self.name]
         order = trainer.rng.permutation(len(rows))
         with _one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)
-        return self._of(trainer, transform, mean, self.square)
+            of_all = stats.with_rows(rows).start(transform)
+        return self._with(*transform.undone(*mixture(start, of_all, trainer)))
+
+    def _with(self, vectors: Floats, offsets: Floats) -> LabelMatrixPart:
+        kept = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+        return self.of_vectors(vectors, offsets, **kept)
 
     def grow(self, n_labels: int, n_new_columns: int) -> LabelMatrixPart:
         """Return the vectors with more labels, which are not predicted yet."""
@@ -202,7 +229,7 @@ class LabelMatrixPart:
             return self
         vectors = np.pad(self.vectors.matrix(), ((0, more), (0, 0)))
         offsets = np.pad(self.vectors.offsets, (0, more), constant_values=_NO_ROWS)
-        return self.of_vectors(vectors, offsets, self.mean, self.square)
+        return self._with(vectors, offsets)
 
     def learn(self, context: Any) -> LabelMatrixPart:
         """Return the vectors after training on a further batch and stored rows."""
@@ -227,7 +254,8 @@ class LabelMatrixPart:
             W, b = transform.done(self.vectors.matrix(), self.vectors.offsets)
             Y = examples.label_matrix(len(self.vectors))
             own = np.bincount(Y.indices, minlength=len(self.vectors))
-            W[wanted], b[wanted] = _start((Y.T @ X)[wanted], own[wanted])
+            sums, counted = (Y.T @ X)[wanted], own[wanted]
+            W[wanted], b[wanted] = _start(sums, counted, self.scale, self.shrinkage)
             before = W.copy(), b.copy()
             squares = np.maximum(self.square * counts, _NO_SQUARES).astype(np.float32)
             squares[wanted] = _NO_SQUARES
@@ -242,7 +270,7 @@ class LabelMatrixPart:
         # A few rows of other labels would cost more accuracy than they give.
         others = np.delete(np.arange(len(self.vectors)), wanted)
         W[others], b[others] = before[0][others], before[1][others]
-        return self._of(trainer, transform, self.mean, self.square)
+        return self._with(*transform.undone(W, b))
 
     # Files
 
@@ -250,7 +278,8 @@ class LabelMatrixPart:
         """Return a JSON description and tensors."""
         vectors = {name: getattr(self.vectors, name) for name in TENSORS}
         vectors["scales"] = vectors["scales"].astype(np.float16)
-        return {"square": self.square}, {**vectors, "mean": self.mean}
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return numbers, {**vectors, "mean": self.mean}
 
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> LabelMatrixPart:
@@ -270,7 +299,9 @@ class LabelMatrixPart:
             np.array(tensors[name], np.float32) for name in list(declared)[1:]
         )
         vectors = DenseVectors(tensors["values"], scales, offsets, of_features)
-        return cls(vectors, mean, section.number("square", 0, 1e30))
+        # Files of before the first release have no scale and no shrinkage.
+        numbers = {name: section.number(name, 0, 1e30) for name in _NUMBERS if section.has(name)}
+        return cls(vectors, mean, **numbers)
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
@@ -337,85 +368,218 @@ class Transform:
 
 @dataclass(frozen=True)
 class _Statistics:
-    """Statistics of rows and labels."""
+    """Statistics of rows, each counted once for every label that it has."""
 
     mean: Floats
     covariance: Doubles
+    within: Doubles  # the covariance around the means of labels
+    n_within: int  # its degrees of freedom
     sums: Floats  # of every label's rows, (n_labels, n_features)
     counts: Ints  # of these rows
+    frequencies: Ints  # of all rows of every label, including those that are held out
+    analysis: Transform  # the coordinates of the nearest mean
 
     @classmethod
     def of(cls, context: Any) -> _Statistics:
         n_labels, d = context.n_labels, context.n_vector_features
         sums, counts = np.zeros((n_labels, d), np.float32), np.zeros(n_labels, np.int64)
-        total, squares, n, sampled, largest = np.zeros(d), np.zeros((d, d)), 0, 0, 0.0
-        step = -(-context.source.n_rows // _SAMPLE)
+        squares, largest = np.zeros((d, d)), 0.0
         for examples, order in context.source.in_order():
             for first in range(0, len(order), _BLOCK):
                 part = examples.take(order[first : first + _BLOCK])
-                X, Y = part.rows.vectors.dense(), part.label_matrix(n_labels)
-                labels, column = np.unique(Y.indices, return_inverse=True)
-                shape = len(part), len(labels)
-                own = csr_array((Y.data, column.reshape(-1), Y.indptr), shape=shape)
-                sums[labels] += own.T @ X
-                counts += np.bincount(Y.indices, minlength=n_labels)
-                total += X.sum(axis=0, dtype=np.float64)
+                X = part.rows.vectors.dense()
+                _add(part, X, sums, counts)
                 largest = max(largest, float(np.abs(X).max(initial=0)))
-                n += len(X)
-                some = X[::step]
-                squares += some.T @ some
-                sampled += len(some)
+                X *= np.sqrt(np.diff(part.indptr), dtype=np.float32)[:, None]
+                squares += X.T @ X
         if 0 < largest < _SMALLEST:
             raise ValueError(
                 f"label_matrix needs features of at least {_SMALLEST:g}, since their squares are "
                 f"float32; got at most {largest:g}: scale the features"
             )
-        mean = total / max(n, 1)
-        squares /= max(sampled, 1)
-        covariance = squares - np.outer(mean, mean)
-        rounding = _ROUNDING * float(np.trace(squares))
+        n = max(int(counts.sum()), 1)
+        mean = sums.sum(axis=0, dtype=np.float64) / n
+        covariance = squares / n - np.outer(mean, mean)
+        rounding = _ROUNDING * float(np.trace(squares)) / n
         if np.trace(covariance) < rounding:  # of constant features, nothing else is left
             covariance = rounding / d * np.eye(d)
-        return cls(mean.astype(np.float32), covariance, sums, counts)
+        n_within = n - int(np.count_nonzero(counts))
+        within = covariance / 2
+        if n_within >= d:
+            roots = sums / np.sqrt(np.maximum(counts, 1), dtype=np.float32)[:, None]
+            within = (squares - roots.T @ roots) / n_within
+        as_is = Transform(mean.astype(np.float32), np.eye(d), 1.0)
+        return cls(as_is.mean, covariance, within, n_within, sums, counts, context.counts, as_is)
 
-    def transform(self, compared: Any) -> Transform:
-        """Return coordinates in which features are uncorrelated and have the same variance.
+    def with_rows(self, examples: Any) -> _Statistics:
+        """Return statistics in which the means of labels include further rows."""
+        sums, counts = self.sums.copy(), self.counts.copy()
+        _add(examples, examples.rows.vectors.dense(), sums, counts)
+        return replace(self, sums=sums, counts=counts)
 
-        Training converges faster there. But some rows, such as images, differ mainly in features of
-        large variance: training would start from a much worse point, so their features stay.
+    def transformed(self, compared: Any) -> tuple[_Statistics, Transform]:
+        """Return statistics with the coordinates of the nearest mean, and those of training.
+
+        Training converges faster if features are uncorrelated and have the same variance. But the
+        rows of some labels, such as images, vary in ways of their own: training would start from a
+        worse point, so their features stay.
         """
-        variances, axes = np.linalg.eigh(self.covariance)
-        variances = np.maximum(variances, 0)
-        usual = max(float(variances.mean()), 1e-30)
-        as_is = self._scaled(np.eye(len(axes)))
-        even = self._scaled(axes / np.sqrt(variances + _SHRINKAGE * usual))
+        as_is = self._scaled(np.eye(len(self.mean)))
         if compared is None:
-            return as_is
-        some = compared.take(np.arange(len(compared))[:: -(-len(compared) // _COMPARED)])
-        usable = self._precision(even, some) > _USABLE * self._precision(as_is, some)
-        return even if usable else as_is
+            return replace(self, analysis=as_is), as_is
+        variances, axes = np.linalg.eigh(self.within)
+        analysis = self._scaled(axes / np.sqrt(_shrunk(variances, self.n_within)))
+        some = _some(compared, len(self.counts))
+        precision, needed = (_precision(*self._means(t), t, some) for t in (analysis, as_is))
+        if precision < _USABLE * needed:
+            return replace(self, analysis=as_is), as_is
+        variances, axes = np.linalg.eigh(self.covariance)
+        usual = max(float(variances.mean()), 1e-30)
+        even = axes / np.sqrt(np.maximum(variances, 0) + _SHRINKAGE * usual)
+        return replace(self, analysis=analysis), self._scaled(even)
 
     def _scaled(self, axes: Doubles) -> Transform:
-        length = np.sqrt(max(float(((self.covariance @ axes) * axes).sum()), 1e-30))
-        return Transform(self.mean, axes, length)
+        return Transform(self.mean, axes, np.sqrt(_trace(self.covariance, axes)))
 
     def start(self, transform: Transform) -> tuple[Floats, Floats]:
         """Return the vectors and offsets that training starts with."""
-        means = transform(self.sums / np.maximum(self.counts, 1)[:, None])
-        return _start(means * self.counts[:, None].astype(np.float32), self.counts)
+        return transform.done(*self.analysis.undone(*self._means(self.analysis)))
 
-    def _precision(self, transform: Transform, examples: Any) -> float:
-        """Return P@1 at the start of training."""
-        return _precision(*self.start(transform), transform, examples)
+    def _means(self, transform: Transform) -> tuple[Floats, Floats]:
+        """Return the means of labels as vectors, and offsets, in some coordinates.
+
+        Means are the posterior ones if labels and their rows are normal, and offsets those of a
+        linear discriminant analysis.
+        """
+        shrinkage = self.shrinkage(transform)
+        means = self.sums / np.maximum(self.counts, 1).astype(np.float32)[:, None]
+        sums = transform(means) * self.counts.astype(np.float32)[:, None]
+        W, b = _start(sums, self.counts, _START, shrinkage)
+        frequencies = np.maximum(self.frequencies, 1)
+        prior = self._noise(transform) / W.shape[1] * np.log(frequencies / frequencies.mean())
+        return W, b + (_START * prior).astype(np.float32)
+
+    def shrinkage(self, transform: Transform) -> float:
+        """Return the rows that the mean of all rows counts as in the mean of a label."""
+        noise = self._noise(transform)
+        return noise / max(1 - noise, _LEAST_BETWEEN)
+
+    def _noise(self, transform: Transform) -> float:
+        """Return the share of the variance that is within labels."""
+        return _trace(self.within, transform.axes) / float(transform.length) ** 2
+
+    def mixture(
+        self,
+        start: tuple[Floats, Floats],
+        trainer: LabelTrainer,
+        transform: Transform,
+        held_out: Any,
+    ) -> Mixture:
+        """Return the mixture of trained vectors and means with the best precision on some rows.
+
+        The means are scaled to the smallest cross-entropy first.
+        """
+        if held_out is None:
+            return Mixture(1.0, 1.0)
+        some, best = _some(held_out, len(self.counts)), []
+        losses = np.zeros(len(_SCALES))
+        row_of = np.repeat(np.arange(len(some)), np.diff(some.indptr))
+        for rows, scores in _scores(*start, transform, some):
+            own = (row_of >= rows.start) & (row_of < rows.stop)
+            at = row_of[own] - rows.start
+            lacking = scores.max(axis=1)[at] - scores[at, some.labels[own]]
+            scores -= scores.max(axis=1)[:, None]
+            for number, scale in enumerate(_SCALES.astype(np.float32)):
+                log_sums = np.log(np.exp(scale * scores).sum(axis=1))
+                losses[number] += (log_sums[at] + scale * lacking).sum()
+        tried = [Mixture(kept, float(_SCALES[np.argmin(losses)])) for kept in _KEPT]
+        means, trained = (
+            _scores(*each, transform, some) for each in (start, (trainer.W, trainer.b))
+        )
+        for (_, first), (_, last) in zip(means, trained, strict=True):
+            both = (np.float32(m.of_means) * first + np.float32(m.kept) * last for m in tried)
+            best.append([scores.argmax(axis=1) for scores in both])
+        found = [some.contains(ids[:, None]).mean() for ids in np.concatenate(best, axis=1)]
+        return tried[int(np.argmax(found))]
+
+
+class Mixture(NamedTuple):
+    """A mixture of trained vectors and means."""
+
+    kept: float  # share of the trained vectors
+    ratio: float  # scale of the means in the others, relative to those that training starts with
+
+    @property
+    def of_means(self) -> float:
+        """What the means are multiplied by."""
+        return (1 - self.kept) * self.ratio
+
+    @property
+    def scale(self) -> float:
+        """The scale of the means, relative to those that training starts with."""
+        return self.kept + self.of_means
+
+    def __call__(
+        self, start: tuple[Floats, Floats], means: tuple[Floats, Floats], trainer: LabelTrainer
+    ) -> tuple[Floats, Floats]:
+        """Return vectors and offsets, with other means than training started with."""
+        kept, scale = np.float32(self.kept), np.float32(self.scale)
+        W, b = (
+            scale * new + kept * (trained - old)
+            for new, trained, old in zip(means, (trainer.W, trainer.b), start, strict=True)
+        )
+        return W, b
+
+
+def _add(examples: Any, X: Floats, sums: Floats, counts: Ints) -> None:
+    """Add the rows of every label to `sums` and `counts`."""
+    Y = examples.label_matrix(len(counts))
+    labels, column = np.unique(Y.indices, return_inverse=True)
+    own = csr_array((Y.data, column.reshape(-1), Y.indptr), shape=(len(X), len(labels)))
+    sums[labels] += own.T @ X
+    counts += np.bincount(Y.indices, minlength=len(counts))
+
+
+def _trace(covariance: Doubles, axes: AnyArray) -> float:
+    """Return the sum of the variances along axes."""
+    return max(float(((covariance @ axes) * axes).sum()), 1e-30)
+
+
+def _shrunk(variances: Doubles, n: int) -> Doubles:
+    """Return variances along the axes of a covariance, from n rows, shrunk towards their mean.
+
+    The more likely equal ones would look like these, the more they are shrunk: by oracle
+    approximating shrinkage (Chen et al. 2010).
+    """
+    d, variances = len(variances), np.maximum(variances, 0)
+    usual, square = max(float(variances.mean()), 1e-30), float((variances**2).mean())
+    spread = (n + 1 - 2 / d) * (square - usual**2)
+    estimated = (1 - 2 / d) * square + d * usual**2
+    share = 1.0 if spread <= estimated else estimated / spread
+    found: Doubles = (1 - share) * variances + (share + _SHRINKAGE_WITHIN) * usual
+    return found
+
+
+def _some(examples: Any, n_labels: int) -> Any:
+    """Return rows that are spread evenly, the fewer the more labels they are compared with."""
+    n = max(_MOST_CELLS // n_labels, _COMPARED)
+    return examples.take(np.arange(len(examples))[:: -(-len(examples) // n)])
+
+
+def _scores(
+    W: Floats, b: Floats, transform: Transform, examples: Any
+) -> Iterator[tuple[slice, Floats]]:
+    """Yield the scores of all labels, for some rows at a time."""
+    X = transform(examples.rows.vectors.dense())
+    for first in range(0, len(X), _SCORED):
+        rows = slice(first, first + _SCORED)
+        yield rows, X[rows] @ W.T + b
 
 
 def _precision(W: Floats, b: Floats, transform: Transform, examples: Any) -> float:
     """Return P@1 on some rows."""
-    X = transform(examples.rows.vectors.dense())
-    best = np.concatenate(
-        [(part @ W.T + b).argmax(axis=1) for part in np.array_split(X, len(X) // 64 + 1)]
-    )
-    return float(examples.contains(best[:, None]).mean())
+    best = [scores.argmax(axis=1) for _, scores in _scores(W, b, transform, examples)]
+    return float(examples.contains(np.concatenate(best)[:, None]).mean())
 
 
 def _speed_up(trainer: LabelTrainer, transform: Transform, source: Any) -> float:
@@ -432,11 +596,11 @@ def _speed_up(trainer: LabelTrainer, transform: Transform, source: Any) -> float
     return 1 + (_FASTER - 1) * float(np.clip(fitted, 0, 1))
 
 
-def _start(sums: Floats, counts: Ints) -> tuple[Floats, Floats]:
+def _start(sums: Floats, counts: Ints, scale: float, shrinkage: float) -> tuple[Floats, Floats]:
     """Return vectors and offsets of labels whose rows add up to `sums`."""
-    means = sums / (counts[:, None] + np.float32(1))
-    offsets = np.where(counts > 0, -0.5 * _START * np.einsum("ij,ij->i", means, means), _NO_ROWS)
-    return (_START * means).astype(np.float32), offsets.astype(np.float32)
+    means = sums / np.maximum(counts + shrinkage, 1e-30).astype(np.float32)[:, None]
+    offsets = np.where(counts > 0, -0.5 * scale * np.einsum("ij,ij->i", means, means), _NO_ROWS)
+    return np.float32(scale) * means, offsets.astype(np.float32)
 
 
 def _n_sampled(given: int | str, n_labels: int) -> int:
@@ -485,16 +649,16 @@ class LabelTrainer:
     def new(
         cls,
         given: LabelMatrix,
-        stats: _Statistics,
-        transform: Transform,
+        W: Floats,
+        b: Floats,
+        counts: Ints,
         rng: Any,
         n_jobs: int | None,
     ) -> LabelTrainer:
-        """Return vectors at the means of labels."""
-        W, b = stats.start(transform)
+        """Return vectors that training starts with."""
         squares = np.full(len(W), _NO_SQUARES, np.float32)
         n_sampled = _n_sampled(given.n_negatives, len(W))
-        return cls(W, b, squares, stats.counts, n_sampled, rng, n_jobs)
+        return cls(W.copy(), b.copy(), squares, counts, n_sampled, rng, n_jobs)
 
     def run(
         self,
