@@ -9,7 +9,8 @@ import ltls
 from ltls import LTLSClassifier
 from ltls.core import _engine
 from ltls.features.rows import Rows
-from ltls.parts.label_matrix import LabelMatrixPart, LabelTrainer, Targets
+from ltls.parts.label_matrix import LabelMatrixPart
+from ltls.parts.label_trainer import LabelTrainer, Targets
 from ltls.settings import LabelMatrix
 
 

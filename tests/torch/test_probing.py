@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from ltls import LTLSClassifier, load  # noqa: E402
-from ltls.parts.label_matrix import LabelTrainer, Targets, Transform  # noqa: E402
+from ltls.parts.discriminant import Transform  # noqa: E402
+from ltls.parts.label_trainer import LabelTrainer, Targets  # noqa: E402
 from ltls.settings import LabelMatrix, Trellises  # noqa: E402
 from ltls.torch import probe, probing  # noqa: E402
 

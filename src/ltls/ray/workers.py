@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, vstack
 
 from ..core.arrays import Ints, pointers
 from ..model.examples import Examples
-from ..parts.label_matrix import LabelTrainer
+from ..parts.label_trainer import LabelTrainer
 from ..parts.label_weights import LabelWeights, train_clusters
 from ..training.data import Source
 from ..training.progress import EpochStats, InterruptGuard, signals_deferred

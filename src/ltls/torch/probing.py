@@ -20,8 +20,9 @@ from torch import Tensor
 from ..core.arrays import AnyArray, Floats
 from ..core.streams import prefetch
 from ..estimators.classifier import LTLSClassifier
+from ..parts.discriminant import Transform
 from ..parts.edge_weights import padded
-from ..parts.label_matrix import LabelTrainer, Targets, Transform, mini_batches
+from ..parts.label_trainer import LabelTrainer, Targets, mini_batches
 from ..training.data import Source
 from ..training.fit import fit
 from ..training.progress import EpochStats, InterruptGuard

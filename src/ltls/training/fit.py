@@ -23,7 +23,7 @@ from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels, Targets, warn_of_joined_labels
 from ..model.model import Model
 from ..parts.base import PARTS
-from ..parts.label_matrix import LabelTrainer
+from ..parts.label_trainer import LabelTrainer
 from ..parts.memory import StoredRows
 from ..parts.views import Views
 from ..storage.budget import affordable

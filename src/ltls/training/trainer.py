@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import Ints
 from ..features.rows import Columns
 from ..parts.edge_weights import Weights
-from ..parts.label_matrix import LabelTrainer
+from ..parts.label_trainer import LabelTrainer
 from ..parts.label_weights import LabelWeights
 from ..parts.trellises import TrellisPart
 from ..structure.codebook import Codebook
