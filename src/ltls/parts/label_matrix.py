@@ -275,8 +275,7 @@ class LabelMatrixPart:
             np.array(tensors[name], np.float32) for name in list(declared)[1:]
         )
         vectors = DenseVectors(tensors["values"], scales, offsets, of_features)
-        # Files of before the first release have no scale and no shrinkage.
-        numbers = {name: section.number(name, 0, 1e30) for name in _NUMBERS if section.has(name)}
+        numbers = {name: section.number(name, 0, 1e30) for name in _NUMBERS}
         return cls(vectors, mean, **numbers)
 
     def describe(self) -> dict[str, Any]:
