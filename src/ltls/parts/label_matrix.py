@@ -187,7 +187,7 @@ class LabelMatrixPart:
         rows = context.source.held_out_rows()
         if rows is None or context.plan.early_stopping:
             return self
-        trainer, transform, stats, start, mixture, rate = context.kept[self.name]
+        trainer, transform, stats, start, mixture, rate = context.kept.pop(self.name)
         order = trainer.rng.permutation(len(rows))
         with _one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)
