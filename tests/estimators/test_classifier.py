@@ -94,6 +94,30 @@ def test_a_setting_that_changes_next_to_nothing_is_no_cliff(digits, change):
     assert abs(after - before) < 0.01
 
 
+@pytest.mark.parametrize(
+    "change", [{"trellises__assignment": "frequency"}, {"views": True}], ids=str
+)
+def test_the_plan_says_when_settings_change_what_a_recipe_is_named_after(digits, change):
+    model = LTLSClassifier(random_state=0).set_params(**change).fit(*digits)
+    cause = next(iter(change)).rpartition("__")[2]
+    assert f"; labels share edges, because of the given {cause}; " in model.plan_
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_giving_what_auto_chooses_changes_nothing(digits, scale):
+    X, y = scale * digits[0], digits[1]
+    plain = LTLSClassifier(random_state=0).fit(X, y)
+    chosen = plain.trellis_.width, plain.n_iter_, len(plain.codebooks_)
+    given = {"average": True, "density": 1.0, "learning_rate": 0.7, "loss": "softmax"}
+    given |= dict(zip(("width", "epochs", "n_trellises"), chosen, strict=True))
+    for name, value in given.items():
+        change = {f"trellises__{name}": value}
+        other = LTLSClassifier(random_state=0).set_params(**change).fit(X, y)
+        np.testing.assert_array_equal(other.decision_function(X), plain.decision_function(X))
+        # Where the user asks for averages, they continue.
+        assert other.partial_fit(X, y).score(X, y) > 0.93
+
+
 def test_the_preset_of_the_paper(digits):
     X, y = digits
     model = presets.paper(epochs=3, random_state=0, l1=0.001)

@@ -208,9 +208,12 @@ class TrainableWeights:
             self.squares *= np.float32(row_length**2)
 
     def end_average(self) -> None:
-        """Continue from the average, without averaging; step sizes do not grow again."""
+        """Continue from the average, without averaging."""
         self.values[:] = self._make_weights(0.0).values
         self.sums, self._cached = None, None
+
+    def keep_step_size(self) -> None:
+        """Keep the size of the steps when rows are no longer divided by `row_length`."""
         factor = self.row_length**2
         # For very long rows the squares would overflow: the learning rate stays divided.
         if self.squares is not None and factor * float(self.squares.max()) < _LARGEST_SQUARES:

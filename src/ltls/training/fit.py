@@ -237,6 +237,8 @@ def _train(
             threshold = threshold_on(model, source.evaluation_rows(), how.n_jobs)
         model = replace(model, threshold=threshold)
     if plan.small_dense:
+        training.weights.keep_step_size()
+    if plan.ends_average:
         training.weights.end_average()
         training.settings = replace(training.settings, average=False)
     state.completed = not guard.interrupted

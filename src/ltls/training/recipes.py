@@ -121,6 +121,8 @@ class Plan:
     calibrate : bool
     small_dense : bool
         Whether step sizes are relative to the row length, and weights averaged.
+    ends_average : bool
+        Whether further training starts from the average, and does not average.
     beside : bool
         Whether the label matrix is for dense features beside sparse ones.
     few_rows : bool
@@ -143,6 +145,7 @@ class Plan:
     early_stopping: bool = False
     calibrate: bool = False
     small_dense: bool = False
+    ends_average: bool = False
     beside: bool = False
     few_rows: bool = False
     left_out: str = ""
@@ -299,6 +302,9 @@ def _check_trained(
         causes += ["assignment"] if own_codebooks else []
         causes += [] if size.few_vector_features else [f"{size.n_vector_features:,} dense features"]
         plan.left_out = f"without {main}, because of the given {' and '.join(causes)}"
+    if plan.recipe == "one-vs-all" and (own_codebooks or plan.views is not None):
+        cause = "assignment" if own_codebooks else "views"
+        plan.left_out = f"labels share edges, because of the given {cause}"
 
 
 def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
@@ -342,7 +348,8 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
     elif not isinstance(given.assignment, str):
         n_trellises = 1
     given = given.filled(n_trellises=n_trellises, average=plan.small_dense)
-    plan.small_dense &= given.average is True and plan.trellises.average == AUTO
+    plan.small_dense &= given.average is True
+    plan.ends_average = plan.small_dense and plan.trellises.average == AUTO
     stride = int(given.n_trellises) * padded(Trellis(n_paths, int(given.width)).n_edges)
     large = size.n_columns * stride >= _MIN_PRUNED and stride <= MAX_PRUNED_STRIDE
     prunes = large and size.n_rows >= _MIN_ROWS and size.sparse
