@@ -64,15 +64,20 @@ class Problem:
         return {label for own in proposed for label in own.tolist() if label >= 0}
 
     def scores(self, row, ranking=True):
-        """The score of every label; of those that nothing proposes, just below the lowest."""
+        """The score of every label; of those that nothing proposes, below the lowest."""
         pairs = zip(self.model.parts, self.model.weights, strict=True)
         total = sum(
             weight * part.table[row] for part, weight in pairs if ranking or not part.ranks_only
         ).tolist()
         known = self.candidates(row)
         lowest = min(total[label] for label in known)
-        below = float(np.nextafter(np.float32(lowest), np.float32(-np.inf)))
-        return [s if label in known else min(s, below) for label, s in enumerate(total)]
+        most = float(np.nextafter(np.float32(lowest), np.float32(-np.inf)))
+
+        def below(score):
+            excess = score - (most - 4)
+            return score if excess <= 0 else float(np.float32(most - 16 / (4 + excess)))
+
+        return [s if label in known else below(s) for label, s in enumerate(total)]
 
     def order(self, row):
         """All labels, the best first: candidates before others, equal scores by id."""
@@ -145,6 +150,33 @@ def test_the_best_labels_are_candidates_first_and_ties_go_to_the_smaller_id(prob
 def test_all_scores_are_those_of_the_candidates_and_others_stay_below(problem, ranking):
     found = problem.model.all_scores(problem.rows, None, ranking)
     assert found.tolist() == [problem.scores(row, ranking) for row in range(N_ROWS)]
+
+
+@given(problem=problems)
+def test_labels_that_nothing_proposes_rank_by_their_own_scores(problem):
+    own, found = problem.model.score, problem.model.all_scores(problem.rows, None)
+    every = np.tile(np.arange(problem.n_labels), (N_ROWS, 1))
+    own = own(problem.rows, every, None)
+    for row in range(N_ROWS):
+        others = sorted(set(range(problem.n_labels)) - problem.candidates(row))
+        np.testing.assert_array_equal(
+            np.argsort(found[row, others], kind="stable"),
+            np.argsort(own[row, others], kind="stable"),
+        )
+
+
+@given(
+    scores=st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=20),
+    most=st.floats(-1e4, 1e4, width=32),
+)
+def test_limited_scores_keep_their_order_and_stay_below(scores, most):
+    scores, most = np.sort(np.float32(scores)), np.float32(most)
+    found = model_module.below(scores, most)
+    assert found.dtype == np.float32
+    assert (found <= most).all()
+    assert (np.diff(found) >= 0).all()
+    far = scores < most - 4.1
+    np.testing.assert_array_equal(found[far], scores[far])
 
 
 @given(problem=problems)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import Ints
 from ..features.rows import Columns, Rows
 from ..parts.base import PartExplanation
-from .model import Model
+from .model import Model, below
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ def explain_row(
         raise ValueError(f"X must be one row, got {len(rows)}")
     found = [_explain(model, rows, int(label)) for label in labels]
     if (limit := model.limit_of_others(rows, n_jobs)) is not None:
-        inside, most = set(limit[0][0].tolist()), float(limit[1][0, 0])
+        inside, most = set(limit[0][0].tolist()), limit[1][0, 0]
         found = [each if each.label in inside else _limited(each, most) for each in found]
     if model.probabilistic:
         proba = model.proba_of(rows, labels[None, :], n_jobs)[0].tolist()
@@ -104,9 +104,10 @@ def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
     )
 
 
-def _limited(explanation: LabelExplanation, most: float) -> LabelExplanation:
+def _limited(explanation: LabelExplanation, most: np.float32) -> LabelExplanation:
     """Limit the score of a label that is not a candidate."""
-    if explanation.score <= most:
+    score = float(below(np.float32([explanation.score]), most)[0])
+    if score == np.float32(explanation.score):
         return explanation
-    formula = f"score = {most:.6g}, below all candidates, since no part proposes the label"
-    return replace(explanation, score=most, formula=formula)
+    formula = f"score = {score:.6g}, below all candidates, since no part proposes the label"
+    return replace(explanation, score=score, formula=formula)

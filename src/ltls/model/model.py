@@ -27,6 +27,7 @@ FEW_LABELS = 2048  # all of them are scored, whatever parts propose
 CANDIDATES = 50  # proposed by every part
 ROWS_PER_BLOCK = 512
 _MAX_CELLS = 1 << 20  # rows × labels scored at a time
+_ROOM = 4.0  # below the scores of candidates, for the scores of labels that are not
 _TINY = 1e-60  # below all positive probabilities
 
 
@@ -200,14 +201,14 @@ class Model:
         lacking = np.flatnonzero(found[:, -1] < 0)
         for row in lacking.tolist():
             every = np.arange(self.n_labels)[None]
-            capped = self._capped(rows[np.array([row])], every, n_jobs, ids[[row]])
-            capped[0, found[row][found[row] >= 0]] = np.inf  # keep their places
-            order = np.argsort(-capped[0], kind="stable")[: found.shape[1]]
+            limited = self._limited(rows[np.array([row])], every, n_jobs, ids[[row]])
+            limited[0, found[row][found[row] >= 0]] = np.inf  # keep their places
+            order = np.argsort(-limited[0], kind="stable")[: found.shape[1]]
             n_known = int((found[row] >= 0).sum())
             found[row, n_known:] = order[n_known:]
-            scores[row, n_known:] = capped[0][order[n_known:]]
+            scores[row, n_known:] = limited[0][order[n_known:]]
 
-    def _capped(
+    def _limited(
         self,
         rows: Rows,
         ids: Ints,
@@ -218,7 +219,7 @@ class Model:
         """Return the scores of any labels; those of candidates are always higher than others.
 
         So a label that no part proposes never ranks above one that is proposed, whatever its own
-        score.
+        score. Among themselves, such labels rank by their own scores.
         """
         scores = self.score(rows, ids, n_jobs, ranking)
         limit = self.limit_of_others(rows, n_jobs, known, ranking)
@@ -227,7 +228,7 @@ class Model:
         known, most = limit
         inside = np.empty(ids.shape, np.float32)
         _engine.look_up(ids, known, np.ones(known.shape, np.float32), 0.0, inside)
-        return np.where(inside > 0, scores, np.minimum(scores, most))
+        return np.where(inside > 0, scores, below(scores, most))
 
     def limit_of_others(
         self, rows: Rows, n_jobs: int | None, known: Ints | None = None, ranking: bool = True
@@ -242,15 +243,15 @@ class Model:
             known = self.candidates(rows, n_jobs)
         scores = self.score(rows, known, n_jobs, ranking)
         scores[known < 0] = np.inf
-        below: Floats = np.nextafter(scores.min(axis=1, keepdims=True), np.float32(-np.inf))
-        return known, below
+        most: Floats = np.nextafter(scores.min(axis=1, keepdims=True), np.float32(-np.inf))
+        return known, most
 
     def all_scores(self, rows: Rows, n_jobs: int | None, ranking: bool = True) -> Floats:
         """Return the scores of all labels, shape (n_rows, n_labels)."""
         scores = np.empty((len(rows), self.n_labels), np.float32)
         for some, block in self.blocks(rows, self.n_labels):
             every = np.tile(np.arange(self.n_labels), (len(block), 1))
-            scores[some] = self._capped(block, every, n_jobs, ranking=ranking)
+            scores[some] = self._limited(block, every, n_jobs, ranking=ranking)
         return scores
 
     def topk_among(
@@ -268,7 +269,7 @@ class Model:
         scores = np.full((len(rows), k), -np.inf, np.float32)
         for some, block in self.blocks(rows, int(allowed.sizes.max(initial=1))):
             ids = allowed.of_rows(some)
-            theirs = self._capped(block, ids, n_jobs)
+            theirs = self._limited(block, ids, n_jobs)
             _engine.select(ids, theirs, found[some], scores[some])
         return found, scores
 
@@ -351,7 +352,7 @@ class Model:
         known, scores = self._scored(rows, n_jobs, ranking=False)
         candidates = np.empty(ids.shape, np.float32)
         _engine.look_up(ids, known, self._of_candidates(scores), -1.0, candidates)
-        theirs = self._capped(rows, ids, n_jobs, known, ranking=False)
+        theirs = self._limited(rows, ids, n_jobs, known, ranking=False)
         theirs[(ids < 0).all(axis=1)] = 0
         by_score = np.where(ids < 0, 0, self.calibration(theirs)).astype(np.float64)
         others = np.where(candidates < 0, by_score, 0)
@@ -362,6 +363,17 @@ class Model:
         proba /= np.maximum(proba.sum(axis=1, keepdims=True), _TINY**2)
         found: Floats = proba.astype(np.float32)
         return found
+
+
+def below(scores: Floats, most: Floats) -> Floats:
+    """Return scores in the same order, all of them at most `most`.
+
+    Those that are at least _ROOM lower stay as they are.
+    """
+    excess = np.maximum(scores.astype(np.float64) - most + _ROOM, 0)
+    squeezed = (most - _ROOM**2 / (_ROOM + excess)).astype(np.float32)
+    found: Floats = np.where(excess > 0, np.minimum(squeezed, most), scores)
+    return found
 
 
 def united(proposed: list[Ints]) -> Ints:
