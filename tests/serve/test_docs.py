@@ -52,7 +52,7 @@ def test_limits_are_those_of_the_code():
     assert f"at most {work._QUICK_BYTES >> 10} KiB" in PAGE
     assert f"up to {work._ROWS} rows" in PAGE
     assert f"number of parts ≤ {plain._MAX_EXPLAINED >> 10} KiB" in PAGE
-    assert f"{gate._MAX_PIPELINED} requests, then" in PAGE
+    assert f"| {gate._MAX_PIPELINED} answers, the last" in PAGE
     assert f"headers of more than {running._MAX_HEAD >> 10} KiB" in PAGE
 
 
