@@ -91,10 +91,16 @@ class NeighbourPart:
         self.engine.nearest(rows.engine, 0, found, cosines, threads(n_jobs))
         return found, cosines
 
+    @cached_property
+    def _most_voted(self) -> int:
+        """The number of labels that the nearest rows of a row have at most."""
+        per_row = int(np.diff(self.memory.label_ptr).max(initial=1))
+        return min(self.n_neighbors * max(per_row, 1), _LABELS, self.n_labels)
+
     def _votes(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
         """Return labels and their shares of the votes, once for the same rows."""
         if self not in rows.memo:
-            labels = np.empty((len(rows), min(_LABELS, self.n_labels)), np.int64)
+            labels = np.empty((len(rows), self._most_voted), np.int64)
             shares = np.empty(labels.shape, np.float32)
             nearest, cosines = self.nearest(rows, n_jobs)
             if len(self.memory):  # the engine takes cubes
@@ -194,5 +200,5 @@ class NeighbourPart:
         return {"neighbours": self.n_neighbors, "neighbour_rows": len(self.memory)}
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("engine", "vectors")
+        computed = ("engine", "vectors", "_most_voted")
         return {name: value for name, value in self.__dict__.items() if name not in computed}
