@@ -151,6 +151,16 @@ class Trellises(Settings):
         help="Type that trained weights are rounded to. Pruned weights are int8.",
     )
 
+    @classmethod
+    def from_dict(cls, given: Any) -> Any:
+        """Return settings from a file; their policy, for training only, may be unregistered."""
+        policy = given.get("assignment") if isinstance(given, dict) else None
+        if not isinstance(policy, str) or policy in POLICIES:
+            return super().from_dict(given)
+        made = super().from_dict({**given, "assignment": "random"})
+        made.assignment = policy
+        return made
+
     def loss_for(self, multilabel: bool) -> Loss:
         """Return the loss, for one label per row or several."""
         usual = "logistic" if multilabel else "softmax"

@@ -35,6 +35,7 @@ from ..parts.base import PARTS, Sizes, load_parts
 from ..parts.calibration import Calibrator
 from ..parts.edge_weights import padded
 from ..parts.memory import StoredRows
+from ..parts.trainable import FURTHER
 from ..parts.trellises import Trellises
 from .tensor_file import (
     Kind,
@@ -43,7 +44,6 @@ from .tensor_file import (
     damage_reported,
     decode_labels,
     decode_parameters,
-    decode_settings,
     encode,
     encode_labels,
     encode_parameters,
@@ -173,9 +173,6 @@ def encoded(
     for name, (described, own) in fitted.sections(complete).items():
         if name == "optimizer" and parameters.get("memory") is False:
             continue
-        if "settings" in described:
-            given = encode_parameters(described["settings"].get_params())
-            described = {**described, "settings": given}
         size = sum(tensor.nbytes for tensor in own.values())
         if room is None or size <= room:
             add(name, (described, own))
@@ -324,25 +321,15 @@ def _further(
     (trellises,) = (part.trellis_parts() for part in parts if hasattr(part, "trellis_parts"))
     n = sum(len(part.codebooks) for part in trellises)
     sizes = {"n_columns": n_columns, "stride": n * padded(trellises[0].trellis.n_edges)}
-    shape = ("n_columns", "stride")
     found = {}
-    for name, declared in (
-        ("optimizer", {"features": Array("u1", ("n_columns",)),
-                       "edges": Array("f4", ("stride",), low=0)}),
-        ("resume", {"weights": Array("f4", shape),
-                    "squares": Array("f4", shape, low=0, group="squares"),
-                    "sums": Array("f8", shape, group="sums")}),
-    ):  # fmt: skip
-        if not root.has(name):
-            continue
+    for name in filter(root.has, FURTHER):
         section = root.section(name)
         described: dict[str, Any] = {}
         if name == "resume":
-            given = section.get("settings", "settings", lambda v: isinstance(v, dict))
-            settings = decode_settings(Trellises, given)
-            if AUTO in settings.get_params().values():
+            settings = section.get("settings", "settings", lambda v: isinstance(v, dict))
+            if AUTO in Trellises.from_dict(settings).get_params().values():
                 raise ValueError("settings of training must not be 'auto'")
             described = {"step": section.integer("step", 1), "epochs": section.integer("epochs", 0)}
             described["settings"] = settings
-        found[name] = described, section.tensors(declared, dict(sizes))
+        found[name] = described, section.tensors(FURTHER[name], dict(sizes))
     return found

@@ -35,7 +35,6 @@ from ..parts.base import PARTS, load_parts
 from ..parts.calibration import Calibration
 from ..parts.memory import Memory
 from ..structure.codebook import RandomCodebook, TableCodebook
-from ..structure.policies import POLICIES
 
 DTYPES: dict[str, npt.DTypeLike] = {
     "F64": np.float64,
@@ -301,20 +300,6 @@ def decode_parameters(encoded: dict[str, Any]) -> dict[str, Any]:
     return {name: _from_json(value) for name, value in encoded.items()}
 
 
-def decode_settings(kind: Any, values: Any) -> Any:
-    """Return a group of settings with values from a file, checked like those of a user.
-
-    The codebook policy, which only training needs, may be unregistered.
-    """
-    policy = values.get("assignment") if isinstance(values, dict) else None
-    if isinstance(policy, str) and policy not in POLICIES:
-        values = {**values, "assignment": "random"}
-    made = kind.from_dict(values)
-    if isinstance(policy, str):
-        made.assignment = policy
-    return made
-
-
 def _parameter(value: Any) -> Any:
     if isinstance(value, np.random.RandomState):
         return None
@@ -377,7 +362,7 @@ def _from_json(value: Any) -> Any:
         group = _groups(PARTS).get(name) or _groups(load_parts()).get(name)
         if group is None:
             raise ValueError(f"{name} are settings of an unknown part")
-        made = decode_settings(group, decoded)
+        made = group.from_dict(decoded)
         for each in decoded:  # lists that are not tuples
             setattr(made, each, decoded[each])
         return made

@@ -24,6 +24,7 @@ from ..parts.edge_weights import AnyWeights, Weights
 from ..parts.trainable import SquaresSketch, TrainableWeights, check_memory
 from ..parts.trellises import Trellises, TrellisPart
 from ..parts.views import Views
+from ..storage.tensor_file import encode_parameters
 from ..structure.buckets import similar_buckets
 from ..structure.codebook import (
     BucketCodebook,
@@ -412,13 +413,14 @@ class TrellisTraining:
     # Files
 
     def sections(self) -> dict[str, tuple[dict[str, Any], Tensors]]:
-        """Return sections to continue from: a sketch of the optimizer, and the exact state."""
+        """Return what to continue from: a sketch of the optimizer, and the exact state."""
         weights = self.weights
         found: dict[str, tuple[dict[str, Any], Tensors]] = {}
         if weights.squares is not None:
             sketch = SquaresSketch.of(weights.squares)
             found["optimizer"] = {}, {"features": sketch.features, "edges": sketch.edges}
-        facts = {"step": weights.step, "epochs": weights.epochs, "settings": self.settings}
+        settings = encode_parameters(self.settings.get_params())
+        facts = {"step": weights.step, "epochs": weights.epochs, "settings": settings}
         return {**found, "resume": (facts, weights.tensors())}
 
     @classmethod
@@ -426,7 +428,7 @@ class TrellisTraining:
         cls, parts: list[TrellisPart], described: dict[str, Any], tensors: Tensors
     ) -> TrellisTraining:
         """Return the exact training state from a resumable file."""
-        settings = copy(described["settings"])
+        settings = Trellises.from_dict(described["settings"])
         settings.average = "sums" in tensors
         settings.optimizer = "adagrad" if "squares" in tensors else "sgd"
         training = cls.of_parts(settings, parts, None, described["epochs"])
