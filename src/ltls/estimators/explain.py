@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..core.arrays import as_integer, check_unmasked
 from ..features.blocks import dense_name
 from ..features.rows import check_features
-from ..model.explanation import LabelExplanation, explain_label, explain_row
+from ..model.explanation import explain_label, explain_row
 from ..model.model import Model
 from ..parts.base import Edge, PartExplanation
 
@@ -193,16 +193,9 @@ class Explanation:
         Labels of types that JSON lacks become strings.
         """
         label = self.label if isinstance(self.label, (str, int, float)) else str(self.label)
-        return {
-            "label": label,
-            "score": self.score,
-            "probability": self.probability,
-            "linear_score": self.linear_score,
-            "intercept": self.intercept,
-            "contributions": [each.to_dict() for each in self.contributions],
-            "parts": [part.to_dict() for part in self.parts],
-            "formula": self.formula,
-        }
+        contributions = [each.to_dict() for each in self.contributions]
+        parts = [part.to_dict() for part in self.parts]
+        return {**vars(self), "label": label, "contributions": contributions, "parts": parts}
 
 
 class ExplainMixin:
@@ -253,10 +246,14 @@ class ExplainMixin:
             wanted = ids
             if wanted is None:
                 wanted = model.topk(row, min(k, len(model.labels)), self.n_jobs)[0][0]
-            explained = explain_row(model, row, wanted, self.n_jobs)
+            proba = [None] * len(wanted)
+            if model.probabilistic:
+                proba = model.proba_of(row, wanted[None, :], self.n_jobs)[0].tolist()
+            every = zip(explain_row(model, row, wanted, self.n_jobs), wanted, proba, strict=True)
+            explained = [_named(model, *each, names) for each in every]
             if ids is not None:
                 explained.sort(key=lambda each: -each.score)
-            found.append([_named(model, each, names) for each in explained])
+            found.append(explained)
         return found
 
     def global_explanation(self, label: Any, k: int = 20) -> Explanation:
@@ -285,8 +282,8 @@ class ExplainMixin:
         'x2'
         """
         model, k = self._model(), as_integer("k", k, at_least=1)
-        explained = explain_label(model, int(_ids_of(model, [label], "label")[0]))
-        return _named(model, explained, model.front_end.feature_names(), k)
+        [at] = _ids_of(model, [label], "label")
+        return _named(model, explain_label(model, at), at, None, model.front_end.feature_names(), k)
 
 
 def _ids_of(model: Model, labels: Sequence[Any], name: str = "labels") -> Any:
@@ -305,7 +302,14 @@ def _ids_of(model: Model, labels: Sequence[Any], name: str = "labels") -> Any:
     return np.array(ids, np.int64)
 
 
-def _named(model: Model, found: LabelExplanation, names: Any, k: int | None = None) -> Explanation:
+def _named(
+    model: Model,
+    explained: PartExplanation,
+    label: Any,
+    probability: float | None,
+    names: Any,
+    k: int | None = None,
+) -> Explanation:
     """Return an explanation with the names of labels and features."""
 
     def named(columns: Any) -> list[tuple[str, Any]]:
@@ -337,28 +341,14 @@ def _named(model: Model, found: LabelExplanation, names: Any, k: int | None = No
             "shared": [name for name, _ in named(np.array(row["shared"], np.int64))],
         }
 
-    def part(each: PartExplanation) -> Part:
-        return Part(
-            each.name,
-            each.score,
-            each.linear_score,
-            each.intercept,
-            contributions(each.features, each.contributions),
-            each.formula,
-            each.terms,
-            each.path,
-            each.edges,
-            [part(own) for own in each.parts],
-            [shared(row) for row in each.rows],
-        )
+    def made(kind: Any, each: PartExplanation, **others: Any) -> Any:
+        others["contributions"] = contributions(each.features, each.contributions)
+        others["parts"] = [
+            made(Part, own, part=own.name, rows=list(map(shared, own.rows))) for own in each.parts
+        ]
+        names = [own.name for own in fields(kind) if own.name not in others]
+        return kind(**others, **{name: getattr(each, name) for name in names})
 
-    return Explanation(
-        model.labels.values[found.label],
-        found.score,
-        found.probability,
-        found.linear_score,
-        found.intercept,
-        contributions(found.features, found.contributions),
-        [part(each) for each in found.parts],
-        found.formula,
-    )
+    label = model.labels.values[label]
+    found: Explanation = made(Explanation, explained, label=label, probability=probability)
+    return found

@@ -8,50 +8,31 @@ add up to the score of the label.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import Ints
+from ..core.arrays import Floats, Ints
 from ..features.rows import Columns, Rows
 from ..parts.base import PartExplanation
 from .model import Model, below
 
 
-@dataclass(frozen=True, eq=False)
-class LabelExplanation(PartExplanation):
-    """Why a label has its score for a row: a composite of the explanations of all parts.
-
-    Parameters
-    ----------
-    label : int
-        The id of the label.
-    probability : float or None
-        None if the loss has no probabilities.
-    """
-
-    label: int = -1
-    probability: float | None = None
-
-
 def explain_row(
     model: Model, rows: Rows, labels: Ints, n_jobs: int | None
-) -> list[LabelExplanation]:
+) -> list[PartExplanation]:
     """Explain the scores of some labels for the only row."""
     if len(rows) != 1:
         raise ValueError(f"X must be one row, got {len(rows)}")
-    found = [_explain(model, rows, int(label)) for label in labels]
+    found = [_explain(model, rows, label) for label in labels.tolist()]
     if (limit := model.limit_of_others(rows, n_jobs)) is not None:
-        inside, most = set(limit[0][0].tolist()), limit[1][0, 0]
-        found = [each if each.label in inside else _limited(each, most) for each in found]
-    if model.probabilistic:
-        proba = model.proba_of(rows, labels[None, :], n_jobs)[0].tolist()
-        found = [replace(each, probability=p) for each, p in zip(found, proba, strict=True)]
+        for at in np.flatnonzero(~np.isin(labels, limit[0][0])):
+            found[at] = _limited(found[at], limit[1][0])
     return found
 
 
-def explain_label(model: Model, label: int) -> LabelExplanation:
+def explain_label(model: Model, label: int) -> PartExplanation:
     """Return what every feature adds to the linear score of a label at value 1.
 
     The scores are those of a row without features.
@@ -81,7 +62,7 @@ def _constant_row(columns: Columns, value: float) -> Rows:
     return Rows(X, columns.intercept, False, beside)
 
 
-def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
+def _explain(model: Model, rows: Rows, label: int) -> PartExplanation:
     parts = [
         part.explain(rows, label).times(weight)
         for part, weight in zip(model.parts, model.weights, strict=True)
@@ -92,7 +73,7 @@ def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
     total = np.zeros(len(features))
     for part in parts:
         total[order[np.searchsorted(features[order], part.features)]] += part.contributions
-    return LabelExplanation(
+    return PartExplanation(
         "model",
         features,
         total,
@@ -100,13 +81,12 @@ def _explain(model: Model, rows: Rows, label: int) -> LabelExplanation:
         math.fsum(part.score for part in parts),
         "score = sum of the scores of all parts",
         parts=parts,
-        label=label,
     )
 
 
-def _limited(explanation: LabelExplanation, most: np.float32) -> LabelExplanation:
+def _limited(explanation: PartExplanation, most: Floats) -> PartExplanation:
     """Limit the score of a label that is not a candidate."""
-    score = float(below(np.float32([explanation.score]), most)[0])
+    score = float(below(np.array([explanation.score], np.float32), most)[0])
     if score == np.float32(explanation.score):
         return explanation
     formula = f"score = {score:.6g}, below all candidates, since no part proposes the label"
