@@ -171,23 +171,24 @@ class LabelMatrixPart:
                     rate *= speed_up(trainer, transform, context.source)
                 trainer.run(mini_batches(context.source.epoch()), transform, rate_at)
             mixture = stats.mixture(start, trainer.found, transform, held_out)
-            context.kept[cls.name] = trainer, transform, stats, start, mixture, rate
             square = float(trainer.squares.sum(dtype=np.float64) / max(int(stats.counts.sum()), 1))
             found = transform.undone(*mixture(start, start, trainer.found))
-        return cls.of_vectors(
+        part = cls.of_vectors(
             *found,
             mean=stats.mean,
             square=square,
             scale=START * mixture.scale,
             shrinkage=stats.shrinkage(stats.analysis),
         )
+        context.kept[part] = trainer, transform, stats, start, mixture, rate
+        return part
 
     def finish(self, context: Any) -> LabelMatrixPart:
         """Return the vectors after a pass over the held-out rows, which count in the means, too."""
         rows = context.source.held_out_rows()
         if rows is None or context.plan.early_stopping:
             return self
-        trainer, transform, stats, start, mixture, rate = context.kept.pop(self.name)
+        trainer, transform, stats, start, mixture, rate = context.kept.pop(self)
         order = trainer.rng.permutation(len(rows))
         with _one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)

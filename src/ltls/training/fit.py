@@ -22,7 +22,7 @@ from ..model.examples import Examples
 from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels, Targets, warn_of_joined_labels
 from ..model.model import Model
-from ..parts.base import PARTS
+from ..parts.base import PARTS, Part
 from ..parts.label_trainer import LabelTrainer
 from ..parts.memory import StoredRows
 from ..parts.views import Views
@@ -310,7 +310,7 @@ class Context(TrainedTrellises):
         self.plan, self.source = plan, source
         self.dense, self.several = not problem.size.sparse, problem.size.several
         self.row_length = problem.row_length
-        self.kept: dict[Any, Any] = {}  # what parts need to finish, by part or name
+        self.kept: dict[Part, Any] = {}  # what a part needs to finish
 
     def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
         """Return a trainer of label vectors that continues from the given one."""
