@@ -45,6 +45,7 @@ class Bonus(Toy):
 
     ranks_only = True
     weights_to_try = PropensityPart.weights_to_try
+    label_gains = PropensityPart.label_gains
 
 
 def chosen(*parts, multilabel=False, asked_for=(), given=None, calibrate=False):

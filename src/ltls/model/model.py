@@ -101,9 +101,10 @@ class Model:
         return found
 
     @property
-    def needs_memory(self) -> bool:
-        """Whether predictions depend on stored training rows."""
-        return any(getattr(part, "needs_memory", False) for part in self.parts)
+    def needed_rows(self) -> StoredRows | None:
+        """The stored training rows that predictions depend on, None if they depend on none."""
+        parts = (part for part in self.parts if getattr(part, "needs_memory", False))
+        return next((part.memory for part in parts), None)
 
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
         """Return the model with other parts and the same weights."""

@@ -63,6 +63,9 @@ class Part(Protocol):
       rows, the default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of
       weights: 0 is then tried, too, unless the user asked for the part, and a size budget may leave
       the part out. Parts with neither have weight 1.
+    - ``label_gains(counts, n_rows)`` returns what every label counts if it is true and among the 5
+      best. The weight of the part is the one with the highest sum of these, instead of the one with
+      the best ranking.
 
     A part may have traits, class attributes that are True:
 

@@ -72,6 +72,10 @@ class PropensityPart:
         strength = plan.parts[self.name].strength
         return _STRENGTHS if strength == AUTO else (float(strength),)
 
+    def label_gains(self, counts: Ints, n_rows: int) -> Doubles:
+        """Return what true labels count in propensity-scored precision."""
+        return 1 / propensities_of(counts, max(n_rows, 1))
+
     def score(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
         """Return the bonus of labels, an array like `ids`."""
         return np.where(ids >= 0, self.bonus[ids], 0).astype(np.float32)

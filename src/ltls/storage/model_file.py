@@ -161,7 +161,7 @@ def encoded(
         add(f"parts.{part.name}", part.state())
     description["parameters"] = encode_parameters(parameters)
     memory, n_inputs = model.memory, model.columns.n_columns - model.columns.intercept
-    if memory is not None and model.needs_memory:
+    if memory is not None and model.needed_rows is not None:
         add("memory", memory.state(model.multilabel, n_inputs))
         memory = None
     used = sum(tensor.nbytes for tensor in tensors.values())
@@ -190,7 +190,7 @@ def _usual_size(model: Model) -> int | None:
     A row of dense features takes as much as a label.
     """
     sizes = [part.n_bytes for part in model.parts if hasattr(part, "n_bytes")]
-    if not sizes or model.columns.n_beside or model.needs_memory:
+    if not sizes or model.columns.n_beside or model.needed_rows is not None:
         return None
     return max(int((1 + _FRACTION) * sum(sizes)), _SMALL_FILE)
 

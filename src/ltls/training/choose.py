@@ -1,4 +1,4 @@
-"""Choices on held-out rows: weights of the parts, propensity, calibration and threshold.
+"""Choices on held-out rows: weights of the parts, calibration, threshold, and what fits a budget.
 
 A model starts with default weights. Others are chosen from one table: the candidates of every
 held-out row, their scores in each part, and which of them are true.
@@ -6,6 +6,7 @@ held-out row, their scores in each part, and which of them are true.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +16,10 @@ from ..core import _engine
 from ..core.arrays import Bools, Doubles, Floats, Ints
 from ..features.rows import Rows
 from ..model.examples import Examples
+from ..model.fitted import Fitted, Provenance
 from ..model.model import FEW_LABELS, Model, united
 from ..parts.calibration import Calibrator, best_threshold
-from ..parts.propensity import propensities_of
+from ..storage.budget import within_budget
 from .recipes import Plan
 
 _TOP = 5
@@ -132,10 +134,8 @@ class Table:
         return best, hits > 0
 
     def quality(self, scores: Floats) -> Doubles:
-        """Return P@1 + recall@5 of every row, multiplied by its weight."""
-        hits = self.best(scores)[1]
-        found: Doubles = hits[:, 0] + hits.sum(axis=1) / np.clip(self.n_true, 1, _TOP)
-        return found * self.weights
+        """Return the quality of every row, multiplied by its weight."""
+        return quality_of(self.best(scores)[1], self.n_true) * self.weights
 
     def drop_rows(self) -> None:
         """Leave out candidates proposed only by parts that keep training rows."""
@@ -149,6 +149,12 @@ class Table:
         return float((self.n_true - self.hits.sum(axis=1)).mean())
 
 
+def quality_of(hits: Bools, n_true: Ints) -> Doubles:
+    """Return P@1 + recall@5 of every row, from which of its best labels are true."""
+    found: Doubles = hits[:, 0] + hits.sum(axis=1) / np.clip(n_true, 1, _TOP)
+    return found
+
+
 def choose(
     model: Model, plan: Plan, examples: Examples, counts: Ints, n_rows: int, n_jobs: int | None
 ) -> Model:
@@ -160,9 +166,10 @@ def choose(
     """
     table = Table(model, plan, examples, n_jobs)
     chosen = _weights(table)
-    for number, column in enumerate(table.columns):
-        if len(column.options) > 1 and getattr(model.parts[number], "ranks_only", False):
-            chosen[number] = _strength(table, chosen, number, counts, n_rows)
+    for number, (part, column) in enumerate(zip(model.parts, table.columns, strict=True)):
+        if len(column.options) > 1 and hasattr(part, "label_gains"):
+            gains = part.label_gains(counts, n_rows)
+            chosen[number] = _with_most_gains(table, chosen, number, gains)
     kept = [(part, weight) for part, weight in chosen if weight]
     if not any(_keeps_rows(part) for part, _ in kept):
         table.drop_rows()
@@ -176,12 +183,12 @@ def choose(
 
 
 def _weights(table: Table) -> list[tuple[Any, float]]:
-    """Return the best variant and weight of every part that probabilities depend on."""
+    """Return the best variant and weight of every part that is for P@1 and recall@5."""
     model, columns = table.model, table.columns
     chosen = [column.options[0] for column in columns]
     if len(table.ids) < _FEWEST:
         return chosen
-    ranked = [n for n, part in enumerate(model.parts) if not getattr(part, "ranks_only", False)]
+    ranked = [n for n, part in enumerate(model.parts) if not hasattr(part, "label_gains")]
     ranked.sort(key=lambda n: not getattr(model.parts[n], "chosen_first", False))
     # Stored rows cost the most time and space: they are tried after the weights of all other parts
     # are chosen.
@@ -255,20 +262,19 @@ def _without_rows(model: Model) -> Model:
     return model if len(smaller.parts) in (0, len(model.parts)) else smaller
 
 
-def _strength(
-    table: Table, chosen: list[tuple[Any, float]], number: int, counts: Ints, n_rows: int
+def _with_most_gains(
+    table: Table, chosen: list[tuple[Any, float]], number: int, gains: Doubles
 ) -> tuple[Any, float]:
-    """Return the strength with the highest propensity-scored precision at 5.
+    """Return the weight of a part with which the true labels among the best 5 gain most.
 
-    A strength that loses more than one standard error of P@1 is not considered.
+    A weight that loses more than one standard error of P@1 is not considered.
     """
-    rarity = 1 / propensities_of(counts, max(n_rows, 1))
     options = table.columns[number].options
     best = options[0]
     most = precision = None
     for option in options:
         ids, hits = table.best(table.total([*chosen[:number], option, *chosen[number + 1 :]]))
-        found, first = float((hits * rarity[ids]).sum()), hits[:, 0].astype(float)
+        found, first = float((hits * gains[ids]).sum()), hits[:, 0].astype(float)
         if most is None:
             most, precision = found, first
             continue
@@ -288,3 +294,84 @@ def _padded(parts: list[Ints]) -> Ints:
         ids[first : first + len(part), : part.shape[1]] = part
         first += len(part)
     return ids
+
+
+# A size budget
+
+
+def affordable(
+    model: Model,
+    budget: int,
+    provenance: Provenance,
+    needed: set[str],
+    examples: Examples,
+    choose: Callable[[Model], Model],
+    n_jobs: int | None,
+) -> Model:
+    """Return the model, or a variant with fewer parts or views that is best within a budget.
+
+    Parameters
+    ----------
+    model : Model
+        Not trained on the examples.
+    budget : int
+        Bytes of the model file.
+    provenance : Provenance
+    needed : set of str
+        Parts that must be kept as they are.
+    examples : Examples
+        Held-out rows.
+    choose : callable
+        Chooses new weights for a model.
+    n_jobs : int or None
+    """
+
+    def pruned(model: Model) -> Model:
+        return within_budget(Fitted(model, provenance), {}, budget)
+
+    model = replace(model, memory=model.needed_rows)
+    best, most, n_true = model, -np.inf, np.diff(examples.indptr)
+    for smaller in _ever_smaller(model, needed):
+        try:
+            fits = pruned(smaller)
+        except ValueError:  # even the fewest weights do not fit
+            best = smaller if most == -np.inf else best
+            continue
+        if fits is model:
+            return model
+        chosen = choose(smaller) if fits is smaller else choose(fits)
+        hits = examples.contains(chosen.topk(examples.rows, _TOP, n_jobs)[0])
+        quality = float(quality_of(hits, n_true).mean())
+        if quality > most:
+            unpruned = [_unpruned(part, smaller.part(part.name)) for part in chosen.parts]
+            best, most = chosen.with_parts(unpruned), quality
+        if fits is smaller:
+            break
+    return best
+
+
+def _ever_smaller(model: Model, needed: set[str]) -> Iterator[Model]:
+    yield model
+    given = [part for part in model.parts if part.name not in needed]
+    # Stored rows, which take the most space, are the first to be left out.
+    for part in sorted(given, key=_keeps_rows, reverse=True):
+        if hasattr(part, "grid"):
+            model = _without(model, part.name)
+            yield model
+    for part in given:
+        for smaller in part.smaller() if hasattr(part, "smaller") else ():
+            parts = [smaller if each.name == part.name else each for each in model.parts]
+            model = model.with_parts(parts)
+            yield model
+
+
+def _without(model: Model, name: str) -> Model:
+    return model.keeping(lambda part: part.name != name)
+
+
+def _unpruned(part: Any, whole: Any) -> Any:
+    """Return a part with all of its weights, in the variant that was chosen."""
+    if not hasattr(part, "variants"):
+        return whole
+    numbers = {name: each for name, each in vars(part).items() if isinstance(each, float)}
+    return replace(whole, **numbers)

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..core.arrays import Floats, Ints
-from ..core.settings import AUTO
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..model.examples import Examples
@@ -25,10 +24,8 @@ from ..model.model import Model
 from ..parts.base import PARTS, Part
 from ..parts.label_trainer import LabelTrainer
 from ..parts.memory import StoredRows
-from ..parts.views import Views
-from ..storage.budget import affordable
 from .checkpoint import Checkpoint
-from .choose import choose, threshold_on
+from .choose import affordable, choose, threshold_on
 from .data import DatasetStats, Problem, Source
 from .further import as_before, warm_start
 from .progress import InterruptGuard, phase, show
@@ -227,11 +224,12 @@ def _train(
                 finished.append(part.finish(context))
         else:
             finished.append(part)
-    memory = next((part.memory for part in finished if getattr(part, "needs_memory", False)), None)
+    model = model.with_parts(finished)
+    memory = model.needed_rows
     if memory is None and plan.memory is not None:
         with phase(verbose, "rows to remember"):
             memory = context.memory(REPLAYED, held_out=True)
-    model = model.with_parts(finished, memory=memory)
+    model = replace(model, memory=memory)
     if model.multilabel and model.threshold is None:
         with phase(verbose, "threshold"):
             threshold = threshold_on(model, source.evaluation_rows(), how.n_jobs)
@@ -264,11 +262,9 @@ def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Exam
     model = chosen(model)
     if how.size_budget is None:
         return model
-    needed = set(plan.asked_for)
-    if isinstance(how.given.views, Views) and how.given.views.n_views != AUTO:
-        needed.add("views")
     provenance = Provenance(problem.size.n_rows, problem.counts, recipe=str(plan))
-    return affordable(model, how.size_budget, provenance, needed, held_out, chosen, how.n_jobs)
+    needed, budget = plan.asked_for, how.size_budget
+    return affordable(model, budget, provenance, needed, held_out, chosen, how.n_jobs)
 
 
 def _what_was_trained(how: How, plan: Plan, model: Model, chosen: bool) -> str:

@@ -130,7 +130,8 @@ class Plan:
     left_out : str
         The main part of the recipe, if the user's settings leave it out.
     asked_for : set of str
-        Parts that the user asked for: held-out rows only choose their weights.
+        Parts that the user asked for: held-out rows only choose their weights, and a size budget
+        only prunes them.
     """
 
     recipe: str
@@ -256,6 +257,8 @@ def plan_for(given: Given, size: DatasetSize) -> Plan:
     }
     plan.parts = {name: each for name, each in optional.items() if each is not None}
     plan.asked_for = {name for name in plan.parts if _asked(getattr(given, name))}
+    if isinstance(given.views, Views) and given.views.n_views != AUTO:
+        plan.asked_for.add("views")
     plan.parts |= given.parts or {}
     _check_trained(plan, given, size, probabilistic, own_codebooks)
     _hold_out(plan, given, size, probabilistic)
