@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from toy_part import Toy, ToyPart
 
 from ltls import Checkpoint, LTLSClassifier, load
+from ltls.estimators.parameters import Parameters
+from ltls.parts.base import PARTS
 from ltls.settings import LabelMatrix, Memory, Neighbours, Prototypes, Trellises, Views
-from ltls.training.recipes import DatasetSize, Given, plan_for
+from ltls.training.recipes import DatasetSize, plan_for
 
 # Plans
 
@@ -49,8 +53,8 @@ GIVEN = {
 @given(sizes(), st.sets(st.sampled_from(sorted(GIVEN))))
 def test_what_is_given_replaces_a_field_and_never_switches_the_recipe(size, names):
     assume(size.n_rows > 2)
-    usual = plan_for(Given(), size)
-    plan = plan_for(Given(**{name: GIVEN[name] for name in names}), size)
+    usual = plan_for(Parameters(), size)
+    plan = plan_for(Parameters(**{name: GIVEN[name] for name in names}), size)
     assert (plan.recipe, plan.reason) == (usual.recipe, usual.reason)
     for name in names - {"validation_fraction"}:
         found = plan.parts.get(name) or getattr(plan, name)
@@ -106,7 +110,7 @@ SEPARATION = Trellises(loss="separation")
     ],
 )
 def test_a_plan_says_what_is_trained(size, given, left_out, trained):
-    plan = plan_for(Given(**given), size)
+    plan = plan_for(Parameters(**given), size)
     assert (plan.left_out, list(plan.trained)) == (left_out, trained)
     text = str(plan).split("; ")
     assert text[1:-1] == ([left_out] if left_out else [])
@@ -131,21 +135,29 @@ def test_a_plan_says_what_is_trained(size, given, left_out, trained):
 )
 def test_what_is_asked_for_is_trained_or_an_error(size, given, message):
     with pytest.raises(ValueError, match=message):
-        plan_for(Given(**given), size)
+        plan_for(Parameters(**given), size)
 
 
 def test_the_reason_names_the_limit_of_the_rule():
     """Dense rows of one label have a label matrix above 128 labels, of several from 64 on."""
     for multilabel, most in ((False, 128), (True, 63)):
         size = replace(DENSE, multilabel=multilabel)
-        reasons = [plan_for(Given(), replace(size, n_labels=most + more)) for more in (0, 1)]
+        reasons = [plan_for(Parameters(), replace(size, n_labels=most + more)) for more in (0, 1)]
         assert [plan.recipe == "label matrix" for plan in reasons] == [False, True]
         assert reasons[1].reason == f"dense rows, and more than {most} labels"
 
 
 def test_a_calibration_that_is_asked_for_needs_no_minimum_of_rows():
     few = DatasetSize(500, 300, 10**4, 200, 500, True, False)
-    assert [plan_for(Given(calibration=each), few).calibrate for each in ("auto", True)] == [0, 1]
+    plans = [plan_for(Parameters(calibration=each), few) for each in ("auto", True)]
+    assert [plan.calibrate for plan in plans] == [False, True]
+
+
+@pytest.mark.parametrize(("value", "trained"), [(Toy(), True), ("auto", False), (False, False)])
+def test_a_part_with_a_parameter_of_its_own_is_trained_if_asked_for(value, trained, monkeypatch):
+    monkeypatch.setitem(PARTS, "toy", ToyPart)
+    plan = plan_for(SimpleNamespace(**vars(Parameters()), toy=value), SPARSE)
+    assert ("toy" in plan.trained, "toy" in plan.asked_for) == (trained, trained)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -113,11 +113,10 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     # Training
 
     def _how(self) -> How:
-        from ..training.recipes import Given
         from ..training.trainer import How
 
         self.check()
-        given = Given(**{each.name: getattr(self, each.name) for each in fields(Given)})
+        given = Parameters(**{each.name: getattr(self, each.name) for each in fields(Parameters)})
         # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
         keep = "_is_clone" not in self.__dict__
         return How(

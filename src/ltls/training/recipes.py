@@ -32,9 +32,6 @@ from ..parts.edge_weights import MAX_PRUNED_STRIDE, padded
 from ..parts.label_matrix import MOST_FEATURES, LabelMatrix
 from ..parts.label_weights import LabelWeights
 from ..parts.memory import Memory
-from ..parts.neighbours import Neighbours
-from ..parts.propensity import Propensity
-from ..parts.prototypes import Prototypes
 from ..parts.trellises import Trellises
 from ..parts.views import MOST_CLUSTERS, Views
 from ..structure.losses import LOSSES
@@ -190,23 +187,6 @@ class Plan:
         return "; ".join(filter(None, (f"{self.recipe}: {self.reason}", self.left_out, listed)))
 
 
-@dataclass(frozen=True)
-class Given:
-    """The user's settings: those of parts, "auto" or False, and those of the whole model."""
-
-    trellises: Trellises | str = AUTO
-    views: Views | str | bool = AUTO
-    label_weights: LabelWeights | str | bool = AUTO
-    label_matrix: LabelMatrix | str | bool = AUTO
-    prototypes: Prototypes | str | bool = AUTO
-    neighbours: Neighbours | str | bool = AUTO
-    propensity: Propensity | str | bool = False
-    calibration: Calibration | str | bool = AUTO
-    memory: Memory | str | bool = AUTO
-    validation_fraction: float | str = AUTO
-    parts: dict[str, Settings] | None = None
-
-
 def _recipe(size: DatasetSize) -> tuple[str, str]:
     dense_single = not (size.sparse or size.multilabel)
     if dense_single and size.n_rows >= _MIN_DENSE_ROWS and size.n_labels <= _MAX_DENSE_LABELS:
@@ -222,8 +202,8 @@ def _recipe(size: DatasetSize) -> tuple[str, str]:
     return "views", f"at least {_MIN_ROWS:,} rows and {_MIN_LABELS} labels"
 
 
-def plan_for(given: Given, size: DatasetSize) -> Plan:
-    """Return the plan for data of a given size."""
+def plan_for(given: Any, size: DatasetSize) -> Plan:
+    """Return the plan for data of a given size; `given` are the parameters of an estimator."""
     recipe, reason = _recipe(size)
     trellises = _settings(given.trellises, Trellises)
     probabilistic = trellises.loss == AUTO or LOSSES[trellises.loss].probabilistic
@@ -250,13 +230,12 @@ def plan_for(given: Given, size: DatasetSize) -> Plan:
     if plan.of_vectors:
         affordable &= size.n_rows * size.n_columns <= _MAX_COMPARED and not size.mapped
     near = tries or plan.of_vectors
-    optional = {
-        "prototypes": _wanted(given.prototypes, Prototypes, tries),
-        "neighbours": _wanted(given.neighbours, Neighbours, near and affordable),
-        "propensity": _wanted(given.propensity, Propensity, False),
-    }
-    plan.parts = {name: each for name, each in optional.items() if each is not None}
-    plan.asked_for = {name for name in plan.parts if _asked(getattr(given, name))}
+    automatic = {"prototypes": tries, "neighbours": near and affordable}
+    for name, value in vars(given).items():
+        if name in PARTS and name not in ("views", *_REQUIRED):
+            wanted = _wanted(value, PARTS[name].settings, automatic.get(name, False))
+            plan.parts |= {} if wanted is None else {name: wanted}
+            plan.asked_for |= {name} if _asked(value) else set()
     if isinstance(given.views, Views) and given.views.n_views != AUTO:
         plan.asked_for.add("views")
     plan.parts |= given.parts or {}
@@ -266,7 +245,7 @@ def plan_for(given: Given, size: DatasetSize) -> Plan:
 
 
 def _check_trained(
-    plan: Plan, given: Given, size: DatasetSize, probabilistic: bool, own_codebooks: bool
+    plan: Plan, given: Any, size: DatasetSize, probabilistic: bool, own_codebooks: bool
 ) -> None:
     """Raise an error if a requested part cannot be trained; record what is left out."""
     if _asked(given.views) and plan.views is None:
@@ -295,8 +274,9 @@ def _check_trained(
             f"calibration needs probabilities, got loss={plan.trellises.loss!r}; use loss='auto' "
             "or calibration=False"
         )
-    if "neighbours" in plan.parts and plan.memory is None:
-        raise ValueError("neighbours need rows in memory: use memory=True")
+    for name in plan.parts:
+        if plan.memory is None and getattr(PARTS[name], "needs_memory", False):
+            raise ValueError(f"{name} need rows in memory: use memory=True")
     main = _MAIN.get(plan.recipe)
     if main is not None and main not in plan.trained:
         values = {name: getattr(given, name) for name in ("views", *_REQUIRED[1:])}
@@ -372,7 +352,7 @@ def _affordable(size: DatasetSize, width: int, epochs: int) -> int:
     return int(min(max(_MULTIPLICATIONS // max(each, 1), fewest), _MAX_TRELLISES))
 
 
-def _hold_out(plan: Plan, given: Given, size: DatasetSize, probabilistic: bool) -> None:
+def _hold_out(plan: Plan, given: Any, size: DatasetSize, probabilistic: bool) -> None:
     """Decide which rows are held out, and what for."""
     fraction = given.validation_fraction
     plan.early_stopping = not isinstance(fraction, str) and fraction > 0
@@ -390,7 +370,7 @@ def _hold_out(plan: Plan, given: Given, size: DatasetSize, probabilistic: bool) 
         )
 
 
-def plan_for_first_batch(given: Given) -> Plan:
+def plan_for_first_batch(given: Any) -> Plan:
     """Return the plan of `partial_fit`, where the size of the data is unknown."""
     for name, value in {**vars(given), **(given.parts or {})}.items():
         if name in PARTS and name != "trellises" and _asked(value):

@@ -31,7 +31,6 @@ from .progress import (
     progress_bar,
     signals_deferred,
 )
-from .recipes import Given
 from .trellis_training import TrellisTraining
 
 _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress bar
@@ -98,7 +97,7 @@ class Workers(Protocol):
 class How:
     """Options of a whole training run."""
 
-    given: Given
+    given: Any  # the parameters of an estimator
     n_jobs: int | None = None
     verbose: int = 0
     class_weight: dict[Any, float] | str | None = None
