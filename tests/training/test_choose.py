@@ -13,7 +13,7 @@ from ltls.model.model import Model
 from ltls.parts.calibration import Calibrator, best_threshold
 from ltls.parts.propensity import PropensityPart
 from ltls.settings import Neighbours, Propensity, Prototypes, Trellises
-from ltls.training.choose import Table, choose
+from ltls.training.choose import ScoreTable, choose
 from ltls.training.recipes import Plan
 
 N_ROWS, N_LABELS = 400, 50
@@ -136,7 +136,7 @@ def test_of_many_labels_only_the_likely_ones_are_compared_but_all_are_calibrated
         Calibrator(False),
     )  # fmt: skip
     plan = Plan("views", "", Trellises(), parts={"prototypes": Prototypes()}, calibrate=True)
-    table = Table(model, plan, examples, None)
+    table = ScoreTable(model, plan, examples, None)
     assert table.ids.shape[1] <= 2 * 32
     for part in (base, helps):
         best = np.argsort(-part.table, axis=1)[:, :32]

@@ -10,7 +10,7 @@ from typing import IO, Any
 from .errors import EmptyFileError, FormatError, RowError
 from .files import OpenFile, check_decoded
 from .formats import Sample
-from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
+from .tables import Columns, LabelledText, OpenTable, RecordOrError, TableFormat
 
 _MAX_FIELD = 2**31 - 1  # bytes
 
@@ -75,7 +75,7 @@ def _rows(reader: Any) -> Iterator[tuple[int, list[str] | RowError]]:
                 yield line, cells
 
 
-def _record(cells: list[str] | RowError, header: list[str]) -> Record:
+def _record(cells: list[str] | RowError, header: list[str]) -> RecordOrError:
     if isinstance(cells, RowError):
         return cells
     if len(cells) != len(header):

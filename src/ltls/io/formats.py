@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 Base: TypeAlias = bool | Literal["auto"]  # whether features start at 0
-Kind: TypeAlias = Literal["sparse", "dense", "table", "text"]
+InputKind: TypeAlias = Literal["sparse", "dense", "table", "text"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Format:
     """
 
     name: str
-    kind: Kind
+    kind: InputKind
     suffixes: tuple[str, ...] = ()
     starts: bytes = b""
 
@@ -171,7 +171,7 @@ def register(file_format: Format) -> Format:
     return file_format
 
 
-def get(name: str, *kinds: Kind) -> Format:
+def get(name: str, *kinds: InputKind) -> Format:
     """Return a format by name, of one of the given kinds, if any."""
     file_format = FORMATS.get(name)
     if file_format is None or (kinds and file_format.kind not in kinds):
@@ -179,7 +179,7 @@ def get(name: str, *kinds: Kind) -> Format:
     return file_format
 
 
-def names(*kinds: Kind) -> str:
+def names(*kinds: InputKind) -> str:
     """Return the names of all formats, or of those of some kinds, for a message."""
     return ", ".join(name for name, each in FORMATS.items() if not kinds or each.kind in kinds)
 

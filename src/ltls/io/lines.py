@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from .errors import FormatError, RowError
 from .files import OpenFile, check_decoded
-from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
+from .tables import Columns, LabelledText, OpenTable, RecordOrError, TableFormat
 
 PREFIX = "__label__"
 
@@ -28,7 +28,7 @@ class LineFormat(TableFormat):
 
     def _records(
         self, lines: Iterator[str], columns: Columns, labelled: bool
-    ) -> Iterator[tuple[int, Record]]:
+    ) -> Iterator[tuple[int, RecordOrError]]:
         for number, line in enumerate(lines, 1):
             try:
                 check_decoded(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.streams import is_pipe, open_input
 from .errors import FormatError, PathLike, RowError
-from .formats import Format, Kind
+from .formats import Format, InputKind
 from .tables import labels_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Npy(Format):
     """A two-dimensional array of numbers, as ``numpy.save`` writes it."""
 
     name = "npy"
-    kind: Kind = "dense"
+    kind: InputKind = "dense"
     suffixes = (".npy",)
     starts = b"\x93NUMPY"
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from .errors import FormatError, PathLike
 from .files import OpenFile, copied
-from .tables import Columns, LabelledText, OpenTable, Record, TableFormat
+from .tables import Columns, LabelledText, OpenTable, RecordOrError, TableFormat
 
 _BATCH_SIZE = 1 << 12  # rows of a row group that become Python objects at a time
 _SMALL_BATCH_SIZE = 16  # the same, if texts are decoded before their size is known
@@ -52,7 +52,7 @@ class Parquet(TableFormat):
 
 def _records(
     file: OpenFile, source: Any, table: Any, wanted: list[str], vectors: Sequence[str]
-) -> Iterator[tuple[int, Record]]:
+) -> Iterator[tuple[int, RecordOrError]]:
     """Yield the rows; sizes are checked before decoding, and before use."""
     arrow = _pyarrow()
     from .arrow import vector_cells  # it imports pyarrow

@@ -21,7 +21,7 @@ from ..core.streams import DEFAULT_LIMITS, SizeLimits
 from . import formats
 from .errors import ColumnError, FormatError, OnBadRow, PathLike, RowError
 from .files import DataFile, OpenFile
-from .formats import Format, Kind, Sample
+from .formats import Format, InputKind, Sample
 
 if TYPE_CHECKING:  # only rows need NumPy; column names do not
     from ..core.arrays import Floats
@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # only rows need NumPy; column names do not
 _MAX_NUMBER = 3.4028234663852886e38  # of float32
 
 # A row as a dict of its columns, or the error in it.
-Record: TypeAlias = "dict[str, Any] | RowError"
+RecordOrError: TypeAlias = "dict[str, Any] | RowError"
 # The column names of an open table, None if its format has none; and every row with its number,
 # which is its line in a text file. The location of an error is filled in later.
-OpenTable: TypeAlias = "tuple[list[str] | None, Iterator[tuple[int, Record]]]"
+OpenTable: TypeAlias = "tuple[list[str] | None, Iterator[tuple[int, RecordOrError]]]"
 # What is written: a text and its labels; None where there are no labels at all.
 LabelledText: TypeAlias = "tuple[str, list[str] | None]"
 
@@ -139,7 +139,7 @@ class TableFormat(Format, ABC):
         Whether row numbers count lines or rows.
     """
 
-    kind: Kind = "table"
+    kind: InputKind = "table"
     has_labels: bool = True
     numbered_by: str = "line"
 
@@ -241,7 +241,7 @@ class Table:
         vectors = () if self.columns.mixed is None else self.columns.mixed.vectors
         return [(name, len(x[name])) for name in vectors if x[name] is not None]
 
-    def _row(self, record: Record) -> tuple[Any, list[str] | None]:
+    def _row(self, record: RecordOrError) -> tuple[Any, list[str] | None]:
         """Return input and labels of a record, which may lack columns."""
         if isinstance(record, RowError):
             raise record

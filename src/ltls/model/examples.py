@@ -81,7 +81,7 @@ class Examples:
         indptr = np.searchsorted(pairs, np.arange(len(self) + 1) * n_groups)
         return Examples(self.rows, indptr, pairs % n_groups, self.weights, self.multilabel)
 
-    def label_matrix(self, n_labels: int) -> csr_array:
+    def indicators(self, n_labels: int) -> csr_array:
         """Return an indicator matrix, (n_rows, n_labels); rows of weight 0 have no labels."""
         ones = np.repeat(self.row_weights() > 0, np.diff(self.indptr)).astype(np.float32)
         # A copy: zeros are removed in place.
@@ -92,7 +92,7 @@ class Examples:
 
     def label_sums(self, n_labels: int, unit_length: bool = True) -> tuple[csr_array, Ints]:
         """Return the sum and the number of every label's rows, scaled to unit length."""
-        matrix, X = self.label_matrix(n_labels), csr_array(self.rows.X)
+        matrix, X = self.indicators(n_labels), csr_array(self.rows.X)
         sums = csr_array(matrix.T @ (normalize(X) if unit_length and len(self) else X))
         sums.resize((n_labels, self.rows.n_columns))
         sums.sort_indices()

@@ -232,7 +232,7 @@ class Mixture(NamedTuple):
 
 def _add(examples: Any, X: Floats, sums: Floats, counts: Ints) -> None:
     """Add the rows of every label to `sums` and `counts`."""
-    Y = examples.label_matrix(len(counts))
+    Y = examples.indicators(len(counts))
     labels, column = np.unique(Y.indices, return_inverse=True)
     own = csr_array((Y.data, column.reshape(-1), Y.indptr), shape=(len(X), len(labels)))
     sums[labels] += own.T @ X

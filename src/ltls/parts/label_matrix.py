@@ -229,7 +229,7 @@ class LabelMatrixPart:
             length = float(np.sqrt(np.mean(np.einsum("ij,ij->i", X, X)))) or 1.0
             transform, X = replace(transform, length=length), X / np.float32(length)
             W, b = transform.done(self.vectors.matrix(), self.vectors.offsets)
-            Y = examples.label_matrix(len(self.vectors))
+            Y = examples.indicators(len(self.vectors))
             own = np.bincount(Y.indices, minlength=len(self.vectors))
             sums, counted = (Y.T @ X)[wanted], own[wanted]
             W[wanted], b[wanted] = start_of(sums, counted, self.scale, self.shrinkage)

@@ -283,7 +283,7 @@ def check_memory(settings: Trellises, trellis: Trellis, n_trellises: int, n_feat
 # only a few rows, and usually nothing refers to them any more.
 
 
-class Memory:
+class ArrayMemory:
     """The memory of one array at a time, which starts on a cache line."""
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
@@ -313,7 +313,7 @@ class Memory:
 
 def reusable_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     """Return zeros in reusable memory."""
-    array = Memory(shape, dtype).array()
+    array = ArrayMemory(shape, dtype).array()
     assert array is not None
     return array
 
@@ -324,14 +324,14 @@ class Spare:
 
     Parameters
     ----------
-    memory : Memory
+    memory : ArrayMemory
     n_arrays : int
         Number of arrays that the memory has held.
     rows : int64 array or None
         Where the next array differs; None means everywhere.
     """
 
-    memory: Memory
+    memory: ArrayMemory
     n_arrays: int
     rows: Ints | None
 
@@ -339,7 +339,7 @@ class Spare:
     def of(cls, array: AnyArray, rows: Ints | None) -> Spare | None:
         """Return the memory of an array, None if it cannot be reused."""
         memory = array.base
-        return cls(memory, memory.n_arrays, rows) if isinstance(memory, Memory) else None
+        return cls(memory, memory.n_arrays, rows) if isinstance(memory, ArrayMemory) else None
 
     def copy_of(self, current: AnyArray) -> AnyArray | None:
         """Return a copy of the next array, None if this one is still used."""

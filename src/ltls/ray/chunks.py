@@ -63,7 +63,7 @@ def fit_front_end(
 
 
 @dataclass
-class Rows:
+class Chunks:
     """The features and targets of all chunks, before the learning problem is known.
 
     Parameters
@@ -86,7 +86,7 @@ class Rows:
         front_end: FrontEnd,
         n_features: int | None,
         tasks: Tasks,
-    ) -> Rows:
+    ) -> Chunks:
         """Read tables."""
         shared = import_ray().put(front_end)
         others = columns, shared, n_features, tasks.n_cpus

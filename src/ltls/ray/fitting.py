@@ -20,7 +20,7 @@ from ..training.data import Problem, Source
 from ..training.fit import ROWS_FOR_VECTORS, Encoder, fit_stream
 from ..training.recipes import Plan
 from ..training.trainer import How
-from .chunks import Rows, fit_front_end, tables_of
+from .chunks import Chunks, fit_front_end, tables_of
 from .cluster import Tasks, check_nodes, values_of
 from .workers import ClusterWorkers
 
@@ -121,7 +121,7 @@ def _fitted(
 ) -> Fitted:
     """Train on a list of tables, which is emptied."""
     front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
-    rows = Rows.of(tables, columns, front_end, n_features, tasks)
+    rows = Chunks.of(tables, columns, front_end, n_features, tasks)
     tables.clear()  # the object store may free them
     rng = check_random_state(estimator.random_state)
     # As for rows in memory, label vectors are computed from all rows of a single chunk.

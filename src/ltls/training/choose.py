@@ -39,7 +39,7 @@ class Column:
     scores: dict[int, Floats]  # by part
 
 
-class Table:
+class ScoreTable:
     """The candidates of held-out rows, and their scores in the parts of a model.
 
     Parameters
@@ -164,7 +164,7 @@ def choose(
     one standard error, and an added part by two. Neighbours, which keep the training rows, are
     tried after the weights of all other parts are chosen.
     """
-    table = Table(model, plan, examples, n_jobs)
+    table = ScoreTable(model, plan, examples, n_jobs)
     chosen = _weights(table)
     for number, (part, column) in enumerate(zip(model.parts, table.columns, strict=True)):
         if len(column.options) > 1 and hasattr(part, "label_gains"):
@@ -182,7 +182,7 @@ def choose(
     return _calibrated(model, table, chosen) if plan.calibrate else model
 
 
-def _weights(table: Table) -> list[tuple[Any, float]]:
+def _weights(table: ScoreTable) -> list[tuple[Any, float]]:
     """Return the best variant and weight of every part that is for P@1 and recall@5."""
     model, columns = table.model, table.columns
     chosen = [column.options[0] for column in columns]
@@ -205,7 +205,7 @@ def _weights(table: Table) -> list[tuple[Any, float]]:
 
 
 def _improved(
-    table: Table, chosen: list[tuple[Any, float]], quality: Doubles, number: int
+    table: ScoreTable, chosen: list[tuple[Any, float]], quality: Doubles, number: int
 ) -> tuple[list[tuple[Any, float]], Doubles]:
     """Return the choice with the best option for one part, and its quality."""
     best, best_quality = chosen, quality
@@ -223,7 +223,7 @@ def _improved(
     return best, best_quality
 
 
-def _calibrated(model: Model, table: Table, chosen: list[tuple[Any, float]]) -> Model:
+def _calibrated(model: Model, table: ScoreTable, chosen: list[tuple[Any, float]]) -> Model:
     """Return the chosen model with calibrated probabilities, if they can be calibrated."""
     if len(model.labels) <= FEW_LABELS:
         table.columns.clear()  # they take memory
@@ -263,7 +263,7 @@ def _without_rows(model: Model) -> Model:
 
 
 def _with_most_gains(
-    table: Table, chosen: list[tuple[Any, float]], number: int, gains: Doubles
+    table: ScoreTable, chosen: list[tuple[Any, float]], number: int, gains: Doubles
 ) -> tuple[Any, float]:
     """Return the weight of a part with which the true labels among the best 5 gain most.
 

@@ -395,7 +395,7 @@ class TrellisTraining:
         self, n_labels: int, batch: Examples, old: Rows | None, n_jobs: int | None
     ) -> Ints:
         rows = batch.rows if old is None else old
-        new = batch.label_matrix(n_labels)[:, self.n_labels :]
+        new = batch.indicators(n_labels)[:, self.n_labels :]
         part = self.as_trained()
         sums = new.T @ part.weights.without_padding(part.edge_scores(rows, n_jobs))
         with_rows = np.asarray(new.sum(axis=0)).ravel() > 0
