@@ -146,10 +146,10 @@ def test_the_best_labels_are_candidates_first_and_ties_go_to_the_smaller_id(prob
         assert scores[row].tolist() == [problem.scores(row)[label] for label in expected]
 
 
-@given(problem=problems, ranking=st.booleans())
-def test_all_scores_are_those_of_the_candidates_and_others_stay_below(problem, ranking):
-    found = problem.model.all_scores(problem.rows, None, ranking)
-    assert found.tolist() == [problem.scores(row, ranking) for row in range(N_ROWS)]
+@given(problem=problems)
+def test_all_scores_are_those_of_the_candidates_and_others_stay_below(problem):
+    found = problem.model.all_scores(problem.rows, None)
+    assert found.tolist() == [problem.scores(row) for row in range(N_ROWS)]
 
 
 @given(problem=problems)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ..core.arrays import as_integer, check_unmasked
 from ..features.blocks import dense_name
+from ..features.ngrams import Span
 from ..features.rows import check_features
 from ..model.explanation import explain_label, explain_row
 from ..model.model import Model
 from ..parts.base import Edge, PartExplanation
 
-Span: TypeAlias = tuple[int, int]
 _SHOWN = 10  # contributions of an explanation that is printed
 
 

@@ -16,9 +16,8 @@ from ..core.arrays import Ints, Tensors, as_floats, as_frame
 from ..core.declarations import Described
 from ..core.settings import AUTO, FLAG, Integer, Settings, setting, settings
 from .blocks import Blocks, block_names, given_blocks
+from .ngrams import Span
 from .rows import Columns, Standardizer, used_features
-
-Span = tuple[int, int]
 
 _MAX_USED = 0.5  # fraction of features: beyond it, a mapping costs more than it saves
 _ROWS_PER_BLOCK = 1024  # converted at a time

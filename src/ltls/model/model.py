@@ -247,12 +247,12 @@ class Model:
         most: Floats = np.nextafter(scores.min(axis=1, keepdims=True), np.float32(-np.inf))
         return known, most
 
-    def all_scores(self, rows: Rows, n_jobs: int | None, ranking: bool = True) -> Floats:
+    def all_scores(self, rows: Rows, n_jobs: int | None) -> Floats:
         """Return the scores of all labels, shape (n_rows, n_labels)."""
         scores = np.empty((len(rows), self.n_labels), np.float32)
         for some, block in self.blocks(rows, self.n_labels):
             every = np.tile(np.arange(self.n_labels), (len(block), 1))
-            scores[some] = self._limited(block, every, n_jobs, ranking=ranking)
+            scores[some] = self._limited(block, every, n_jobs)
         return scores
 
     def topk_among(
