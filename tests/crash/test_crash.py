@@ -9,28 +9,22 @@ import warnings
 
 import numpy as np
 import pytest
-from faults import KILLED, Faults, in_child
+from faults import KILLED, Faults
 
-from ltls import Checkpoint, LTLSClassifier, load
+from ltls import Checkpoint, load
 from ltls.core.streams import open_text_output
-from ltls.settings import Trellises
+from tests.crash.points import OLD, X, Y, classifier, contents, in_child
 
 pytestmark = [
     pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs fork and /proc"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-X, Y = np.eye(24, dtype=np.float32), np.arange(24) % 6
 CRASHES = [("kill", True), ("power", True), ("power", False)]
-
-
-def classifier(epochs=3):
-    trellises = Trellises(width=2, n_trellises=2, epochs=epochs)
-    return LTLSClassifier(trellises=trellises, prototypes=True, neighbours=True, random_state=0)
 
 
 def save(folder):
     """Replace one model by another."""
-    MODELS[1].save(folder / "model.ltls")
+    NEW.save(folder / "model.ltls")
 
 
 def train(folder):
@@ -38,7 +32,7 @@ def train(folder):
     checkpoint = Checkpoint(folder / "state", resume=(folder / "state").exists())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = classifier().fit(X, Y, checkpoint=checkpoint)
+        model = classifier(3).fit(X, Y, checkpoint=checkpoint)
     model.save(folder / "model.ltls")
 
 
@@ -48,20 +42,13 @@ def write_text(folder):
         stream.write("new line\n" * 100)
 
 
-MODELS = [classifier(epochs).fit(X, Y) for epochs in (1, 3)]
-
-
-def contents(folder):
-    """Return the files of a folder but for temporary ones, and the names of these."""
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    temporary = {name for name in files if name.endswith(".tmp")}
-    return {name: each for name, each in files.items() if name not in temporary}, temporary
+NEW = classifier(3).fit(X, Y)
 
 
 def prepared(tmp_path, number):
     folder = tmp_path / str(number)
     folder.mkdir()
-    MODELS[0].save(folder / "model.ltls")
+    OLD.save(folder / "model.ltls")
     (folder / "out.tsv").write_text("old line\n")
     return folder
 
@@ -153,7 +140,7 @@ def test_a_training_that_crashed_is_resumed_to_the_same_model(
 
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_training(tmp_path):
     def train_once(path):
-        return classifier().fit(X, Y, checkpoint=path)
+        return classifier(3).fit(X, Y, checkpoint=path)
 
     expected = train_once(tmp_path / "whole").coef_
     faults = Faults()

@@ -102,16 +102,3 @@ class Faults:
 
 
 _replace = os.replace
-
-
-def in_child(work):
-    """Run a function in a forked process and return its exit code: 0 if it returns."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

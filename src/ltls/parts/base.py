@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, TypeVar
 
+import numpy as np
+
 from ..core.arrays import Doubles, Ints, Tensors
 from ..core.declarations import Described
 from ..core.settings import Settings
@@ -182,6 +184,20 @@ class PartExplanation:
     def linear_score(self) -> float:
         """The sum of contributions and intercept."""
         return math.fsum([*self.contributions.tolist(), self.intercept])
+
+    @classmethod
+    def of_sum(cls, name: str, parts: list[PartExplanation], formula: str) -> PartExplanation:
+        """Return the explanation of a sum of parts with the same features."""
+        return cls(
+            name,
+            parts[0].features,
+            np.sum([part.contributions for part in parts], axis=0),
+            math.fsum(part.intercept for part in parts),
+            math.fsum(part.score for part in parts),
+            formula,
+            parts=parts,
+            additive=True,
+        )
 
     def times(self, weight: float) -> PartExplanation:
         """Return the explanation of the part with another weight."""

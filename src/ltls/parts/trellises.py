@@ -6,7 +6,6 @@ may share paths: then trellises distinguish clusters of labels (see `ltls.parts.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -365,16 +364,7 @@ class TrellisPart:
         ]
         if len(each) == 1:
             return each[0]
-        return PartExplanation(
-            self.name,
-            features,
-            np.sum([part.contributions for part in each], axis=0),
-            math.fsum(part.intercept for part in each),
-            math.fsum(part.score for part in each),
-            "the sum over all trellises",
-            parts=each,
-            additive=True,
-        )
+        return PartExplanation.of_sum(self.name, each, "the sum over all trellises")
 
     def _explain(
         self,

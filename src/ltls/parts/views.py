@@ -187,16 +187,8 @@ class ViewPart:
             path = int(view.trellises.codebooks[0].path_of([label])[0])
             of_cluster = view.cluster_weights.explain(rows, path).times(self.cluster_weight)
             parts.append(replace(of_cluster, name="cluster weights"))
-        return PartExplanation(
-            f"view {number + 1}",
-            trellises.features,
-            np.sum([part.contributions for part in parts], axis=0),
-            float(sum(part.intercept for part in parts)),
-            float(sum(part.score for part in parts)),
-            "the sum of the scores of its parts",
-            parts=parts,
-            additive=True,
-        )
+        formula = "the sum of the scores of its parts"
+        return PartExplanation.of_sum(f"view {number + 1}", parts, formula)
 
     # Training
 
