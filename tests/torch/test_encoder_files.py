@@ -154,7 +154,7 @@ DESCRIPTIONS = {
     "batch_size": [0, -1, 2**62, 1.5, None, True],
     "max_length": [0, -5, 2**63, "x", False],
     "mixed_precision": ["fp8", None, 16],
-    "pooling": ["max", None, ["mean"]],
+    "pooling": ["sum", None, ["mean"]],
     "multilabel": [None, 1, "x"],
     "pretrained": [None, 1],
     "tokenizer": [None, 1],

@@ -13,13 +13,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from torch import nn  # noqa: E402
+from word_texts import WORDS, problem  # noqa: E402
 
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
 from ltls.torch import EncoderClassifier, encoding, fine_tuning  # noqa: E402
 from ltls.torch.devices import as_device  # noqa: E402
 from ltls.torch.hybrid import best_weights  # noqa: E402
-
-WORDS = [f"w{i}" for i in range(40)]
 
 
 class Bag(nn.Module):
@@ -55,19 +54,6 @@ class Words:
         length = max(map(len, ids))
         padded = torch.tensor([own + [0] * (length - len(own)) for own in ids])
         return {"input_ids": padded, "attention_mask": (padded > 0).long()}
-
-
-def problem(several=False, n=240):
-    """Texts whose first two words tell the label."""
-    rng = np.random.default_rng(0)
-    first, second = rng.integers(0, 4, n), rng.integers(4, 8, n)
-    texts = [
-        " ".join([WORDS[a], WORDS[b], *rng.choice(WORDS[8:], 3)])
-        for a, b in zip(first, second, strict=True)
-    ]
-    if several:
-        return texts, [[f"a{a}", f"b{b}"] for a, b in zip(first, second, strict=True)]
-    return texts, [f"{a}-{b}" for a, b in zip(first, second, strict=True)]
 
 
 @pytest.fixture
@@ -433,63 +419,6 @@ def test_several_processes_train_one_model(accelerate, tmp_path):
     assert json.loads((tmp_path / "run" / "state.json").read_text())["epoch"] == 4
 
 
-def test_models_of_transformers(accelerate, tmp_path):
-    transformers = pytest.importorskip(
-        "transformers", reason="needs transformers: run make test-all"
-    )
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
-    inner = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", model_max_length=16
-    )
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-    )
-    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
-    tokenizer.save_pretrained(tmp_path / "bert")
-    texts, y = problem()
-    model = EncoderClassifier(
-        tmp_path / "bert",
-        device="cpu",
-        random_state=0,
-        epochs=2,
-        learning_rate=1e-3,
-        gradient_checkpointing=True,
-        vectors=False,
-    ).fit(texts, y)
-    labels, _ = model.predict_topk(texts[:20], 3)
-    model.save(tmp_path / "model")
-    (weights,) = tmp_path.glob("model/version-*/encoder/model.safetensors")
-    again = EncoderClassifier.load(tmp_path / "model", device="cpu")
-    np.testing.assert_array_equal(again.predict_topk(texts[:20], 3)[0], labels)
-    torch.save(again.encoder_.model.state_dict(), weights.with_name("pytorch_model.bin"))
-    weights.unlink()
-    with pytest.raises(OSError, match=r"model\.safetensors"):  # no pickle is read
-        EncoderClassifier.load(tmp_path / "model", device="cpu")
-    ids = tokenizer(texts, return_tensors="np")["input_ids"]
-    model = EncoderClassifier(
-        transformers.BertModel(config), fine_tune=False, text=False, device="cpu", random_state=0
-    ).fit(ids, y)
-    model.save(tmp_path / "model")
-    again = EncoderClassifier.load(tmp_path / "model", device="cpu")
-    np.testing.assert_array_equal(again.predict(ids), model.predict(ids))
-    message = r"1 of 240 texts are longer than max_length=16 tokens"
-    with pytest.warns(UserWarning, match=message) as found:
-        EncoderClassifier(tmp_path / "bert", fine_tune=False, device="cpu", random_state=0).fit(
-            [" ".join(WORDS), *texts[1:]], y
-        )
-    assert found[0].filename == __file__
-
-
 def test_long_texts_have_many_tokens_not_characters():
     def by_bytes(texts, **_):
         return {"input_ids": [list(text.encode()) for text in texts]}
@@ -522,7 +451,7 @@ def test_bad_input(monkeypatch):
         (texts, y, {"mixed_precision": "int8"}, "mixed_precision must"),
         (texts, y, {"learning_rate": 0}, "learning_rate must be greater than 0"),
         (texts, y, {"warmup": 2}, "warmup must be between 0 and 1"),
-        (texts, y, {"pooling": "max"}, "pooling must"),
+        (texts, y, {"pooling": "sum"}, "pooling must"),
         (texts, y, {"max_length": 0}, "max_length must be at least 1, got 0"),
         (texts, y, {"device": "gpu"}, "device must be a torch.device or its name, got 'gpu'"),
         ([], [], {}, "at least one row"),

@@ -39,8 +39,9 @@ from ..storage.tensor_file import (
 )
 from ..structure.codebook import TableCodebook
 from ..structure.trellis import Trellis
-from .encoding import PRECISIONS, Encoder
+from .encoding import POOLINGS, PRECISIONS, Encoder
 from .head import TrellisSoftmax
+from .pretrained import is_sentence_transformer
 
 CLASSIFIER = Kind("classifier with an encoder", "ltls-encoder", version=1)
 _FILE, _ENCODER, _WEIGHTS = "classifier.ltls", "encoder", "model.safetensors"
@@ -101,16 +102,18 @@ class Saved:
 
     def _save_encoder(self, folder: Path) -> None:
         folder.mkdir()
-        for each in (self.encoder.model, self.encoder.tokenizer):
-            if hasattr(each, "save_pretrained"):
-                each.save_pretrained(folder)
-        if not hasattr(self.encoder.model, "save_pretrained"):
-            save_model(self.encoder.model, str(folder / _WEIGHTS))
+        model, tokenizer = self.encoder.model, self.encoder.tokenizer
+        if self.encoder.is_pretrained:
+            model.save_pretrained(folder)
+        else:
+            save_model(model, str(folder / _WEIGHTS))
+        if hasattr(tokenizer, "save_pretrained"):
+            tokenizer.save_pretrained(folder)
 
     def _state(self) -> tuple[dict[str, Any], Tensors]:
         described, tensors = labels_state(self.labels)
         described |= {
-            "pretrained": hasattr(self.encoder.model, "save_pretrained"),
+            "pretrained": self.encoder.is_pretrained,
             "tokenizer": self.encoder.tokenizer is not None,
             "pooling": self.encoder.pooling,
             "max_length": self.encoder.max_length,
@@ -145,8 +148,10 @@ def load_saved(
         except (SafetensorError, RuntimeError) as error:
             raise ModelFileError(f"{source / _WEIGHTS} is not of this encoder: {error}") from error
         source = encoder
-    is_saved = found["pretrained"] and (folder / _ENCODER / _TOKENIZER).exists()
-    if found["tokenizer"] and tokenizer is None and not is_saved:
+    has_own = is_sentence_transformer(encoder) or (
+        found["pretrained"] and (folder / _ENCODER / _TOKENIZER).exists()
+    )
+    if found["tokenizer"] and tokenizer is None and not has_own:
         raise ValueError("tokenizer must be one like that of the saved model, got None")
     network = Encoder.load(
         source, tokenizer, found["pooling"], found["max_length"], True, found["tokenizer"]
@@ -204,7 +209,7 @@ def _read(file: TensorFile) -> dict[str, Any]:
             "mixed_precision": root.choice("mixed_precision", (*PRECISIONS,)),
             "pretrained": root.flag("pretrained"),
             "tokenizer": root.flag("tokenizer"),
-            "pooling": root.choice("pooling", ("mean", "cls")),
+            "pooling": root.choice("pooling", POOLINGS),
             "max_length": max_length,
             "version": root.get("version", "the name of a folder", is_version),
         }

@@ -46,18 +46,22 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : str, path or nn.Module
-        The name or folder of a model of Hugging Face's transformers; or a module, which is copied.
-        A module takes what `tokenizer` returns, or batches of rows of X without a tokenizer, and
-        returns a vector, or a sequence of vectors, per row.
+        The name or folder of a model of Hugging Face's transformers or of sentence-transformers; or
+        a module, which is copied. A module takes what `tokenizer` returns, or batches of rows of X
+        without a tokenizer, and returns a vector, or a sequence of vectors, per row. A
+        `SentenceTransformer` is such a module, with a tokenizer of its own. Of a model with encoder
+        and decoder, the encoder is used.
     tokenizer : callable, optional
         A tokenizer of transformers; by default that of `encoder`.
-    pooling : {"mean", "cls"}, default="mean"
-        How a sequence of vectors becomes one: by its mean, or its first one.
+    pooling : {"mean", "cls", "max", "lasttoken"}, optional
+        How a sequence of vectors becomes one: by its mean or maximum, or its first or last one. By
+        default as a model of sentence-transformers does it, else by its mean.
     max_length : int, optional
         Maximum number of tokens of a text; longer texts are truncated, with a warning in `fit`. By
         default, as many as the encoder takes.
     fine_tune : bool, default=True
-        Whether to train the encoder together with a trellis head. Requires Accelerate.
+        Whether to train the encoder together with a trellis head. Requires Accelerate. Weights of
+        half precision are then converted to float32; see `mixed_precision`.
     vectors : bool or LTLSClassifier, default=True
         Whether to train a classifier on vectors. Pass an `LTLSClassifier` to set its parameters.
     text : bool or TextClassifier, default=True
@@ -138,7 +142,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         encoder: Any,
         *,
         tokenizer: Any = None,
-        pooling: str = "mean",
+        pooling: str | None = None,
         max_length: int | None = None,
         fine_tune: bool = True,
         vectors: Any = True,
@@ -229,6 +233,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             trained, held_out = self._split(examples, counts, seed)
             head = None
             if self.fine_tune:
+                encoder.float()  # small steps are lost in weights of half precision
                 head = self._new_head(encoder, X[0], counts, device, seed)
                 network, saved = Network(encoder, head), None if checkpoint is None else folder
                 fine_tune(network, trained, held_out, how, device, saved, resume)
