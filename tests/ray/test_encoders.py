@@ -32,7 +32,7 @@ def train(config):
     torch.manual_seed(rank)  # the weights of the first worker are those that count
     options = {"epochs": 4, "batch_size": 8, "learning_rate": 0.02, "head_learning_rate": 0.05}
     encoder = torch.nn.Linear(6, 16)
-    model = EncoderClassifier(encoder, vectors=False, text=False, random_state=0, **options)
+    model = EncoderClassifier(encoder, text=False, random_state=0, **options)
     model.fit(*config["data"], checkpoint=folder / "run")
     torch.save([model.encoder_.model.weight, model.head_.edges.weight], folder / f"{rank}.pt")
     if rank == 0:

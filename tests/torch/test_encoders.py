@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from word_texts import WORDS, problem  # noqa: E402
 
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
-from ltls.torch import EncoderClassifier, encoding, fine_tuning  # noqa: E402
+from ltls.torch import EncoderClassifier, encoders, encoding, fine_tuning  # noqa: E402
 from ltls.torch.devices import as_device  # noqa: E402
 from ltls.torch.hybrid import best_weights  # noqa: E402
 
@@ -394,29 +394,70 @@ class Pooled(Bag):
         self.pooler = nn.Linear(16, 16)
 
 
-def train(rank, folder):
+def train(rank, folder, options):
     """Fit in one of two processes, which learn of each other as under `accelerate launch`."""
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": (folder / "port").read_text()}
     os.environ.update(rendezvous, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
-    model = make(epochs=4, head={"width": 4}, vectors=False, text=False)
-    model.set_params(encoder=Pooled()).fit(*problem(), checkpoint=folder / "run")
-    torch.save([model.encoder_.model.table.weight, model.head_.edges.weight], folder / str(rank))
+    encoded, trained = [], []
+    counted, fit = encoding.Encoder.vectors, encoders.EncoderClassifier._fit_parts
+
+    def vectors(self, rows, *args):
+        encoded.append(len(rows))
+        counted(self, rows, *args)
+
+    def fit_parts(self, *args):
+        trained.append(rank)
+        fit(self, *args)
+
+    encoding.Encoder.vectors = vectors
+    encoders.EncoderClassifier._fit_parts = fit_parts
+    model = make(epochs=4, head={"width": 4}, **options).set_params(encoder=Pooled())
+    kind, message = [
+        (FileNotFoundError, "there is no checkpoint"),
+        (RuntimeError, "the first process failed: .*there is no checkpoint"),
+    ][rank]
+    with pytest.raises(kind, match=message):
+        model.fit(*problem(), checkpoint=folder / "run", resume=True)
+    # Without a checkpoint, vectors are in a temporary folder.
+    model.fit(*problem(), checkpoint=folder / "run" if model.fine_tune else None)
+    head = None if model.head_ is None else model.head_.edges.weight
+    topk = model.predict_topk(problem()[0], 3)
+    found = {
+        "weights": [model.encoder_.model.table.weight, head],
+        "rows": encoded[-2],  # before the prediction
+        "trained": trained,
+        "scores": torch.from_numpy(topk[1]),
+        "score": model.score(*problem()),
+        "stages": model.weights_,
+    }
+    torch.save(found, folder / str(rank))
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
-def test_several_processes_train_one_model(accelerate, tmp_path):
+def in_two_processes(target, folder, *args):
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("this torch has no gloo")
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
-        (tmp_path / "port").write_text(str(port.getsockname()[1]))
-    torch.multiprocessing.spawn(train, (tmp_path,), nprocs=2)
-    first, second = (torch.load(tmp_path / rank) for rank in "01")
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
-    assert json.loads((tmp_path / "run" / "state.json").read_text())["epoch"] == 4
+        (folder / "port").write_text(str(port.getsockname()[1]))
+    torch.multiprocessing.spawn(target, (folder, *args), nprocs=2)
+    return [torch.load(folder / rank) for rank in "01"]
+
+
+@pytest.mark.parametrize("fine_tune", [False, True])
+def test_several_processes_train_one_model(accelerate, fine_tune, tmp_path):
+    first, second = in_two_processes(train, tmp_path, {"fine_tune": fine_tune})
+    assert (first["rows"], second["rows"]) == (120, 120)  # each encodes its share
+    assert (first["trained"], second["trained"]) == ([0], [])
+    torch.testing.assert_close(first["weights"], second["weights"], rtol=0, atol=0)
+    torch.testing.assert_close(first["scores"], second["scores"], rtol=0, atol=0)
+    assert first["stages"] == second["stages"]
+    assert set(first["stages"]) == {"vectors", "text", *(["head"] if fine_tune else [])}
+    assert first["score"] > 0.85
+    if fine_tune:
+        assert np.load(tmp_path / "run" / "vectors.npy").any(axis=1).all()
+        assert json.loads((tmp_path / "run" / "state.json").read_text())["epoch"] == 4
 
 
 def test_long_texts_have_many_tokens_not_characters():

@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -42,6 +42,7 @@ from ..structure.trellis import Trellis
 from .encoding import POOLINGS, PRECISIONS, Encoder
 from .head import TrellisSoftmax
 from .pretrained import is_sentence_transformer
+from .processes import Processes
 
 CLASSIFIER = Kind("classifier with an encoder", "ltls-encoder", version=1)
 _FILE, _ENCODER, _WEIGHTS = "classifier.ltls", "encoder", "model.safetensors"
@@ -275,35 +276,50 @@ def checkpoint_folder(
     encoder: Encoder,
     parameters: dict[str, Any],
     seed: int,
+    processes: Processes,
 ) -> Iterator[tuple[Path, int]]:
     """Yield the folder of a checkpoint, or a temporary one, and the seed that training began with.
 
     With `resume`, the seed is that of the checkpoint: its vectors are in the order of its rows.
+    All processes get the folder of the first one.
     """
-    if checkpoint is None:
-        if resume:
-            raise ValueError("resume=True needs checkpoint, the folder to continue from")
-        with tempfile.TemporaryDirectory() as name:
-            yield Path(name), seed
-        return
-    folder, mine = Path(checkpoint), _fingerprint(examples, encoder, parameters)
+    if checkpoint is None and resume:
+        raise ValueError("resume=True needs checkpoint, the folder to continue from")
+
+    def begun() -> tuple[Path, int]:
+        if checkpoint is None:
+            return Path(name), seed
+        fingerprint = _fingerprint(examples, encoder, parameters)
+        return Path(checkpoint), _begun(Path(checkpoint), resume, fingerprint, seed)
+
+    temporary = checkpoint is None and processes.is_first
+    with tempfile.TemporaryDirectory() if temporary else nullcontext("") as name:
+        folder, seed = processes.first(begun)
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                "checkpoint must be a folder that all processes share, got "
+                f"{checkpoint!r}: there is no {folder}"
+            )
+        yield folder, seed
+
+
+def _begun(folder: Path, resume: bool, fingerprint: str, seed: int) -> int:
+    """Begin a checkpoint, or check that it can be resumed; return its seed."""
     about = folder / "data.json"
     if resume:
         if not about.exists():
             raise FileNotFoundError(f"resume=True: there is no checkpoint in {folder}")
         stored = json.loads(about.read_text())
-        if stored["fingerprint"] != mine:
+        if stored["fingerprint"] != fingerprint:
             raise ValueError(f"resume=True: {folder} has a checkpoint of other data or parameters")
-        yield folder, stored["seed"]
-        return
+        return int(stored["seed"])
     folder.mkdir(parents=True, exist_ok=True)
-    # Every process removes them; training begins when all are there.
     for name in ("state.json", "best.safetensors", "vectors.npy"):
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob("epoch-[0-9]*"):
         shutil.rmtree(path, ignore_errors=True)
-    about.write_text(json.dumps({"fingerprint": mine, "seed": seed}))
-    yield folder, seed
+    about.write_text(json.dumps({"fingerprint": fingerprint, "seed": seed}))
+    return seed
 
 
 def _fingerprint(examples: Examples, encoder: Encoder, parameters: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ from .fine_tuning import Network, Schedule, fine_tune
 from .head import TrellisSoftmax
 from .hybrid import best_weights, weighted
 from .probing import probe
+from .processes import Processes, n_processes, processes
 
 _MAX_HELD_OUT = 3000  # rows
+_LEARNED = ("vectors_", "text_", "weights_", "_threshold")  # after the encoder
 
 
 class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
@@ -123,7 +126,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     Notes
     -----
     On several GPUs, run the script with ``accelerate launch``, or call `fit` in the workers of Ray
-    Train: fine-tuning is then data-parallel, and every process trains the other stages.
+    Train: fine-tuning is then data-parallel, every process encodes its share of the rows, and the
+    first one trains the other stages. All end with the same model.
 
     Examples
     --------
@@ -223,11 +227,17 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         targets.check_rows(len(X))
         if len(labels) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(labels)}")
-        encoder.warn_of_long(X)
         examples = Examples.of(labels, X, targets)
         parameters = self.get_params(deep=False)
-        stored = checkpoint_folder(checkpoint, resume, examples, encoder, parameters, how.seed)
-        with stored as (folder, seed), enough_memory("training", device, self._less_memory()):
+        with (
+            processes(device) as group,
+            checkpoint_folder(
+                checkpoint, resume, examples, encoder, parameters, how.seed, group
+            ) as (folder, seed),
+            enough_memory("training", device, self._less_memory()),
+        ):
+            if group.is_first:
+                encoder.warn_of_long(X)
             how = replace(how, seed=seed)
             counts = np.bincount(examples.labels, minlength=len(labels))
             trained, held_out = self._split(examples, counts, seed)
@@ -242,9 +252,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             fitted.encoder_, fitted.head_ = encoder, head
             both: list[Any] = [trained.rows, held_out.rows]  # lists
             rows = [row for part in both for row in part]
-            vectors = fitted._cached_vectors(folder, rows, device, resume)
-            fitted._fit_parts(trained, vectors[: len(trained)], device)
-            fitted._choose(held_out, vectors[len(trained) :])
+            vectors = fitted._cached_vectors(folder, rows, device, resume, group)
+            learn = partial(fitted._learn_stages, trained, held_out, vectors, device)
+            fitted.__dict__ |= group.first(learn)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -269,7 +279,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
                 "validation_fraction must be at least 0 and less than 1, got "
                 f"{self.validation_fraction}"
             )
-        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        if n_processes() > 1:
             if not isinstance(self.random_state, Integral):
                 raise ValueError(
                     "random_state must be a number if several processes train, so that all hold "
@@ -315,29 +325,47 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         return head.to(device)
 
     def _cached_vectors(
-        self, folder: Path, rows: list[Any], device: torch.device, resume: bool
+        self, folder: Path, rows: list[Any], device: torch.device, resume: bool, group: Processes
     ) -> AnyArray:
-        """Return the vectors of all rows, memory-mapped; with `resume`, those that are there."""
+        """Return the vectors of all rows, memory-mapped; with `resume`, those that are there.
+
+        Every process encodes its share of the rows.
+        """
         if not self.vectors and self.head_ is None:
             return np.zeros((len(rows), 0), np.float32)
         path, first = folder / "vectors.npy", self.encoder_.vector(rows[0], device)
-        computed = resume and path.exists()
+        computed = resume and group.first(path.exists)
         if not computed:
-            unfinished = folder / f"unfinished-{os.getpid()}.npy"
-            shape = (len(rows), len(first))
-            out = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
-            self.encoder_.vectors(rows, self.batch_size, device, out, self.mixed_precision)
+            unfinished = group.first(lambda: folder / f"unfinished-{os.getpid()}.npy")
+            shape, own = (len(rows), len(first)), group.share(len(rows))
+            new = partial(np.lib.format.open_memmap, unfinished, "w+", np.float32, shape)
+            group.first(lambda: new().flush())
+            out = np.load(unfinished, mmap_mode="r+")
+            self.encoder_.vectors(
+                rows[own], self.batch_size, device, out[own], self.mixed_precision
+            )
             out.flush()
             del out
-            unfinished.replace(path)
+            group.wait()
+            group.first(lambda: unfinished.replace(path))
         found: AnyArray = np.load(path, mmap_mode="r")
         # Another device rounds differently.
         if computed and not np.allclose(found[0], first, atol=0.1 * np.abs(first).max()):
             raise ValueError(f"resume=True: {path} has vectors of another encoder")
         return found
 
+    def _learn_stages(
+        self, trained: Examples, held_out: Examples, vectors: AnyArray, device: torch.device
+    ) -> dict[str, Any]:
+        """Train classifiers of vectors and of texts, and choose the weights of all stages.
+
+        Their labels are ids. Return the attributes that are new.
+        """
+        self._fit_parts(trained, vectors[: len(trained)], device)
+        self._choose(held_out, vectors[len(trained) :])
+        return {name: getattr(self, name) for name in _LEARNED}
+
     def _fit_parts(self, examples: Examples, vectors: AnyArray, device: torch.device) -> None:
-        """Train classifiers of vectors and of texts; their labels are ids."""
         y = _ids_of(examples)
         usual = {name: getattr(self, name) for name in ("random_state", "n_jobs", "verbose")}
         self.vectors_ = self.text_ = None
