@@ -147,5 +147,27 @@ def test_bad_input(data, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(probing, "_step", full)
-    with pytest.raises(MemoryError, match=r"600 × 16 weights .* device='cpu'"):
+    with pytest.raises(MemoryError, match=r"600 × 16 weights .* device='cpu': use vectors of few"):
         probe(X, y, device="cpu")
+
+
+def test_bad_files(data, tmp_path):
+    X, y, *_ = data
+    path = tmp_path / "vectors.npy"
+    np.save(path, X)
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[:50], b"", b"text", b"PK\x03\x04"):
+        path.write_bytes(content)
+        with pytest.raises(
+            ValueError, match=r"vectors must be a \.npy file of numbers, got .*npy'"
+        ):
+            probe(path, y)
+    for array in (np.array(["a", "b"]), np.array([{}, {}]), X.astype(complex)):
+        np.save(path, array)
+        with pytest.raises(ValueError, match=r"vectors must be a \.npy file of numbers"):
+            probe(path, y)
+    np.savez(tmp_path / "vectors.npz", X)
+    with pytest.raises(ValueError, match=r"numbers, got '.*npz', which is damaged or another"):
+        probe(tmp_path / "vectors.npz", y)
+    with pytest.raises(FileNotFoundError):
+        probe(tmp_path / "none.npy", y)

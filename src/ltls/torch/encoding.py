@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arrays import AnyArray, as_integer
+from ..training.progress import row_bar
 from .pretrained import is_sentence_transformer, load_pretrained
 
 POOLINGS = ("mean", "cls", "max", "lasttoken")
@@ -182,6 +183,7 @@ class Encoder(nn.Module):
         device: torch.device,
         out: AnyArray,
         mixed_precision: str = "no",
+        verbose: bool = False,
     ) -> None:
         """Write the vectors of all rows into an array, those of similar length together."""
         self.eval().to(device)
@@ -189,11 +191,13 @@ class Encoder(nn.Module):
         order = np.arange(len(rows))
         if self.tokenizer is not None:
             order = np.argsort([-len(text) for text in rows], kind="stable")
-        for first in range(0, len(rows), batch_size):
-            some = order[first : first + batch_size]
-            batch = on_device(self.inputs([rows[i] for i in some]), device)
-            with torch.autocast(device.type, dtype, enabled=dtype is not None):
-                out[some] = self(batch).cpu().numpy()
+        with row_bar(verbose, "encoding", len(rows)) as advance:
+            for first in range(0, len(rows), batch_size):
+                some = order[first : first + batch_size]
+                batch = on_device(self.inputs([rows[i] for i in some]), device)
+                with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                    out[some] = self(batch).cpu().numpy()
+                advance(len(some))
 
     @torch.no_grad()
     def vector(self, row: Any, device: torch.device) -> AnyArray:

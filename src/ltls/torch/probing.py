@@ -80,9 +80,7 @@ def probe(
     True
     """
     where = as_device(device)
-    X: Any = vectors
-    if isinstance(vectors, (str, os.PathLike)):
-        X = np.load(vectors, mmap_mode="r")
+    X = _mapped(vectors) if isinstance(vectors, (str, os.PathLike)) else vectors
     estimator = LTLSClassifier(**{"label_matrix": True, **parameters})
     how = replace(estimator._how(), workers=DeviceWorkers(where))
     if how.given.label_matrix is False:
@@ -94,9 +92,23 @@ def probe(
     return estimator
 
 
+def _mapped(path: str | os.PathLike[str]) -> AnyArray:
+    """Return the content of a .npy file, memory-mapped."""
+    wanted = f"vectors must be a .npy file of numbers, got {os.fspath(path)!r}"
+    try:
+        found = np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        raise ValueError(f"{wanted}, which is damaged or another file: {error}") from error
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"{wanted}, which has values of type {found.dtype}")
+    return found
+
+
 def _enough_memory(device: torch.device, shape: tuple[int, ...]) -> AbstractContextManager[None]:
     size = " × ".join(f"{each:,}" for each in shape)
-    return enough_memory(f"training {size} weights", device, "use device='cpu'")
+    less = "use vectors of fewer features, or fewer labels"
+    instead = less if device.type == "cpu" else f"use device='cpu'; or {less}"
+    return enough_memory(f"training {size} weights", device, instead)
 
 
 class DeviceWorkers:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 logger = logging.getLogger("ltls")
 logger.addHandler(logging.NullHandler())
+_stage: ContextVar[str] = ContextVar("stage", default="")  # which all lines begin with
 
 
 @dataclass
@@ -67,8 +69,27 @@ def progress_bar(
     `found` is what P@1 counts: labels, or the clusters of labels that views find first. If standard
     error is not a terminal, `log_epoch` prints lines instead.
     """
-    if not verbose or not _shows_bars(Console(stderr=True)):
-        yield lambda _epoch, _stats, _rows: None
+    with _bar(verbose, "training", epochs * rows, done * rows) as advance:
+        yield lambda epoch, stats, rows: advance(rows, _described(epoch, epochs, stats, found))
+
+
+@contextmanager
+def row_bar(verbose: bool, name: str, rows: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar over rows, then a line; yield a function to call with the rows that are done."""
+    start = time.perf_counter()
+    with _bar(verbose, name, rows) as advance:
+        yield lambda rows: advance(rows, name)
+    show(verbose, f"{name}  {rows:,} rows  {time.perf_counter() - start:.1f} s")
+
+
+@contextmanager
+def _bar(
+    verbose: bool, name: str, total: int, done: int = 0
+) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar if standard error is a terminal; yield a function that moves it and names it."""
+    console = Console(stderr=True)
+    if not verbose or not _shows_bars(console):
+        yield lambda _rows, _name: None
         return
     columns = (
         TextColumn("{task.description}"),
@@ -76,13 +97,23 @@ def progress_bar(
         TextColumn("{task.percentage:>3.0f} %  left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("training", total=epochs * rows, completed=done * rows)
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(_stage.get() + name, total=total, completed=done)
 
-        def show(epoch: int, stats: EpochStats, rows: int) -> None:
-            progress.update(task, advance=rows, description=_described(epoch, epochs, stats, found))
+        def move(rows: int, name: str) -> None:
+            progress.update(task, advance=rows, description=_stage.get() + name)
 
-        yield show
+        yield move
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Begin all lines and bars of a block with the name of a stage."""
+    token = _stage.set(f"{name}: ")
+    try:
+        yield
+    finally:
+        _stage.reset(token)
 
 
 def log_epoch(
@@ -119,13 +150,14 @@ def phase(verbose: bool, name: str) -> Iterator[None]:
     """
     start = time.perf_counter()
     console = Console(stderr=True)
-    with console.status(name) if verbose and _shows_bars(console) else nullcontext():
+    with console.status(_stage.get() + name) if verbose and _shows_bars(console) else nullcontext():
         yield
     show(verbose, f"{name}  {time.perf_counter() - start:.1f} s")
 
 
 def show(verbose: bool, line: str) -> None:
     """Log a line, and print it if `verbose`."""
+    line = _stage.get() + line
     logger.info(line)
     if verbose:
         print(line, file=Console(stderr=True).file, flush=True)
