@@ -17,6 +17,7 @@ from ltls.core.atomic import new_folder  # noqa: E402
 from ltls.storage import tensor_file  # noqa: E402
 from ltls.storage.tensor_file import TensorFile  # noqa: E402
 from ltls.torch import EncoderClassifier, TrellisSoftmax  # noqa: E402
+from ltls.torch.adaptive_head import AdaptiveHead  # noqa: E402
 from ltls.torch.encoder_files import CLASSIFIER  # noqa: E402
 
 N_LABELS = 6
@@ -186,6 +187,64 @@ def test_heads_that_are_not_as_declared(folder, name):
         reseal(folder, lambda described, _, value=value: described["head"].update({name: value}))
         with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
             loaded(folder)
+
+
+ADAPTIVE = {
+    "cutoffs": [[], [0, 3], [2, 2], [3, 2], [2, 4], [1, 3], 2, ["2", 3], [True, 3], [2**70], None],
+    "div_value": [0, 1, 1e300, -2, "x", None],
+    "trellis": [{}, None, 3],
+    "unknown": [1],
+}
+
+
+@pytest.fixture
+def adaptive(model, tmp_path):
+    """A folder of a model with an adaptive head."""
+    other = copy.copy(model)
+    counts = np.array([3, 9, 2, 8, 1, 7])
+    options = {"cutoffs": [2, 3], "width": 2, "head_bias": True}
+    other.head_ = AdaptiveHead.by_frequency(N_LABELS, counts, **options)
+    other.save(tmp_path / "adaptive")
+    for ours, theirs in zip(
+        loaded(tmp_path / "adaptive").predict_topk(TEXTS, 3), other.predict_topk(TEXTS, 3),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_array_equal(ours, theirs)
+    return tmp_path / "adaptive"
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_adaptive_heads_that_are_not_as_declared(adaptive, name):
+    for value in ADAPTIVE[name]:
+        reseal(adaptive, lambda described, _, value=value: described["head"].update({name: value}))
+        with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
+            loaded(adaptive)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("label_of", [np.arange(1, 7), np.zeros(6, np.int64), np.arange(7), None]),
+        ("head.weight", [np.zeros((5, 6), np.float32), None]),
+        ("head.bias", [np.zeros(3, np.float32)]),
+        ("narrow.0.weight", [np.zeros((2, 6), np.float32), np.zeros((1, 5), np.float32), None]),
+        ("narrow.1.weight", [np.zeros((2, 6), np.float32), None]),
+        ("cluster.0.weight", [np.zeros((2, 1), np.float32), None]),
+        ("trellis.weight", [np.full((9, 1), np.inf, np.float32), None]),
+        ("other", [np.zeros(3, np.float32)]),
+    ],
+)
+def test_tensors_of_adaptive_heads_that_are_not_as_declared(adaptive, name, values):
+    for value in values:
+
+        def change(described, tensors, value=value):
+            tensors[f"head.{name}"] = value
+            if value is None:
+                del tensors[f"head.{name}"]
+
+        reseal(adaptive, change)
+        with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
+            loaded(adaptive)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,8 @@ def test_fine_tuning_resumes(accelerate, tmp_path, monkeypatch):
             raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(fine_tuning, "_save", interrupted)
-    with pytest.raises(MemoryError, match=r"smaller batch_size than 16 .*gradient_checkpointing"):
+    advice = r"smaller batch_size than 16 .*gradient_checkpointing.* resume=True continues"
+    with pytest.raises(MemoryError, match=advice):
         make(**options).fit(texts, y, checkpoint=tmp_path)
     assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 2
     other_steps = {"batch_size": 8}
@@ -255,6 +256,42 @@ def test_heads_with_other_losses(accelerate, loss, tmp_path):
         again.predict_proba(texts[:9]), model.predict_proba(texts[:9]), rtol=1e-4, atol=1e-6
     )
     assert again.predict(texts) == model.predict(texts)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("cutoffs", [[2], [2, 4], None])
+def test_an_adaptive_head(accelerate, several, cutoffs, tmp_path):
+    texts, y = problem(several)
+    n_labels = 8 if several else 16
+    sizes = {"width": 4, "div_value": 2, "trellis_features": 16}
+    head = {"cutoffs": cutoffs, "propensities": np.linspace(0.5, 1, n_labels), **sizes}
+    model = make(vectors=False, text=False, head=head).fit(texts, y)
+    labels, scores = model.predict_topk(texts, k=2)
+    right = [
+        best in (true if several else [true]) for best, true in zip(labels[:, 0], y, strict=True)
+    ]
+    assert np.mean(right) > 0.85
+    counts = [sum(label in np.atleast_1d(own) for own in y) for label in model.classes_]
+    order = model.head_.label_of.numpy()
+    assert (np.diff(np.array(counts)[order]) <= 0).all()  # the most frequent ones are first
+    torch.testing.assert_close(
+        model.head_.softmax.weight, 1 / torch.linspace(0.5, 1, n_labels)[model.head_.label_of]
+    )
+    model.save(tmp_path / "model")
+    again = EncoderClassifier.load(tmp_path / "model", Bag(), Words(), device="cpu")
+    for ours, theirs in zip(again.predict_topk(texts, 2), (labels, scores), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert again.head_.softmax.cutoffs == model.head_.softmax.cutoffs
+
+
+def test_an_adaptive_head_of_similar_labels(accelerate):
+    texts, y = problem()
+    vectors = np.eye(16, dtype=np.float32)[:, :4]
+    sizes = {"width": 4, "trellis_features": 16}
+    head = {"cutoffs": [4], "assignment": "similarity", "label_features": vectors, **sizes}
+    assert make(vectors=False, text=False, head=head).fit(texts, y).score(texts, y) > 0.85
+    with pytest.raises(ValueError, match="cutoffs must be increasing"):
+        make(head={"cutoffs": [40]}).fit(texts, y)
 
 
 class Noisy(Bag):
@@ -332,6 +369,82 @@ def test_vectors_are_computed_once(random_state, accelerate, tmp_path, monkeypat
             again.set_params(fine_tune=fine_tune).fit(texts, y)
 
 
+class Huge(Bag):
+    """With activations that no memory holds."""
+
+    def forward(self, input_ids, attention_mask=None):
+        return super().forward(input_ids) + torch.empty(1 << 50)[:16]
+
+
+def test_memory_of_a_cpu_is_not_enough(tmp_path):
+    texts, y = problem()
+    model = make(fine_tune=False).set_params(encoder=Huge())
+    for checkpoint, advice in [
+        (None, "smaller batch_size than 16, or a smaller max_length; with checkpoint, resume=True"),
+        (tmp_path, "smaller batch_size than 16, with which resume=True continues from the check"),
+    ]:
+        with pytest.raises(MemoryError, match=f"memory of device='cpu': use a {advice}"):
+            model.fit(texts, y, checkpoint=checkpoint)
+
+
+class Broken(Bag):
+    """With an error of its own."""
+
+    def forward(self, input_ids, attention_mask=None):
+        raise RuntimeError("shapes do not match")
+
+
+def test_other_errors_are_as_they_are():
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        make(fine_tune=False).set_params(encoder=Broken()).fit(*problem())
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+@pytest.mark.parametrize("several", [False, True])
+def test_held_out_rows_are_learned_when_the_weights_are_chosen(several, share, monkeypatch):
+    texts, y = problem(several)
+    if several:
+        y[::4] = [[] for _ in y[::4]]
+    happened = []
+
+    def recorded(kind, method):
+        original = getattr(kind, method)
+
+        def call(self, X, y=None, *args, **options):
+            happened.append((type(self).__name__, method, len(X)))
+            return original(self, X, y, *args, **options)
+
+        monkeypatch.setattr(kind, method, call)
+
+    def chosen(*args):
+        happened.append("weights")
+        return best_weights(*args)
+
+    recorded(TextClassifier, "fit")
+    recorded(LTLSClassifier, "partial_fit")
+    monkeypatch.setattr(encoders, "best_weights", chosen)
+    monkeypatch.setattr(encoders, "_SHARE", share)  # 24 rows are held out
+    probed = encoders.probe
+    monkeypatch.setattr(
+        encoders,
+        "probe",
+        lambda X, *a, **k: happened.append(("probe", len(X))) or probed(X, *a, **k),
+    )
+    model = make(fine_tune=False).fit(texts, y)
+    text, further = ("TextClassifier", "fit"), "partial_fit"
+    learned = (*text, 240) if share == 0.05 else ("TextClassifier", further, 24)
+    expected = [("probe", 216), (*text, 216), "weights", ("LTLSClassifier", further, 24), learned]
+    assert happened == expected
+    assert sum(model.weights_.values()) == pytest.approx(1)
+
+
+def test_the_first_partial_fit_is_fit():
+    texts, y = problem()
+    model = make(fine_tune=False).partial_fit(texts, y)
+    expected = make(fine_tune=False).fit(texts, y)
+    np.testing.assert_array_equal(model.predict_topk(texts)[1], expected.predict_topk(texts)[1])
+
+
 def test_vectors_of_another_encoder_are_refused(tmp_path):
     texts, y = problem()
     model = make(fine_tune=False, text=False).fit(texts, y, checkpoint=tmp_path)
@@ -379,11 +492,26 @@ def test_accumulation_and_mixed_precision(accelerate, tmp_path):
     model.set_params(epochs=1).fit(texts, y)  # in the same process
 
 
-def test_progress_is_shown(accelerate, capsys):
-    make(vectors=False, text=False, epochs=2, verbose=1).fit(*problem())
+def test_progress_is_shown_with_the_name_of_the_stage(accelerate, capsys):
+    model = make(epochs=2, verbose=1).fit(*problem())
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
-    assert all("validation P@1" in line for line in lines)
+    stages = [line.partition(": ")[0] for line in lines]
+    assert list(dict.fromkeys(stages))[:1] == ["head"]
+    assert {"head", "vectors", "text"} < set(stages)
+    heads = [line for line in lines if line.startswith("head: ")]
+    assert [line.split("  ")[0] for line in heads] == ["head: epoch 1/2", "head: epoch 2/2"]
+    assert all("validation P@1" in line for line in heads)
+    (others,) = [line for line in lines if line.partition(": ")[0] not in model.weights_]
+    assert others.startswith("encoding  240 rows  ")
+
+
+def test_encoding_has_a_bar_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    make(fine_tune=False, text=False, verbose=1).fit(*problem())
+    shown = capsys.readouterr().err
+    assert "encoding" in shown
+    assert "100 %" in shown
 
 
 class Pooled(Bag):
@@ -400,18 +528,18 @@ def train(rank, folder, options):
     os.environ.update(rendezvous, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     encoded, trained = [], []
-    counted, fit = encoding.Encoder.vectors, encoders.EncoderClassifier._fit_parts
+    counted, fit = encoding.Encoder.vectors, encoders.EncoderClassifier._learn_stages
 
     def vectors(self, rows, *args):
         encoded.append(len(rows))
         counted(self, rows, *args)
 
-    def fit_parts(self, *args):
+    def learn(self, *args):
         trained.append(rank)
-        fit(self, *args)
+        return fit(self, *args)
 
     encoding.Encoder.vectors = vectors
-    encoders.EncoderClassifier._fit_parts = fit_parts
+    encoders.EncoderClassifier._learn_stages = learn
     model = make(epochs=4, head={"width": 4}, **options).set_params(encoder=Pooled())
     kind, message = [
         (FileNotFoundError, "there is no checkpoint"),
@@ -495,6 +623,7 @@ def test_bad_input(monkeypatch):
         (texts, y, {"pooling": "sum"}, "pooling must"),
         (texts, y, {"max_length": 0}, "max_length must be at least 1, got 0"),
         (texts, y, {"device": "gpu"}, "device must be a torch.device or its name, got 'gpu'"),
+        (texts, y, {"device": "meta"}, "device must be available, got 'meta'.*use device='cpu'"),
         ([], [], {}, "at least one row"),
     ]
     for X, labels, options, message in wrong:
@@ -523,6 +652,9 @@ def test_bad_input(monkeypatch):
         patch.setenv("WORLD_SIZE", "2")
         with pytest.raises(ValueError, match="random_state must be a number if several processes"):
             make(random_state=None).fit(texts, y)
+    if not torch.backends.mps.is_available():
+        with pytest.raises(ValueError, match="device must be available, got 'mps'"):
+            make(device="mps").fit(texts, y)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="use device='cpu'"):
         make(device="cuda").fit(texts, y)

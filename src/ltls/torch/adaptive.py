@@ -141,7 +141,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         )
         _refuse_unsupported(trellis)
         if cutoffs is None:
-            cutoffs = _default_cutoffs(self.n_classes)
+            cutoffs = default_cutoffs(self.n_classes)
         if not isinstance(cutoffs, Iterable):
             raise TypeError(f"cutoffs must be a sequence of integers, got {cutoffs!r}")
         ends = [as_integer("cutoffs", cutoff, at_least=1) for cutoff in cutoffs]
@@ -410,7 +410,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         return self.trellis._is_full()
 
 
-def _default_cutoffs(n_classes: int) -> list[int]:
+def default_cutoffs(n_classes: int) -> list[int]:
     """Return cutoffs whose clusters need not grow with the number of classes."""
     quarter = max(1, as_integer("n_classes", n_classes, at_least=3) // 4)
     cutoffs = [min(cutoff, (i + 1) * quarter) for i, cutoff in enumerate(_CUTOFFS)]

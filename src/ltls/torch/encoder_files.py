@@ -1,4 +1,4 @@
-"""Files of an encoder and its head, safetensors and JSON without pickle; folders of checkpoints."""
+"""Files of encoders and their classifiers, without pickle; folders of checkpoints."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from torch import nn
 
 from ..core.arrays import Tensors
 from ..core.atomic import is_version, new_folder, synchronize_tree
-from ..core.declarations import Array, Described
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.front_ends import TextClassifier
 from ..estimators.load import load
 from ..model.examples import Examples
 from ..model.labels import Labels, Targets
-from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.model_file import labels_from_state, labels_state
 from ..storage.tensor_file import (
     Kind,
@@ -37,10 +35,8 @@ from ..storage.tensor_file import (
     encode,
     write_content,
 )
-from ..structure.codebook import TableCodebook
-from ..structure.trellis import Trellis
 from .encoding import POOLINGS, PRECISIONS, Encoder
-from .head import TrellisSoftmax
+from .head_files import Head, head_from_state, head_state
 from .pretrained import is_sentence_transformer
 from .processes import Processes
 
@@ -59,7 +55,7 @@ class Saved:
     Parameters
     ----------
     encoder : Encoder
-    head : TrellisSoftmax or None
+    head : TrellisSoftmax, AdaptiveHead or None
     parts : dict of str to LTLSClassifier
         The classifiers of vectors and of texts, whose labels are ids.
     labels : Labels
@@ -73,7 +69,7 @@ class Saved:
     """
 
     encoder: Encoder
-    head: TrellisSoftmax | None
+    head: Head | None
     parts: dict[str, LTLSClassifier]
     labels: Labels
     weights: dict[str, float]
@@ -127,7 +123,7 @@ class Saved:
             "mixed_precision": self.mixed_precision,
         }
         if self.head is not None:
-            described["head"], own = _head_state(self.head)
+            described["head"], own = head_state(self.head)
             tensors |= {f"head.{name}": tensor for name, tensor in own.items()}
         return described, tensors
 
@@ -193,7 +189,7 @@ def _read(file: TensorFile) -> dict[str, Any]:
         labels, parts = labels_from_state(root), root.texts("parts")
         if len(set(parts)) != len(parts) or not set(parts) <= _PARTS.keys():
             raise ValueError(f"parts must be among {', '.join(_PARTS)}, got {parts}")
-        head = _head_from_state(root.section("head"), len(labels)) if root.has("head") else None
+        head = head_from_state(root.section("head"), len(labels)) if root.has("head") else None
         weights, names = root.section("weights"), [*(["head"] if head else []), *parts]
         if not names:
             raise ValueError("it has neither a head nor parts")
@@ -221,48 +217,6 @@ def _read(file: TensorFile) -> dict[str, Any]:
 
 def _is_size(value: Any) -> bool:
     return value is None or (type(value) is int and 1 <= value <= _MOST)
-
-
-def _head_state(head: TrellisSoftmax) -> tuple[dict[str, Any], Tensors]:
-    """Return a JSON description and the tensors of a head."""
-    classes = torch.arange(head.n_classes, device=head.edges.weight.device)
-    paths = head.codebooks[0].path_of(classes).cpu().numpy()
-    books, tensors = codebooks_state([TableCodebook(head.layout.n_classes, paths)])
-    for name, each in head.edges.state_dict().items():
-        tensors[name] = each.detach().float().cpu().numpy()
-    return {
-        "n_classes": head.n_classes,
-        "n_paths": head.layout.n_classes,
-        "width": head.width,
-        "loss": head.loss_name,
-        "unit_length": head.unit_length,
-        "codebooks": books,
-    }, tensors
-
-
-def _head_from_state(section: Described, n_labels: int) -> TrellisSoftmax:
-    """Restore a head from its `_head_state`; labels of later batches are unknown to it."""
-    n_classes, n_paths = section.integer("n_classes", 2, n_labels), section.integer("n_paths", 2)
-    width = section.integer("width", 2)
-    (book,) = codebooks_from_state(section, n_paths, n_classes)
-    declared = {
-        "weight": Array("f4", ("n_edges", "n_vector")),
-        "bias": Array("f4", ("n_edges",), group="bias"),
-    }
-    sizes = {"n_edges": Trellis(n_paths, width).n_edges}
-    tensors = section.tensors(declared, sizes)
-    head = TrellisSoftmax(
-        sizes["n_vector"],
-        n_classes,
-        width,
-        assignment=book,
-        bias="bias" in tensors,
-        unit_length=section.flag("unit_length"),
-        loss=section.choice("loss", ("softmax", "logistic")),
-    )
-    own = {name: torch.from_numpy(np.array(each)) for name, each in tensors.items()}
-    head.edges.load_state_dict(own)
-    return head
 
 
 # Checkpoints

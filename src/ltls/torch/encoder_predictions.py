@@ -18,7 +18,7 @@ from ..model.labels import Labels, Targets, as_targets
 from ..model.model import united
 from .devices import as_device, enough_memory
 from .encoding import Encoder
-from .head import TrellisSoftmax
+from .head_files import Head
 from .hybrid import EstimatorScores, HeadScores, known_weights, weighted
 
 _CANDIDATES = 50  # of every part
@@ -92,7 +92,7 @@ class EncoderPredictions:
     mixed_precision: str
     text: Any
     encoder_: Encoder
-    head_: TrellisSoftmax | None
+    head_: Head | None
     vectors_: LTLSClassifier | None
     text_: LTLSClassifier | None
     labels_: Labels

@@ -23,17 +23,21 @@ from ..model.examples import Examples
 from ..model.labels import Labels, as_targets
 from ..parts.calibration import best_threshold
 from ..training.data import RowsToHoldOut
+from ..training.progress import stage
+from .adaptive_head import AdaptiveHead
 from .devices import as_device, enough_memory
 from .encoder_files import Saved, checkpoint_folder, load_saved
 from .encoder_predictions import EncoderPredictions, as_rows
 from .encoding import Encoder
 from .fine_tuning import Network, Schedule, fine_tune
 from .head import TrellisSoftmax
+from .head_files import Head
 from .hybrid import best_weights, weighted
 from .probing import probe
 from .processes import Processes, n_processes, processes
 
 _MAX_HELD_OUT = 3000  # rows
+_SHARE = 0.05  # of held-out rows that is worth training the stage text again
 _LEARNED = ("vectors_", "text_", "weights_", "_threshold")  # after the encoder
 
 
@@ -71,7 +75,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         Whether to train a classifier on n-grams. Pass a `TextClassifier` to set its parameters.
     head : dict, optional
         Parameters of `TrellisSoftmax`, such as `width` (64 if it is not given), `propensities` and
-        `loss`.
+        `loss`. With "cutoffs", which may be None, those of `AdaptiveTrellisSoftmax`: the most
+        frequent labels then have vectors of their own.
     epochs : int, default=3
         Passes over the rows in fine-tuning.
     batch_size : int, default=32
@@ -114,8 +119,10 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         The weight of each stage: "head", "vectors" and "text".
     encoder_ : nn.Module
         The encoder as trained; `encoder_.model` is a copy of `encoder`.
-    head_ : TrellisSoftmax or None
-        The trellis head; None if ``fine_tune=False``.
+    head_ : nn.Module or None
+        The `TrellisSoftmax`, whose class i is the label ``classes_[i]``; None if
+        ``fine_tune=False``. With "cutoffs" in `head`, ``head_.softmax`` is the
+        `AdaptiveTrellisSoftmax`, whose class i is the label ``classes_[head_.label_of[i]]``.
     vectors_ : LTLSClassifier or None
         The classifier of vectors. Its class i, and that of `text_`, is the label ``classes_[i]``.
     text_ : TextClassifier or None
@@ -234,26 +241,26 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             checkpoint_folder(
                 checkpoint, resume, examples, encoder, parameters, how.seed, group
             ) as (folder, seed),
-            enough_memory("training", device, self._less_memory()),
+            enough_memory("training", device, self._less_memory(checkpoint is not None)),
         ):
             if group.is_first:
                 encoder.warn_of_long(X)
             how = replace(how, seed=seed)
             counts = np.bincount(examples.labels, minlength=len(labels))
-            trained, held_out = self._split(examples, counts, seed)
+            every, n_trained = self._split(examples, counts, seed)
+            trained, held_out = _cut(every, n_trained)
             head = None
             if self.fine_tune:
                 encoder.float()  # small steps are lost in weights of half precision
                 head = self._new_head(encoder, X[0], counts, device, seed)
                 network, saved = Network(encoder, head), None if checkpoint is None else folder
-                fine_tune(network, trained, held_out, how, device, saved, resume)
+                with stage("head"):
+                    fine_tune(network, trained, held_out, how, device, saved, resume)
             fitted = copy(self)  # an error leaves this one as it was
             fitted.labels_, fitted._targets = labels, targets
             fitted.encoder_, fitted.head_ = encoder, head
-            both: list[Any] = [trained.rows, held_out.rows]  # lists
-            rows = [row for part in both for row in part]
-            vectors = fitted._cached_vectors(folder, rows, device, resume, group)
-            learn = partial(fitted._learn_stages, trained, held_out, vectors, device)
+            vectors = fitted._cached_vectors(folder, every.rows, device, resume, group)
+            learn = partial(fitted._learn_stages, every, n_trained, vectors, device)
             fitted.__dict__ |= group.first(learn)
         self.__dict__ = fitted.__dict__
         return self
@@ -270,7 +277,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             raise ValueError("fine_tune, vectors and text must not all be False")
         if not isinstance(self.head, (dict, type(None))):
             raise TypeError(
-                f"head must be a dict of parameters of TrellisSoftmax, got {self.head!r}"
+                "head must be a dict of parameters of TrellisSoftmax or AdaptiveTrellisSoftmax, "
+                f"got {self.head!r}"
             )
         if (self.head or {}).get("n_trellises", 1) != 1:
             raise ValueError(f"head must have n_trellises=1, got {self.head!r}")
@@ -295,37 +303,46 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31))
         return Schedule(**{name: getattr(self, name) for name in names}, seed=seed)
 
-    def _less_memory(self) -> str:
+    def _less_memory(self, checkpoint: bool) -> str:
+        """Return what to do if training takes too much memory."""
         changes = f"use a smaller batch_size than {self.batch_size}"
         if self.fine_tune:
             changes += (
                 " with as many times more gradient_accumulation_steps, gradient_checkpointing=True "
                 "or mixed_precision='bf16'"
             )
-        return (
-            f"{changes}, with which resume=True continues from a checkpoint; or start again with a "
-            "smaller max_length"
-        )
+        if checkpoint:
+            return (
+                f"{changes}, with which resume=True continues from the checkpoint; or start again "
+                "with a smaller max_length"
+            )
+        return f"{changes}, or a smaller max_length; with checkpoint, resume=True continues later"
 
-    def _split(self, examples: Examples, counts: Ints, seed: int) -> tuple[Examples, Examples]:
-        """Return rows to train on and held-out rows; every label has at least one of the former."""
+    def _split(self, examples: Examples, counts: Ints, seed: int) -> tuple[Examples, int]:
+        """Return all rows, held-out ones last, and the number of the others.
+
+        Every label has at least one row that is not held out.
+        """
         n_rows = len(examples)
         n = min(int(np.ceil(self.validation_fraction * n_rows)), _MAX_HELD_OUT)
         rows = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n])
         held_out = RowsToHoldOut(counts).select(examples, rows)
-        return _take(examples, np.delete(np.arange(n_rows), held_out)), _take(examples, held_out)
+        kept = np.delete(np.arange(n_rows), held_out)
+        return _take(examples, np.concatenate([kept, held_out])), len(kept)
 
     def _new_head(
         self, encoder: Encoder, row: Any, counts: Ints, device: torch.device, seed: int
-    ) -> TrellisSoftmax:
+    ) -> Head:
+        options: dict[str, Any] = {"width": 64, "counts": counts, **(self.head or {})}
+        size = encoder.size(row, device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            options = {"width": 64, "counts": counts, **(self.head or {})}
-            head = TrellisSoftmax(encoder.size(row, device), len(counts), **options)
-        return head.to(device)
+            if "cutoffs" in options:
+                return AdaptiveHead.by_frequency(size, **options).to(device)
+            return TrellisSoftmax(size, len(counts), **options).to(device)
 
     def _cached_vectors(
-        self, folder: Path, rows: list[Any], device: torch.device, resume: bool, group: Processes
+        self, folder: Path, rows: Any, device: torch.device, resume: bool, group: Processes
     ) -> AnyArray:
         """Return the vectors of all rows, memory-mapped; with `resume`, those that are there.
 
@@ -341,9 +358,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             new = partial(np.lib.format.open_memmap, unfinished, "w+", np.float32, shape)
             group.first(lambda: new().flush())
             out = np.load(unfinished, mmap_mode="r+")
-            self.encoder_.vectors(
-                rows[own], self.batch_size, device, out[own], self.mixed_precision
-            )
+            verbose = bool(self.verbose) and group.is_first
+            how = self.batch_size, device, out[own], self.mixed_precision, verbose
+            self.encoder_.vectors(rows[own], *how)
             out.flush()
             del out
             group.wait()
@@ -355,28 +372,48 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         return found
 
     def _learn_stages(
-        self, trained: Examples, held_out: Examples, vectors: AnyArray, device: torch.device
+        self, examples: Examples, n_trained: int, vectors: AnyArray, device: torch.device
     ) -> dict[str, Any]:
         """Train classifiers of vectors and of texts, and choose the weights of all stages.
 
-        Their labels are ids. Return the attributes that are new.
+        Their labels are ids. When the weights are chosen, the classifiers also learn from the
+        held-out rows. Return the attributes that are new.
         """
-        self._fit_parts(trained, vectors[: len(trained)], device)
-        self._choose(held_out, vectors[len(trained) :])
+        trained, held_out = _cut(examples, n_trained)
+        self.vectors_ = self._fit_vectors(trained, vectors[:n_trained], device)
+        self.text_ = self._fit_text(trained)
+        self._choose(held_out, vectors[n_trained:])
+        if len(held_out):
+            y = _ids_of(held_out)
+            if self.vectors_ is not None:  # a new one may have probabilities of another scale
+                self.vectors_.partial_fit(vectors[n_trained:], y)
+            if len(held_out) >= _SHARE * len(examples):
+                self.text_ = self._fit_text(examples)
+            elif self.text_ is not None:
+                self.text_.partial_fit(held_out.rows, y)
         return {name: getattr(self, name) for name in _LEARNED}
 
-    def _fit_parts(self, examples: Examples, vectors: AnyArray, device: torch.device) -> None:
-        y = _ids_of(examples)
-        usual = {name: getattr(self, name) for name in ("random_state", "n_jobs", "verbose")}
-        self.vectors_ = self.text_ = None
-        if self.vectors:
-            given = isinstance(self.vectors, LTLSClassifier)
-            options = clone(self.vectors).get_params(deep=False) if given else usual
-            self.vectors_ = probe(vectors, y, device=device, **options)
-        if self.text:
-            given = isinstance(self.text, TextClassifier)
-            self.text_ = clone(self.text) if given else TextClassifier(**usual)
-            self.text_.fit(examples.rows, y)
+    def _usual(self) -> dict[str, Any]:
+        """Return the parameters that stages share."""
+        return {name: getattr(self, name) for name in ("random_state", "n_jobs", "verbose")}
+
+    def _fit_vectors(
+        self, examples: Examples, vectors: AnyArray, device: torch.device
+    ) -> LTLSClassifier | None:
+        if not self.vectors:
+            return None
+        given = isinstance(self.vectors, LTLSClassifier)
+        options = clone(self.vectors).get_params(deep=False) if given else self._usual()
+        with stage("vectors"):
+            return probe(vectors, _ids_of(examples), device=device, **options)
+
+    def _fit_text(self, examples: Examples) -> LTLSClassifier | None:
+        if not self.text:
+            return None
+        given = isinstance(self.text, TextClassifier)
+        found: LTLSClassifier = clone(self.text) if given else TextClassifier(**self._usual())
+        with stage("text"):
+            return found.fit(examples.rows, _ids_of(examples))
 
     def _choose(self, examples: Examples, vectors: AnyArray) -> None:
         """Choose the weights of the stages, and the threshold, on held-out rows."""
@@ -394,8 +431,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any) -> EncoderClassifier:
         """Train the classifiers of vectors and texts further, also on new labels.
 
-        The encoder, its head and the weights of the stages do not change: the head never proposes
-        new labels.
+        The first call is `fit`. Later, the encoder, its head and the weights of the stages do not
+        change: the head never proposes new labels.
 
         Parameters
         ----------
@@ -406,7 +443,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        self._check_fitted()
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y)
         X, targets = as_rows(X, self.encoder_.tokenizer, self.text), as_targets(y)
         if self.vectors_ is None and self.text_ is None:
             raise ValueError("partial_fit needs vectors or text: a head cannot learn further")
@@ -506,6 +544,11 @@ def _take(examples: Examples, rows: Ints) -> Examples:
     indptr, at = entries_of(examples.indptr, rows)
     own: Any = [examples.rows[i] for i in rows]
     return replace(examples, rows=own, indptr=indptr, labels=examples.labels[at])
+
+
+def _cut(examples: Examples, n: int) -> tuple[Examples, Examples]:
+    """Return the first n rows, and the others."""
+    return _take(examples, np.arange(n)), _take(examples, np.arange(n, len(examples)))
 
 
 def _ids_of(examples: Examples) -> Any:

@@ -24,7 +24,7 @@ from ..core.arrays import as_integer
 from ..model.examples import Examples
 from ..training.progress import EpochStats, log_epoch, progress_bar
 from .encoding import PRECISIONS, Encoder
-from .head import TrellisSoftmax
+from .head_files import Head
 from .hybrid import HeadScores
 
 _STATE, _BEST = "state.json", "best.safetensors"
@@ -65,7 +65,7 @@ class Schedule:
 class Network(nn.Module):
     """An encoder with a head; `forward` returns the loss."""
 
-    def __init__(self, encoder: Encoder, head: TrellisSoftmax) -> None:
+    def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 

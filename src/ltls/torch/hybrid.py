@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..core.arrays import AnyArray, Bools, Floats, Ints
 from . import functional
+from .adaptive_head import AdaptiveHead
 from .head import TrellisSoftmax
 
 _FLOOR = 1e-9  # the smallest probability that a part gives to a label
@@ -23,12 +24,14 @@ _BATCH = 1024
 class HeadScores:
     """The labels that a head proposes for rows, and their log-probabilities."""
 
-    def __init__(self, head: TrellisSoftmax, vectors: AnyArray, multilabel: bool) -> None:
+    def __init__(
+        self, head: TrellisSoftmax | AdaptiveHead, vectors: AnyArray, multilabel: bool
+    ) -> None:
         self._head, self._vectors, self._multilabel = head, vectors, multilabel
 
     @torch.no_grad()
     def _each(self, call: Callable[[Tensor, slice], Tensor]) -> AnyArray:
-        found, weight = [], self._head.edges.weight
+        found, weight = [], next(self._head.parameters())
         for first in range(0, len(self._vectors), _BATCH):
             some = slice(first, first + _BATCH)
             rows = torch.from_numpy(np.array(self._vectors[some], np.float32))
@@ -51,7 +54,9 @@ class HeadScores:
 
         def scores(rows: Tensor, some: slice) -> Tensor:
             labels = torch.from_numpy(np.where(known, ids, 0)[some]).to(rows.device)
-            if not self._multilabel or head.loss_name != "logistic":
+            if isinstance(head, AdaptiveHead):
+                return head.log_prob(rows, labels)
+            if head.loss_name != "logistic" or not self._multilabel:
                 return head.log_prob(rows, labels)
             g = functional.logistic_scores(head.edge_scores(rows)[:, 0], head.layout)
             return functional.path_scores(g, head.codebooks[0].path_of(labels), head.layout)
