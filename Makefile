@@ -60,7 +60,8 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(CPP)
 
 # The engine's tests against a build with address and undefined-behaviour sanitizers.
-# Tests of times are left out. `--capture=sys` lets the report of a sanitizer through, which stops the process.
+# Tests of times are left out. A sanitizer stops the process and reports to the file descriptor of
+# standard error; `--capture=sys` does not capture that.
 SANITIZED := build/sanitize/site
 ASAN := LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc

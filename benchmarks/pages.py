@@ -29,7 +29,28 @@ DOCS = machine.ROOT / "docs"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Draw = Callable[[Any], list[str]]
 
+# The data sets and tools of the README's table: tasks that need no explanation.
+OF_README = {
+    "wordnet_hyper": "broader term of a noun, from its definition (WordNet; {:,})",
+    "debsrc": "Debian source package, from a description ({:,})",
+    "icd10cm": "ICD-10 category, from a diagnosis ({:,})",
+}
+TOOLS_OF_README = ("default", "omikuji", "pecos")
+
+
+def readme_table(known: results.Known) -> list[str]:
+    """Accuracy of a few tools on a few data sets."""
+    rows = []
+    for name, task in OF_README.items():
+        scores = [results.summary(known[name][method]) for method in TOOLS_OF_README]
+        title = task.format(results.read(name, "set")["labels"])
+        rows.append([title, *("–" if score is None else f"{score:.3f}" for score in scores)])
+    heads = ["task (labels)", *(METHODS[method].short for method in TOOLS_OF_README)]
+    return machine.table(heads, rows)
+
+
 OF_ACCURACY: dict[str, Draw] = {
+    "readme": readme_table,
     "tools": report.tools_table,
     "p1": report.p1_table,
     "at5": report.at5_table,
