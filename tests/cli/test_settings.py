@@ -7,8 +7,8 @@ import pytest
 
 import ltls
 from ltls import LTLSClassifier, presets
-from ltls.cli import settings, train
-from ltls.core.settings import parse_value
+from ltls.cli import declarations, settings, train
+from ltls.core.declared import parse_value
 from ltls.settings import Numbers, Propensity, Text, Trellises
 
 ROWS = "".join(f"{i % 3} {i % 3 + 1}:1\n" for i in range(30))
@@ -26,15 +26,43 @@ def folder(tmp_path, monkeypatch):
 def test_every_setting_of_an_estimator_is_one_of_the_terminal():
     estimators = [LTLSClassifier(features=each, propensity=True) for each in (Text(), Numbers())]
     every = {name.replace("__", ".") for each in estimators for name in each.get_params()}
-    assert every - settings.SETTINGS.keys() == {"features", "parts", "verbose", "warm_start"}
-    assert not settings.SETTINGS.keys() - every
+    assert every - settings.known().keys() == {"features", "parts", "verbose", "warm_start"}
+    assert not settings.known().keys() - every
 
 
-@pytest.mark.parametrize("name", settings.SETTINGS)
+def test_the_source_declares_the_settings_of_the_classes():
+    """In the same order, with the same default and allowed values where they are known."""
+    assert [*declarations.declarations()] == [*settings.known()]
+    n_known = 0
+    for name, known in settings.known().items():
+        if (found := declarations.declaration(name)) is not None:
+            kinds = " or ".join(kind.description for kind in found.metadata["allowed"])
+            assert (found.default, kinds) == (known.default, known.allowed), name
+            n_known += 1
+    assert n_known > len(settings.known()) / 2
+
+
+def test_without_sources_settings_are_checked_by_the_classes(monkeypatch):
+    monkeypatch.setattr(declarations, "_FOLDERS", ())
+    declarations.declarations.cache_clear()
+    try:
+        with pytest.raises(ValueError, match="no setting 'width'; did you mean"):
+            settings.parse([("--set width", "width", "3")])
+        given = [("--width", "trellises.width", "1")]
+        with pytest.raises(ValueError, match="--width must be an integer of at least 2"):
+            settings.check(given, settings.parse(given))
+    finally:
+        declarations.declarations.cache_clear()
+
+
+@pytest.mark.parametrize("name", settings.known())
 def test_defaults_can_be_given(name):
-    default = settings.SETTINGS[name].default
+    default = settings.known()[name].default
     written = settings.written(default)
-    assert settings.parse([("--set", name, written)]) == {name: default}
+    given = [("--set", name, written)]
+    values = settings.parse(given)
+    settings.check(given, values)
+    assert values == {name: default}
     assert parse_value(written) == default
 
 
@@ -42,7 +70,7 @@ def test_the_list_has_every_setting_with_its_default_and_help(command):
     out = command("settings").out
     listed = json.loads(command("settings", "--json").out)
     # The part of another package that the tests install is the last.
-    assert [each["name"] for each in listed] == [*settings.SETTINGS, "parts.toy.strength"]
+    assert [each["name"] for each in listed] == [*settings.known(), "parts.toy.strength"]
     for each in listed:
         assert f"{each['name']}={settings.written(each['default'])}\n" in out
         assert each["help"].split()[0] in out

@@ -11,7 +11,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ltls.features.table import Table, TableColumns, TableVectorizer
+from ltls.features.columns import TableColumns
+from ltls.features.table import Table, TableVectorizer
 
 TABLE = Table(number=("size", "price"), category=("shop", "day"))
 COLUMNS = TABLE.columns()

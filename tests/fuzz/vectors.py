@@ -11,7 +11,7 @@ import struct
 import numpy as np
 
 from ltls import LTLSClassifier, TableClassifier
-from ltls.features.table import TableColumns
+from ltls.features.columns import TableColumns
 from ltls.io.errors import DataError
 from ltls.io.npy import Npy, bad_rows, read_labels
 from ltls.io.tables import Columns, Rows, Table

@@ -5,7 +5,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: run make test-all")
 
-from ltls.features.table import TableColumns  # noqa: E402
+from ltls.features.columns import TableColumns  # noqa: E402
 from ltls.io.arrow import (  # noqa: E402
     as_table,
     list_column,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import importlib
 import io
 import os
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -31,38 +30,12 @@ _AGAIN_S = 0.05  # until a signal that was ignored is sent again
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command: the module with a function of its name, a line of help, and examples.
-
-    The first `n_files` arguments are files that must exist. If it `reads_data`, the last of them
-    may be a table whose columns are named by options. If it `reads_model`, the first is a model.
-    """
+    """A command: the module with a function of its name, a line of help, and examples."""
 
     name: str
     module: str
     help: str
     examples: tuple[str, ...]
-    n_files: int = 0
-    reads_data: bool = False
-    reads_model: bool = False
-
-    def check(self, words: list[str]) -> None:
-        """Raise an error for wrong files and columns, before slow imports."""
-        given = [*takewhile(lambda word: not word.startswith("-"), words)]
-        for word in given[: self.n_files]:
-            if not glob.has_magic(word) and not os.path.exists(word):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), word)
-        trains = self.name == "train"
-        data = given[self.n_files - 1 : None if trains else self.n_files]
-        regular = all(os.path.isfile(word) or glob.has_magic(word) for word in data)
-        if self.reads_data and data and regular:
-            from .source import check_words
-
-            check_words(data, words, trains)
-        if self.reads_model and given and os.path.isfile(given[0]):
-            from ..io.files import is_model_file
-
-            if not is_model_file(given[0]):
-                raise ValueError(f"{given[0]} is not an ltls model file, or is cut short")
 
     @cache  # noqa: B019
     def load(self) -> Any:
@@ -88,8 +61,6 @@ COMMANDS = (
             "ltls train posts.csv --text body --label tags --separator ';' -o posts.ltls",
             "ltls train big.txt -o big.ltls --checkpoint big.checkpoint --resume",
         ),
-        n_files=1,
-        reads_data=True,
     ),
     LazyCommand(
         "predict",
@@ -100,9 +71,6 @@ COMMANDS = (
             "ltls predict tickets.ltls new.csv --proba --json",
             "echo 'my card is lost' | ltls predict tickets.ltls - --text",
         ),
-        n_files=2,
-        reads_data=True,
-        reads_model=True,
     ),
     LazyCommand(
         "evaluate",
@@ -112,9 +80,6 @@ COMMANDS = (
             "ltls evaluate model.ltls test.txt -k 1,5,10",
             "ltls evaluate tickets.ltls test.csv --report report.html",
         ),
-        n_files=2,
-        reads_data=True,
-        reads_model=True,
     ),
     LazyCommand(
         "explain",
@@ -126,8 +91,6 @@ COMMANDS = (
             'ltls explain tax.ltls \'{"item": "tea", "price": 4.5}\'',
             "ltls explain model.ltls '3:0.5 17:1' -k 1 --json",
         ),
-        n_files=1,
-        reads_model=True,
     ),
     LazyCommand(
         "convert",
@@ -138,8 +101,6 @@ COMMANDS = (
             "ltls convert train.txt train.svm.gz",
             "ltls convert tickets.csv tickets.jsonl --text text --label category",
         ),
-        n_files=1,
-        reads_data=True,
     ),
     LazyCommand(
         "serve",
@@ -155,8 +116,6 @@ COMMANDS = (
         ".info",
         "Show what a model file contains.",
         ("ltls info model.ltls",),
-        n_files=1,
-        reads_model=True,
     ),
     LazyCommand(
         "settings", ".settings", "List all settings of training.", ("ltls settings trellises",)
@@ -185,10 +144,7 @@ class _Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if command is None:
             return name, None, rest
-        lazy = self.by_name[str(command.name)]
-        if not ctx.resilient_parsing and "--help" not in rest:
-            lazy.check(rest)
-        return name, lazy.load(), rest
+        return name, self.by_name[str(command.name)].load(), rest
 
 
 def _epilog(lines: tuple[str, ...]) -> str:

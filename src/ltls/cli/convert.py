@@ -15,7 +15,7 @@ from ..io.errors import DataError
 from ..io.files import is_model_file
 from ..io.formats import Format
 from ..io.tables import LabelledText, Rows, TableFormat, table_format
-from . import options
+from . import options, settings
 from .output import (
     binary_output,
     check_output,
@@ -74,6 +74,7 @@ def convert(
         )
     target = _target(output, to)
     source = Source.of(context.params, [file])
+    source.check_columns()
     dense = "dense" in (source.format.kind, target.kind)
     if dense or source.sparse != (target.kind == "sparse"):
         raise ValueError(
@@ -98,11 +99,11 @@ def _target(output: Path, to: str | None) -> Format:
 
 
 def _convert_model(path: Path, output: Path, size_budget: str | None) -> None:
-    from ..estimators.load import load  # slow; not needed to reject wrong options
-    from . import settings
-
     given = [] if size_budget is None else [("--size-budget", "size_budget", size_budget)]
     values = settings.parse(given)
+    from ..estimators.load import load  # slow; not needed to reject wrong options
+
+    settings.check(given, values)
     estimator = load(path, verify=True)
     settings.apply(estimator, values)
     with errors_named(output):

@@ -13,10 +13,11 @@ import typer
 
 from ..core.streams import display_name
 from ..io.errors import EmptyFileError
+from ..io.files import check_model_file
 from . import options
 from .labels import WrittenLabels
 from .output import bar, check_output, errors_named, progress, set_verbosity, show, warn
-from .source import Source
+from .source import Source, check_columns
 
 if TYPE_CHECKING:
     from ..evaluation.evaluation import Evaluation
@@ -54,9 +55,11 @@ def evaluate(
     bars show recall by label frequency: head, middle and tail labels each have a third of the label
     occurrences of the training set. Labels that the model has never seen count as missed.
     """
-    set_verbosity(verbose, quiet)
+    check_model_file(model)
     if not re.fullmatch(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", k):
         raise ValueError(f"-k must be comma-separated numbers from 1 to 9999, got {k!r}")
+    check_columns(context.params, file)
+    set_verbosity(verbose, quiet)
     from ..estimators.load import load  # slow; not needed to reject wrong options
     from ..evaluation.evaluation import tables
     from ..evaluation.report import check_matplotlib, write_report

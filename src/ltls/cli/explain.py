@@ -15,6 +15,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 from rich.tree import Tree
 
+from ..io.files import check_model_file
 from . import options
 from .labels import WrittenLabels
 from .output import BAR, bar, check_output, printable, text_output, warn
@@ -71,6 +72,7 @@ def explain(
     score, probability, linear_score, intercept, contributions, parts and formula; contributions and
     intercept add up to linear_score.
     """
+    check_model_file(model)
     if html is not None:
         check_output(html, model)
     from ..estimators.load import load  # slow; not needed to reject wrong options

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ..io.files import check_model_file
 from .options import Json, ModelFile, Verify
 from .output import show_facts
 
@@ -15,6 +16,7 @@ def info(model: ModelFile, as_json: Json = False, verify: Verify = True) -> None
     Prints the labels, features and parts of the model, the size of the file, what the model was
     trained on, and the parameters.
     """
+    check_model_file(model)
     from ..storage.model_file import describe  # slow; not needed to reject wrong options
 
     facts = describe(model, verify=verify)

@@ -13,12 +13,12 @@ import typer
 
 from ..core.streams import is_pipe
 from ..io.errors import RowError
-from ..io.files import expand
+from ..io.files import check_model_file, expand
 from . import options
 from .cluster import check_not_given, score_on_cluster
 from .labels import labels_in
 from .output import check_output, escaped, progress, set_verbosity, text_output
-from .source import BATCH_SIZE, Source
+from .source import BATCH_SIZE, Source, check_columns
 
 if TYPE_CHECKING:
     from ..estimators.classifier import LTLSClassifier
@@ -74,7 +74,7 @@ def predict(
     With --ray, several Parquet files can be given. In the Parquet files written to the folder
     OUTPUT, the columns labels and scores (with --proba also probabilities) replace the features.
     """
-    set_verbosity(verbose, quiet)
+    check_model_file(model)
     if ray is not None:
         check_not_given(
             {
@@ -97,6 +97,8 @@ def predict(
     if among is not None and str(among) == str(file) == "-":
         raise ValueError("--among and the data cannot both be read from standard input")
     check_output(output, model, file, among, special=True)
+    check_columns(context.params, file)
+    set_verbosity(verbose, quiet)
     from ..estimators.load import load  # slow; not needed to reject wrong options
 
     estimator = load(model, verify=verify)

@@ -30,8 +30,6 @@ def training_rows(
     if source.dense:  # memory-mapped: there is nothing to stream
         X, labels = source.vectors(labelled=True)
         return X, targets_of(Rows(labels=labels)), {}
-    if not source.sparse:
-        source.check_training_columns()
     streamed = _is_streamed(source) if stream is None else stream
     if not source.sparse:
         facts = {"columns": recorded_columns(source)}

@@ -9,54 +9,58 @@ import difflib
 import json
 import textwrap
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..core.settings import ParameterError, Settings, parse_value
-from ..estimators.classifier import LTLSClassifier
-from ..features.front_ends import Text
-from ..parts.base import load_parts
+from ..core.declared import Declared, ParameterError, objection, parse_value
+from .declarations import NOT_HERE, declaration, declarations
 from .options import Json
 
-_NOT_HERE = {"features", "parts", "verbose", "warm_start"}  # in Python only
+if TYPE_CHECKING:
+    from ..estimators.classifier import LTLSClassifier
+
+_OTHERS = "parts."  # settings of parts from other packages, such as parts.popularity.strength
 
 
 class Setting(NamedTuple):
     """A setting of a group: its name at the terminal, and its declaration."""
 
     name: str
-    group: type[Settings]
+    group: type[Declared]
     default: Any
     allowed: str
     help: str
 
 
-def _declared() -> dict[str, Setting]:
-    """Return all settings by name; those that only texts have come from `Text`."""
-    groups: list[tuple[str, type[Settings]]] = [("", LTLSClassifier)]
+@cache
+def known() -> dict[str, Setting]:
+    """Return all settings by name; those that only texts have come from `Text`. This is slow."""
+    from ..estimators.classifier import LTLSClassifier
+    from ..features.front_ends import Text
+
+    groups: list[tuple[str, type[Declared]]] = [("", LTLSClassifier)]
     for name, kind in LTLSClassifier.groups().items():
         groups += [(f"{name}.", each) for each in ((kind, Text) if name == "features" else (kind,))]
     found: dict[str, Setting] = {}
     for prefix, group in groups:
         for name, default, allowed, about in group.declared():
-            if prefix or name not in _NOT_HERE:
+            if prefix or name not in NOT_HERE:
                 full = prefix + name
                 found.setdefault(full, Setting(full, group, default, allowed, about))
     return found
 
 
-SETTINGS = _declared()
-
-
 def _of_other_packages() -> dict[str, Setting]:
-    """Return the settings of parts from other packages, such as parts.popularity.strength."""
-    groups = LTLSClassifier.groups()
+    from ..parts.base import load_parts
+
+    own = {name.partition(".")[0] for name in known()}
     return {
-        f"parts.{name}.{own}": Setting(f"parts.{name}.{own}", part.settings, *declared)
+        f"{_OTHERS}{name}.{each}": Setting(f"{_OTHERS}{name}.{each}", part.settings, *declared)
         for name, part in load_parts().items()
-        if name not in groups
-        for own, *declared in part.settings.declared()
+        if name not in own
+        for each, *declared in part.settings.declared()
     }
 
 
@@ -70,13 +74,11 @@ def settings(
 
     Pass them to ltls train as --set NAME=VALUE. Values are JSON; strings need no quotes.
     """
-    declared = {**SETTINGS, **_of_other_packages()}
-    shown = [
-        each for name, each in declared.items() if group in (None, name, name.partition(".")[0])
-    ]
-    if not shown:
-        known = dict.fromkeys(name.partition(".")[0] for name in declared if "." in name)
-        raise ValueError(f"GROUP must be one of {', '.join(known)}, got {group!r}")
+    if declarations() and not str(group).startswith("parts"):
+        _check_group(group, declarations())
+    every = {**known(), **_of_other_packages()}
+    _check_group(group, every)
+    shown = [each for name, each in every.items() if group in (None, *_names(name))]
     if as_json:
         facts = [{**each._asdict(), "group": each.group.__name__} for each in shown]
         print(json.dumps(facts, ensure_ascii=False))
@@ -86,42 +88,73 @@ def settings(
         print(textwrap.indent(textwrap.fill(f"{each.help} ({each.allowed})", 92), "    "))
 
 
+def _names(name: str) -> tuple[str, str]:
+    """Return the name of a setting and of its group."""
+    return name, name.partition(".")[0]
+
+
+def _check_group(group: str | None, names: Iterable[str]) -> None:
+    if not any(group in (None, *_names(name)) for name in names):
+        groups = dict.fromkeys(name.partition(".")[0] for name in names if "." in name)
+        raise ValueError(f"GROUP must be one of {', '.join(groups)}, got {group!r}")
+
+
 def written(value: Any) -> str:
     """Return a value as it is passed to --set."""
     return value if isinstance(value, str) else json.dumps(value).replace("null", "none")
 
 
-def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
-    """Return checked values by the names of settings.
+Given = Iterable[tuple[str, str, str]]
+
+
+def parse(given: Given) -> dict[str, Any]:
+    """Return values by the names of settings; raise an error for what is known to be wrong at once.
 
     Parameters
     ----------
     given : iterable of (str, str, str)
         The option as named in messages, the name of the setting, and its value.
     """
-    values, known = {}, SETTINGS
+    values = {}
     for called, name, text in given:
-        if name not in known:
-            known = {**SETTINGS, **_of_other_packages()}
-        if name not in known:
-            same = [each for each in known if each.endswith(f".{name}")]
-            close = same or difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else "; ltls settings lists them"
-            raise ValueError(f"{called}: there is no setting {name!r}{hint}")
+        if not name.startswith(_OTHERS):
+            _check_name(called, name, declarations() or known())
         values[name] = value = parse_value(text)
-        group, own = known[name].group, name.rpartition(".")[2]
-        made: Any = group(**{own: value})
+        declared = declaration(name)
+        reason = None if declared is None else objection(declared, value)
+        if reason is not None:
+            raise ValueError(f"{called} {reason}")
+    return values
+
+
+def _check_name(called: str, name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        same = [each for each in names if each.endswith(f".{name}")]
+        close = same or difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {close[0]}?" if close else "; ltls settings lists them"
+        raise ValueError(f"{called}: there is no setting {name!r}{hint}")
+
+
+def check(given: Given, values: dict[str, Any]) -> None:
+    """Check parsed values by the classes of settings, which takes a second to import."""
+    every = known()
+    for called, name, _ in given:
+        if name not in every:
+            every = {**known(), **_of_other_packages()}
+            _check_name(called, name, every)
+        made: Any = every[name].group(**{name.rpartition(".")[2]: values[name]})
         try:
             made.check()
         except ParameterError as error:
             raise ValueError(f"{called} {error.reason}") from None
         except ValueError as error:
             raise ValueError(f"{called}: {error}") from None
-    return values
 
 
 def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
     """Set parameters of an estimator; a setting of a disabled group enables the group."""
+    from ..features.front_ends import Text
+
     for name, value in sorted(values.items(), key=lambda item: "." in item[0]):
         group, nested, _ = name.partition(".")
         if nested and getattr(estimator, group) is False:
@@ -132,7 +165,7 @@ def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:
             estimator.set_params(**{group: "auto"})
         parameter = name.replace(".", "__")
         if group == "features" and parameter not in estimator.get_params():
-            if SETTINGS[name].group is not Text:
+            if known()[name].group is not Text:
                 raise ValueError(f"--set {name} is for features; leave out --text")
             raise ValueError(f"--set {name} is for texts; name the text column with --text")
         estimator.set_params(**{parameter: value})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +17,16 @@ from ..io.errors import ColumnError, FormatError, OnBadRow, RowError, TooManyFea
 from ..io.files import expand, is_model_file
 from ..io.formats import Base, Format, Sample
 from ..io.npy import Npy, bad_rows, read_labels
-from ..io.tables import Columns, Rows, Table, TableFormat, check_columns, column_names
+from ..io.tables import Columns, Rows, Table, TableFormat, column_names
+from ..io.tables import check_columns as check_columns_of
 from .output import note, warn
 
 if TYPE_CHECKING:
     from ..estimators.classifier import LTLSClassifier
-    from ..features.table import TableColumns
+    from ..features.columns import TableColumns
 
 BATCH_SIZE = 1 << 14  # rows
 _CHECKED_ROWS = 1000  # before slow imports
-_COLUMN_OPTIONS, _VECTOR_OPTIONS = (
-    ("--text", "--number", "--category", "--label"),
-    ("--features", "--vectors"),
-)
 _CHUNK_SIZE = 1 << 22  # bytes of a file of sparse rows
 
 
@@ -217,7 +212,35 @@ class Source:
             )
         return columns
 
-    def check_training_columns(self) -> None:
+    def check_columns(self) -> None:
+        """Raise an error if a table does not have a column that is named."""
+        if self.sparse or self.dense or is_pipe(self.path):
+            return
+        named = self.columns().names
+        names = self.column_names() if named else None
+        if names is None:
+            return
+        try:
+            check_columns_of(named, names, self.path)
+        except ColumnError as error:
+            if {*named} & {*names} or not isinstance(self.format, Delimited):
+                raise
+            raise ValueError(f"{error}; the first line must name the columns") from None
+
+    def check_training(self) -> None:
+        """Raise an error if no model can be trained: by columns, and labels of the first rows."""
+        if self.sparse or self.dense:
+            return
+        self.check_columns()
+        self._check_training_columns()
+        assert isinstance(self.format, TableFormat)
+        by_line = self.format.numbered_by == "line" and not self.skip_bad_rows
+        if by_line and not is_pipe(self.path):
+            labels = Columns(label=self.columns().label, separator=self.separator)
+            table = Table(self.path, self.format.name, labels, encoding=self.encoding)
+            next(table.batches(_CHECKED_ROWS), None)
+
+    def _check_training_columns(self) -> None:
         """Raise an error for a table whose columns were not named, and list them."""
         columns = self.columns()
         if not self.has_labels:
@@ -370,52 +393,10 @@ class Source:
             raise ValueError(f"the model has {n_features} features; {error}") from None
 
 
-def check_words(files: Sequence[str], words: Sequence[str], trains: bool) -> None:
-    """Raise an error for data files that contradict the words of a command line.
+def check_columns(options: dict[str, Any], path: Path) -> None:
+    """Raise an error if the options of a command name a column that a regular file does not have.
 
-    It imports nothing slow, so that wrong column names, and a wrong encoding or missing labels in
-    the first rows, are reported at once. The command itself repeats the checks.
+    It imports nothing slow: the model that knows the other columns is loaded later.
     """
-    options: dict[str, list[str]] = {}
-    for word, after in pairwise([*words, ""]):
-        name, equals, value = word.partition("=")
-        options.setdefault(name, []).append(value if equals else after)
-    columns = [value for option in _COLUMN_OPTIONS for value in options.get(option, ())]
-    features = [value for option in _VECTOR_OPTIONS for value in options.get(option, ())]
-    converts_model = not trains and os.path.isfile(files[0]) and is_model_file(files[0])
-    if converts_model or (trains and "" in columns):
-        return
-
-    def first(*names: str) -> str | None:
-        return next((options[name][0] for name in names if name in options), None)
-
-    text = first(*_COLUMN_OPTIONS[:3])
-    source = Source(
-        paths=[Path(file) for file in files],
-        file_format=first("--format"),
-        encoding=first("--encoding"),
-        text=text,
-        label=first("--label"),
-        labels=None if "--labels" not in options else Path(options["--labels"][0]),
-        separator=first("--separator"),
-        features=None if text else first(*_VECTOR_OPTIONS),  # with texts, they are columns, too
-    )
-    if source.sparse or source.dense:
-        return
-    named = [name for name in [*columns, *",".join(features).split(",")] if name]
-    names = source.column_names() if named else None
-    if names is not None:
-        try:
-            check_columns(named, names, source.path)
-        except ColumnError as error:
-            if {*named} & {*names} or not isinstance(source.format, Delimited):
-                raise
-            raise ValueError(f"{error}; the first line must name the columns") from None
-    if not trains:
-        return
-    source.check_training_columns()
-    assert isinstance(source.format, TableFormat)
-    if source.format.numbered_by == "line" and "--skip-bad-rows" not in options:
-        labels = Columns(label=source.columns().label, separator=source.separator)
-        table = Table(source.path, source.format.name, labels, encoding=source.encoding)
-        next(table.batches(_CHECKED_ROWS), None)
+    if path.is_file():
+        Source.of(options, [path], model=None).check_columns()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from ..features.columns import split_columns
+from . import options, settings
 from .app import Terminated
 from .cluster import check_for_cluster, fit_on_cluster
 from .output import (
@@ -170,23 +171,23 @@ def train(
     for kind, columns in {"text": text, "number": number, "category": category}.items():
         if "" in (columns or ()):
             raise ValueError(f"--{kind} needs the name of the {kind} column")
-    # Slow; not needed to reject wrong options.
-    from ..features.front_ends import Table, Text
-    from ..io.table_stream import split_columns
-    from ..training.progress import phase
-    from . import settings
-    from .rows import recorded_columns, training_rows
-
     values = settings.parse(given)
     # With other columns, vectors are a column of the table; alone, they are the features.
     beside = tuple(filter(None, (features or "").split(","))) if text or number or category else ()
     text_column, table = split_columns(text, number or (), category or (), beside)
     piped = is_standard_output(output)
     place = checkpoint or (None if piped else output.with_name(f"{output.name}.checkpoint"))
-    state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
     others = {"features": None} if beside else {}
     with _told_if_interrupted(place):  # a pipe may have no row yet
         source = Source.of(context.params, files, text=text_column, table=table, **others)
+    source.check_training()
+    # Slow; not needed to reject wrong options.
+    from ..features.front_ends import Table, Text
+    from ..training.progress import phase
+    from .rows import recorded_columns, training_rows
+
+    settings.check(given, values)
+    state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
     front_end: FrontEndSettings | str = "auto"
     if table is not None:
         front_end = Table(**asdict(table))
@@ -195,7 +196,6 @@ def train(
     estimator = _estimator(preset, front_end, values)
     if ray is not None:
         check_for_cluster(source, stream)
-        source.check_training_columns()
         X, y, facts = None, None, {"columns": recorded_columns(source)}
     else:
         with _told_if_interrupted(place), phase(not quiet, "reading"):
@@ -278,7 +278,6 @@ def _estimator(
 
     from .. import presets
     from ..estimators.classifier import LTLSClassifier
-    from . import settings
 
     estimator = getattr(presets, preset)() if preset else LTLSClassifier(features=front_end)
     settings.apply(estimator, values)

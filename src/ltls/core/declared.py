@@ -8,22 +8,21 @@ sentence on what it does::
         "How labels are found."
         width: int | str = setting(Integer(2), AUTO, default=AUTO, help="States per slice.")
 
-This module does not import scikit-learn, which would take a second: ``ltls --help`` needs the
-declarations only.
+This module imports neither scikit-learn nor NumPy, which would take a second: the terminal checks
+settings by their declarations alone.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-import numpy as np
 
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
@@ -76,7 +75,7 @@ class Integer(Allowed):
             f"an integer {limits}",
             lambda value: (
                 isinstance(value, Integral)
-                and not isinstance(value, (bool, np.bool_))
+                and not isinstance(value, bool)
                 and low <= int(value) <= (math.inf if high is None else high)
             ),
         )
@@ -101,7 +100,7 @@ class Number(Allowed):
             f"a number {told}".strip(),
             lambda value: (
                 isinstance(value, Real)
-                and not isinstance(value, (bool, np.bool_))
+                and not isinstance(value, bool)
                 and low <= float(value) <= high
                 and above < float(value) < below
                 and math.isfinite(value)
@@ -129,15 +128,55 @@ class OneOf(Allowed):
         return " or ".join(map(repr, self._values))
 
 
-FLAG = Instance("True or False", bool, np.bool_)
+def _is_flag(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
+
+
+FLAG = Allowed("True or False", _is_flag)
 NOTHING = Instance("None", type(None))
 TEXT = Instance("a string", str)
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def n_bytes(size: Any) -> int | None:
+    """Return a size such as "5MB" in bytes, None if it is not a size."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size).upper())
+    if not match or match[2] not in _UNITS:
+        return None
+    found = float(match[1]) * _UNITS[match[2]]
+    return int(found) if 1 <= found < math.inf else None
+
+
+SIZE = Allowed("a size such as '5MB' or '300KB'", lambda value: n_bytes(value) is not None)
 
 
 def setting(*allowed: Allowed | str, default: Any, help: str) -> Any:  # noqa: A002
     """Declare a setting: what it allows, its default, and what it does."""
     kinds = tuple(OneOf((each,)) if isinstance(each, str) else each for each in allowed)
     return field(default=default, metadata={"allowed": kinds, "help": help})
+
+
+def objection(declared: Field[Any], value: Any) -> str | None:
+    """Return why a declared setting cannot have a value; None if it can."""
+    kinds: tuple[Allowed, ...] = declared.metadata.get("allowed", ())
+    is_default = type(value) is type(declared.default) and value == declared.default
+    if is_default or not kinds or any(kind.accepts(value) for kind in kinds):
+        return None
+    wanted = " or ".join(kind.description for kind in kinds)
+    return f"must be {wanted}, got {value!r}"
+
+
+def parse_value(text: str) -> Any:
+    """Parse a value from the terminal: as JSON if it is valid JSON, else as a string."""
+    known = {"none": None, "true": True, "false": False}
+    if text.lower() in known:
+        return known[text.lower()]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, field))
@@ -174,12 +213,8 @@ class Declared:
         """Check all but the settings of groups within this one."""
         owner = owner or type(self).__name__
         for each in fields(self):  # type: ignore[arg-type]
-            value, kinds = getattr(self, each.name), each.metadata.get("allowed", ())
-            if type(value) is type(each.default) and value == each.default:
-                continue
-            if kinds and not any(kind.accepts(value) for kind in kinds):
-                wanted = " or ".join(kind.description for kind in kinds)
-                raise self._error(owner, each.name, f"must be {wanted}, got {value!r}")
+            if (reason := objection(each, getattr(self, each.name))) is not None:
+                raise self._error(owner, each.name, reason)
 
     @classmethod
     def declared(cls) -> Iterator[tuple[str, Any, str, str]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import InvalidParameterError
 
@@ -12,6 +9,7 @@ from . import declared
 from .declared import AUTO as AUTO
 from .declared import FLAG as FLAG
 from .declared import NOTHING as NOTHING
+from .declared import SIZE as SIZE
 from .declared import TEXT as TEXT
 from .declared import Allowed as Allowed
 from .declared import Declared
@@ -31,15 +29,3 @@ class Settings(Declared, BaseEstimator):  # type: ignore[misc]
     """A group of settings; see `settings`."""
 
     _error = ParameterError
-
-
-def parse_value(text: str) -> Any:
-    """Parse a value from the terminal: as JSON if it is valid JSON, else as a string."""
-    known = {"none": None, "true": True, "false": False}
-    if text.lower() in known:
-        return known[text.lower()]
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return tuple(value) if isinstance(value, list) else value

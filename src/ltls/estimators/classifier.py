@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Floats, check_unmasked
+from ..core.declared import n_bytes
 from ..core.settings import settings
 from ..core.streams import prefetch
 from ..features.blocks import Blocks
@@ -25,7 +26,7 @@ from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
 from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
-from ..storage.budget import check_front_end, n_bytes, within_budget
+from ..storage.budget import check_front_end, within_budget
 from ..storage.model_file import save_model
 from .explain import ExplainMixin
 from .parameters import Parameters

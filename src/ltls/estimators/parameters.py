@@ -12,6 +12,7 @@ from ..core.settings import (
     AUTO,
     FLAG,
     NOTHING,
+    SIZE,
     Allowed,
     Instance,
     Integer,
@@ -31,7 +32,6 @@ from ..parts.propensity import Propensity
 from ..parts.prototypes import Prototypes
 from ..parts.trellises import Trellises
 from ..parts.views import Views
-from ..storage.budget import n_bytes
 
 Self = TypeVar("Self", bound="Parameters")
 
@@ -139,7 +139,7 @@ class Parameters(Settings):
     )
     size_budget: str | int | None = setting(
         Integer(1),
-        Allowed("a size such as '5MB' or '300KB'", lambda value: n_bytes(value) is not None),
+        SIZE,
         NOTHING,
         default=None,
         help="Maximum size of the file that `save` writes. Small weights, parts or views are "

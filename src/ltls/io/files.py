@@ -59,6 +59,13 @@ def is_model_file(path: PathLike) -> bool:
     return start[7:] == b'\0{"'  # no length takes all 8 bytes; a text does
 
 
+def check_model_file(path: PathLike) -> None:
+    """Raise an error if a file is missing or begins unlike a model file, without slow imports."""
+    os.stat(path)
+    if os.path.isfile(path) and not is_model_file(path):
+        raise ValueError(f"{path} is not an ltls model file, or is cut short")
+
+
 class DataFile:
     """A data file, and how to handle rows that cannot be read.
 

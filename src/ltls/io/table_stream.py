@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.arrays import as_integer, pointers
 from ..core.streams import DEFAULT_LIMITS, SizeLimits
-from ..features.table import TableColumns
+from ..features.columns import split_columns
 from ..model.labels import Targets
 from . import formats
 from .errors import EmptyFileError, OnBadRow
@@ -132,22 +132,6 @@ class TableStream:
         if not n_rows:
             raise EmptyFileError(path=self._paths[0])
         self.n_rows = n_rows
-
-
-def split_columns(
-    text: str | Sequence[str] | None,
-    number: str | Sequence[str],
-    category: str | Sequence[str],
-    vectors: str | Sequence[str] = (),
-) -> tuple[str | None, TableColumns | None]:
-    """Return the text column if a table has no other columns, else its columns by kind."""
-    texts, *others = (
-        (given,) if isinstance(given, str) else tuple(given or ())
-        for given in (text, number, category, vectors)
-    )
-    if any(others) or len(texts) > 1:
-        return None, TableColumns(texts, *others)
-    return (texts[0] if texts else None), None
 
 
 def targets_of(rows: Rows) -> Targets:

@@ -25,7 +25,7 @@ from .formats import Format, InputKind, Sample
 
 if TYPE_CHECKING:  # only rows need NumPy; column names do not
     from ..core.arrays import Floats
-    from ..features.table import TableColumns
+    from ..features.columns import TableColumns
 
 _MAX_NUMBER = 3.4028234663852886e38  # of float32
 

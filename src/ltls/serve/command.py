@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..core.declared import ParameterError
+from ..io.files import check_model_file
 from .settings import Settings
 
 TOKEN_VARIABLE = "LTLS_SERVE_TOKEN"
@@ -48,6 +49,8 @@ def serve(
         raise ValueError(f"ltls serve needs {', '.join(missing)}: pip install 'ltls[serve]'")
     if log_level not in _LEVELS:
         raise ValueError(f"--log-level must be one of {', '.join(_LEVELS)}, got {log_level}")
+    for path in models:
+        check_model_file(path)
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }

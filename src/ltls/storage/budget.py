@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +12,7 @@ from ..model.fitted import Fitted
 from ..model.model import Model
 from .model_file import encoded
 
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _STEP, _FEWEST = 0.8, 0.001  # of the weights: factor per step, and smallest fraction
-
-
-def n_bytes(size: Any) -> int | None:
-    """Return a size such as "5MB" in bytes, None if it is not a size."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?B)\s*", str(size).upper())
-    if not match or match[2] not in _UNITS:
-        return None
-    found = float(match[1]) * _UNITS[match[2]]
-    return int(found) if 1 <= found < np.inf else None
 
 
 def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Model:
