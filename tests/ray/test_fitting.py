@@ -48,6 +48,19 @@ def sparse_rows(n_rows=1300, n_labels=70):
     return table, csr_array(dense(table)), labels
 
 
+def test_every_phase_is_shown_and_a_budget_is_checked_before_training(dataset, capsys):
+    texts = [f"word{i % 50} word{i % 7}" for i in range(300)]
+    rows = dataset(pa.table({"body": texts, "tag": [f"label {i % 50}" for i in range(300)]}))
+    given = {"label": "tag", "text": "body", "n_workers": 1}
+    ltls.ray.fit(TextClassifier(random_state=0, verbose=1), rows, **given)
+    phases = [line.partition("  ")[0] for line in capsys.readouterr().err.splitlines()]
+    first = ["reading rows", "features", "features of all rows", "counting rows and labels"]
+    assert [each for each in phases if each in first] == first
+    with pytest.raises(ValueError, match="size_budget of 100 bytes is too small"):
+        ltls.ray.fit(TextClassifier(size_budget=100, verbose=1), rows, **given)
+    assert "counting rows" not in capsys.readouterr().err
+
+
 # One chunk: the result is that of `fit`
 
 

@@ -104,7 +104,8 @@ def fit(
         # Workers are idle while this process clusters labels and evaluates held-out rows.
         n_threads = max(n_jobs, min(n_workers * n_jobs, os.cpu_count() or 1))
         how = replace(how, n_jobs=n_threads, workers=ClusterWorkers(tasks))
-        tables = tables_of(dataset, columns.names)
+        with estimator._phase("reading rows"):
+            tables = tables_of(dataset, columns.names)
         found = _fitted(estimator, how, tables, columns, n_features, tasks, saved)
         estimator.fitted_ = estimator._within_budget(found)
     return estimator
@@ -120,8 +121,11 @@ def _fitted(
     checkpoint: Checkpoint | None,
 ) -> Fitted:
     """Train on a list of tables, which is emptied."""
-    front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
-    rows = Chunks.of(tables, columns, front_end, n_features, tasks)
+    with estimator._phase("features"):
+        front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
+    estimator._check_budget(front_end)
+    with estimator._phase("features of all rows"):
+        rows = Chunks.of(tables, columns, front_end, n_features, tasks)
     tables.clear()  # the object store may free them
     rng = check_random_state(estimator.random_state)
     # As for rows in memory, label vectors are computed from all rows of a single chunk.
