@@ -102,3 +102,22 @@ def test_an_error_says_how_small_a_model_can_be(problem, tmp_path):
     budget = smallest + 100  # digits of weights may differ
     _, size = fitted(problem, tmp_path, views=True, size_budget=budget)
     assert smallest - 100 < size <= budget
+
+
+def test_a_budget_below_the_smallest_model_fails_before_training(capsys):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(70), 15)
+    texts = [f"label{label} " + " ".join(map(str, rng.integers(3000, size=9))) for label in y]
+    model = ltls.TextClassifier(random_state=0).fit(texts, y)
+    vocabulary = sum(tensor.nbytes for tensor in model.model_.front_end.state()[1].values())
+    budget = vocabulary + model.n_features_in_  # as much as one table of weights needs
+    small = ltls.TextClassifier(size_budget=budget, random_state=0, verbose=1)
+    with pytest.raises(ValueError, match=r"the smallest model with .* takes at least") as error:
+        small.fit(texts, y)
+    assert "epoch" not in capsys.readouterr().err
+    # This is no more than what a model needs that was trained and pruned.
+    smallest = int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", ""))
+    model.size_budget = budget
+    with pytest.raises(ValueError, match=r"the smallest model with .* takes") as error:
+        model.save("never-written")
+    assert smallest <= int(re.search(r"takes ([\d,]+)", str(error.value))[1].replace(",", ""))

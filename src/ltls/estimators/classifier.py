@@ -26,7 +26,7 @@ from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
 from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
-from ..storage.budget import check_front_end, within_budget
+from ..storage.budget import check_front_end, check_smallest, within_budget
 from ..storage.model_file import save_model
 from .explain import ExplainMixin
 from .parameters import Parameters
@@ -183,6 +183,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             how, saved = self._how(), self._checkpoint(checkpoint)
             previous: Fitted | None = getattr(self, "fitted_", None) if self.warm_start else None
             front_end, X, targets, weights = self._inputs(X, y, sample_weight, previous)
+            if previous is None:
+                self._check_smallest(how, front_end, X, targets)
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
@@ -449,6 +451,22 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         budget = self._budget
         if budget is not None and not callable(getattr(front_end.settings, "tokenizer", None)):
             check_front_end(front_end, budget)
+
+    def _check_smallest(self, how: How, front_end: FrontEnd, X: Any, targets: Targets) -> None:
+        """Raise an error before training if the smallest model exceeds the size budget."""
+        from ..training.data import DatasetStats
+        from ..training.recipes import plan_for
+
+        budget = self._budget
+        if budget is None or callable(getattr(front_end.settings, "tokenizer", None)):
+            return
+        stats = DatasetStats()
+        stats.add(X, targets, scale=False)
+        problem = stats.problem(front_end)
+        plan = plan_for(how.given, problem.size)
+        n_tables = 0 if not problem.size.sparse else 1 if plan.label_weights is None else 2
+        parameters = self.get_params(deep=False)
+        check_smallest(front_end, problem.columns, problem.labels, n_tables, parameters, budget)
 
     def _kept(self, fitted: Fitted) -> Fitted:
         """Return what may be kept of a model: ``memory=False`` leaves out training rows."""

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..features.front_ends import FrontEnd
+from ..features.rows import Columns
 from ..model.fitted import Fitted
+from ..model.labels import Labels
 from ..model.model import Model
-from .model_file import encoded
+from .model_file import MODEL, encoded, labels_state
+from .tensor_file import encode, encode_parameters
 
 _STEP, _FEWEST = 0.8, 0.001  # of the weights: factor per step, and smallest fraction
 
@@ -29,12 +32,29 @@ def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Mo
             smaller = replace(smaller, memory=smaller.needed_rows)
         size = _size(replace(fitted, model=smaller), parameters)
     if size > budget:
-        raise ValueError(
-            f"a size_budget of {budget:,} bytes is too small: the smallest model with "
-            f"{model.columns.n_features:,} features and {len(model.labels):,} labels takes "
-            f"{size:,}; use a larger budget, or train again with {model.front_end.settings.fewer}"
-        )
+        raise _too_small(budget, model.front_end, model.columns, model.labels, f"{size:,}")
     return smaller
+
+
+def check_smallest(
+    front_end: FrontEnd,
+    columns: Columns,
+    labels: Labels,
+    n_tables: int,
+    parameters: dict[str, Any],
+    budget: int,
+) -> None:
+    """Raise an error if even a model without weights exceeds the budget.
+
+    Every one of `n_tables` tables of weights has at least a byte for every feature.
+    """
+    described, tensors = front_end.state()
+    tensors = {**tensors, **columns.state()[1], **labels_state(labels)[1]}
+    tensors["counts"] = np.zeros(n_tables * columns.n_columns, np.uint8)
+    description = {"front_end": described, "parameters": encode_parameters(parameters)}
+    size = len(encode(MODEL, description, tensors))
+    if size > budget:
+        raise _too_small(budget, front_end, columns, labels, f"at least {size:,}")
 
 
 def check_front_end(front_end: FrontEnd, budget: int) -> None:
@@ -45,6 +65,16 @@ def check_front_end(front_end: FrontEnd, budget: int) -> None:
             f"a size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
             f"use a larger budget, or train again with {front_end.settings.fewer}"
         )
+
+
+def _too_small(
+    budget: int, front_end: FrontEnd, columns: Columns, labels: Labels, size: str
+) -> ValueError:
+    return ValueError(
+        f"a size_budget of {budget:,} bytes is too small: the smallest model with "
+        f"{columns.n_features:,} features and {len(labels):,} labels takes {size}; use a larger "
+        f"budget, or train again with {front_end.settings.fewer}"
+    )
 
 
 def _size(fitted: Fitted, parameters: dict[str, Any]) -> int:
