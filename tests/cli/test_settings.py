@@ -7,7 +7,7 @@ import pytest
 
 import ltls
 from ltls import LTLSClassifier, presets
-from ltls.cli import declarations, settings, train
+from ltls.cli import settings, train
 from ltls.core.declared import parse_value
 from ltls.settings import Numbers, Propensity, Text, Trellises
 
@@ -30,39 +30,12 @@ def test_every_setting_of_an_estimator_is_one_of_the_terminal():
     assert not settings.known().keys() - every
 
 
-def test_the_source_declares_the_settings_of_the_classes():
-    """In the same order, with the same default and allowed values where they are known."""
-    assert [*declarations.declarations()] == [*settings.known()]
-    n_known = 0
-    for name, known in settings.known().items():
-        if (found := declarations.declaration(name)) is not None:
-            kinds = " or ".join(kind.description for kind in found.metadata["allowed"])
-            assert (found.default, kinds) == (known.default, known.allowed), name
-            n_known += 1
-    assert n_known > len(settings.known()) / 2
-
-
-def test_without_sources_settings_are_checked_by_the_classes(monkeypatch):
-    monkeypatch.setattr(declarations, "_FOLDERS", ())
-    declarations.declarations.cache_clear()
-    try:
-        with pytest.raises(ValueError, match="no setting 'width'; did you mean"):
-            settings.parse([("--set width", "width", "3")])
-        given = [("--width", "trellises.width", "1")]
-        with pytest.raises(ValueError, match="--width must be an integer of at least 2"):
-            settings.check(given, settings.parse(given))
-    finally:
-        declarations.declarations.cache_clear()
-
-
 @pytest.mark.parametrize("name", settings.known())
 def test_defaults_can_be_given(name):
     default = settings.known()[name].default
     written = settings.written(default)
     given = [("--set", name, written)]
-    values = settings.parse(given)
-    settings.check(given, values)
-    assert values == {name: default}
+    assert settings.parse(given) == {name: default}
     assert parse_value(written) == default
 
 

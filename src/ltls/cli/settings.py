@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..core.declared import Declared, ParameterError, objection, parse_value
-from .declarations import NOT_HERE, declaration, declarations
+from ..core.declared import Declared, ParameterError, parse_value
 from .options import Json
 
 if TYPE_CHECKING:
     from ..estimators.classifier import LTLSClassifier
 
+_NOT_HERE = {"features", "parts", "verbose", "warm_start"}  # in Python only
 _OTHERS = "parts."  # settings of parts from other packages, such as parts.popularity.strength
 
 
@@ -46,7 +46,7 @@ def known() -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for prefix, group in groups:
         for name, default, allowed, about in group.declared():
-            if prefix or name not in NOT_HERE:
+            if prefix or name not in _NOT_HERE:
                 full = prefix + name
                 found.setdefault(full, Setting(full, group, default, allowed, about))
     return found
@@ -74,10 +74,10 @@ def settings(
 
     Pass them to ltls train as --set NAME=VALUE. Values are JSON; strings need no quotes.
     """
-    if declarations() and not str(group).startswith("parts"):
-        _check_group(group, declarations())
     every = {**known(), **_of_other_packages()}
-    _check_group(group, every)
+    if not any(group in (None, *_names(name)) for name in every):
+        groups = dict.fromkeys(name.partition(".")[0] for name in every if "." in name)
+        raise ValueError(f"GROUP must be one of {', '.join(groups)}, got {group!r}")
     shown = [each for name, each in every.items() if group in (None, *_names(name))]
     if as_json:
         facts = [{**each._asdict(), "group": each.group.__name__} for each in shown]
@@ -93,62 +93,37 @@ def _names(name: str) -> tuple[str, str]:
     return name, name.partition(".")[0]
 
 
-def _check_group(group: str | None, names: Iterable[str]) -> None:
-    if not any(group in (None, *_names(name)) for name in names):
-        groups = dict.fromkeys(name.partition(".")[0] for name in names if "." in name)
-        raise ValueError(f"GROUP must be one of {', '.join(groups)}, got {group!r}")
-
-
 def written(value: Any) -> str:
     """Return a value as it is passed to --set."""
     return value if isinstance(value, str) else json.dumps(value).replace("null", "none")
 
 
-Given = Iterable[tuple[str, str, str]]
-
-
-def parse(given: Given) -> dict[str, Any]:
-    """Return values by the names of settings; raise an error for what is known to be wrong at once.
+def parse(given: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return checked values by the names of settings.
 
     Parameters
     ----------
     given : iterable of (str, str, str)
         The option as named in messages, the name of the setting, and its value.
     """
-    values = {}
+    values, every = {}, known()
     for called, name, text in given:
-        if not name.startswith(_OTHERS):
-            _check_name(called, name, declarations() or known())
-        values[name] = value = parse_value(text)
-        declared = declaration(name)
-        reason = None if declared is None else objection(declared, value)
-        if reason is not None:
-            raise ValueError(f"{called} {reason}")
-    return values
-
-
-def _check_name(called: str, name: str, names: Iterable[str]) -> None:
-    if name not in names:
-        same = [each for each in names if each.endswith(f".{name}")]
-        close = same or difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {close[0]}?" if close else "; ltls settings lists them"
-        raise ValueError(f"{called}: there is no setting {name!r}{hint}")
-
-
-def check(given: Given, values: dict[str, Any]) -> None:
-    """Check parsed values by the classes of settings, which takes a second to import."""
-    every = known()
-    for called, name, _ in given:
         if name not in every:
             every = {**known(), **_of_other_packages()}
-            _check_name(called, name, every)
-        made: Any = every[name].group(**{name.rpartition(".")[2]: values[name]})
+        if name not in every:
+            same = [each for each in every if each.endswith(f".{name}")]
+            close = same or difflib.get_close_matches(name, every, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "; ltls settings lists them"
+            raise ValueError(f"{called}: there is no setting {name!r}{hint}")
+        values[name] = value = parse_value(text)
+        made: Any = every[name].group(**{name.rpartition(".")[2]: value})
         try:
             made.check()
         except ParameterError as error:
             raise ValueError(f"{called} {error.reason}") from None
         except ValueError as error:
             raise ValueError(f"{called}: {error}") from None
+    return values
 
 
 def apply(estimator: LTLSClassifier, values: dict[str, Any]) -> None:

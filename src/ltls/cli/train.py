@@ -171,7 +171,6 @@ def train(
     for kind, columns in {"text": text, "number": number, "category": category}.items():
         if "" in (columns or ()):
             raise ValueError(f"--{kind} needs the name of the {kind} column")
-    values = settings.parse(given)
     # With other columns, vectors are a column of the table; alone, they are the features.
     beside = tuple(filter(None, (features or "").split(","))) if text or number or category else ()
     text_column, table = split_columns(text, number or (), category or (), beside)
@@ -186,7 +185,7 @@ def train(
     from ..training.progress import phase
     from .rows import recorded_columns, training_rows
 
-    settings.check(given, values)
+    values = settings.parse(given)
     state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
     front_end: FrontEndSettings | str = "auto"
     if table is not None:
