@@ -318,7 +318,7 @@ def test_an_error_ends_the_other_tasks(cluster):
     [
         ({"label": "tag"}, ColumnError, "no column 'tag', only 'id', 'i', 'v', 'label'"),
         ({"features": "x"}, ColumnError, "no column 'x'"),
-        ({"features": None}, ValueError, "takes features: name the columns with features"),
+        ({"features": None}, ValueError, "takes features: name their columns with features="),
         ({"features": None, "text": "label"}, ValueError, "takes features"),
         ({"n_workers": 0}, ValueError, "n_workers must be at least 1, got 0"),
         ({"n_features": 3}, ValueError, "must be from 0 to 2, got "),

@@ -120,7 +120,7 @@ def test_rows_of_tables(tmp_path):
 
 def test_bad_batches(model, tmp_path):
     _, path = model
-    with pytest.raises(ValueError, match="takes features: name the columns with features"):
+    with pytest.raises(ValueError, match="takes features: name their columns with features="):
         BatchPredictor(path)
     with pytest.raises(ValueError, match="takes features"):
         BatchPredictor(path, text="body")
