@@ -432,9 +432,11 @@ def test_held_out_rows_are_learned_when_the_weights_are_chosen(several, share, m
     )
     model = make(fine_tune=False).fit(texts, y)
     text, further = ("TextClassifier", "fit"), "partial_fit"
-    learned = (*text, 240) if share == 0.05 else ("TextClassifier", further, 24)
-    expected = [("probe", 216), (*text, 216), "weights", ("LTLSClassifier", further, 24), learned]
-    assert happened == expected
+    if share == 0.05 and not several:
+        learned = [("probe", 240), (*text, 240)]
+    else:  # few rows, or probabilities that are not calibrated
+        learned = [("TextClassifier", further, 24)]
+    assert happened == [("probe", 216), (*text, 216), "weights", *learned]
     assert sum(model.weights_.values()) == pytest.approx(1)
 
 

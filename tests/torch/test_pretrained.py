@@ -212,6 +212,10 @@ def test_the_transformer_may_be_in_a_subfolder(tokenizer, tmp_path):
     write_modules(tmp_path / "model", {"pooling_mode": "cls"}, path="0_Transformer")
     expected = vectors(tmp_path / "model" / "0_Transformer", ["w1"], pooling="cls")
     np.testing.assert_array_equal(vectors(tmp_path / "model", ["w1"]), expected)
+    limit = tmp_path / "model" / "0_Transformer" / "sentence_bert_config.json"
+    limit.write_text(json.dumps({"max_seq_length": 4, "do_lower_case": False}))
+    with pytest.warns(UserWarning, match="longer than max_length=4 tokens"):
+        make(tmp_path / "model", fine_tune=False).fit(*problem())
 
 
 def test_modules_that_are_not_supported(bert):

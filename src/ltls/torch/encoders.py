@@ -37,7 +37,7 @@ from .probing import probe
 from .processes import Processes, n_processes, processes
 
 _MAX_HELD_OUT = 3000  # rows
-_SHARE = 0.05  # of held-out rows that is worth training the stage text again
+_SHARE = 0.05  # of held-out rows that is worth training stages again
 _LEARNED = ("vectors_", "text_", "weights_", "_threshold")  # after the encoder
 
 
@@ -139,8 +139,10 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
+    >>> import torch
     >>> from torch import nn
     >>> from ltls.torch import EncoderClassifier
+    >>> _ = torch.manual_seed(0)
     >>> X = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     >>> y = np.where(X[:, 0] > 0, "plus", "minus")
     >>> model = EncoderClassifier(nn.Linear(8, 8), fine_tune=False, text=False, random_state=0)
@@ -383,15 +385,23 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         self.vectors_ = self._fit_vectors(trained, vectors[:n_trained], device)
         self.text_ = self._fit_text(trained)
         self._choose(held_out, vectors[n_trained:])
-        if len(held_out):
-            y = _ids_of(held_out)
-            if self.vectors_ is not None:  # a new one may have probabilities of another scale
-                self.vectors_.partial_fit(vectors[n_trained:], y)
-            if len(held_out) >= _SHARE * len(examples):
-                self.text_ = self._fit_text(examples)
-            elif self.text_ is not None:
-                self.text_.partial_fit(held_out.rows, y)
+        again = len(held_out) >= max(_SHARE * len(examples), 1)
+        if again and self._keeps_scale(self.vectors_):
+            self.vectors_ = self._fit_vectors(examples, vectors, device)
+        if again and self._keeps_scale(self.text_):
+            self.text_ = self._fit_text(examples)
+        elif self.text_ is not None and len(held_out):
+            self.text_.partial_fit(held_out.rows, _ids_of(held_out))
         return {name: getattr(self, name) for name in _LEARNED}
+
+    def _keeps_scale(self, part: LTLSClassifier | None) -> bool:
+        """Return whether a part would have probabilities of the same scale if trained again.
+
+        Those for several labels per row are not calibrated if there are few rows.
+        """
+        if part is None:
+            return False
+        return not self._targets.multilabel or part.model_.calibration.curve is not None
 
     def _usual(self) -> dict[str, Any]:
         """Return the parameters that stages share."""

@@ -43,8 +43,11 @@ def load_pretrained(
         if pooling is None:
             pooling = _pooling(source, modules, poolings)
         where = {"subfolder": modules[0]["path"] if modules else ""}
-        if has_tokenizer:
-            tokenizer = tokenizer or AutoTokenizer.from_pretrained(source, **where)
+        if has_tokenizer and tokenizer is None:
+            tokenizer = AutoTokenizer.from_pretrained(source, **where)
+            about = _json(source, os.path.join(where["subfolder"], "sentence_bert_config.json"))
+            if longest := (about or {}).get("max_seq_length"):
+                tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
         return AutoModel.from_pretrained(source, use_safetensors=safe, **where), tokenizer, pooling
     except OSError as error:
         raise OSError(f"encoder={str(source)!r} cannot be loaded: {error}") from error
