@@ -28,6 +28,7 @@ RUN_ELSEWHERE = {
     "serving.md": "tests/serve/test_docs.py",
     "cluster.md": "tests/mlflow/test_flavour.py",
     "integrations.md": "tests/project/test_encoders.py",
+    "encoders.md": "tests/project/test_encoders.py",
 }
 OTHERS = {"sh", "console", "cpp", "diff", "toml", "dockerfile", "ini", "mermaid", "text", "yaml"}
 CASES = "subject,body,amount,country,kind\n" + 10 * (
