@@ -508,6 +508,14 @@ def test_joined_labels_are_noticed_where_most_rows_have_a_label_of_their_own(tmp
         ltls.TextClassifier().fit([f"word{n}" for n in range(60)], tags)
 
 
+def test_rows_without_a_text_are_counted(tmp_path, command):
+    rows = [("", "card"), (" ", "fee"), *ROWS]
+    (tmp_path / "rows.csv").write_text(csv_of(rows))
+    result = command("train", tmp_path / "rows.csv", *TRAIN, "-q", "-o", tmp_path / "m.ltls")
+    assert result.code == 0
+    assert f"2 of {len(rows):,} rows of {tmp_path / 'rows.csv'} have no text" in result.err
+
+
 MISTAKES = {
     "train no.csv -o m": "no.csv: No such file",
     "info no.ltls": "no.ltls: No such file",

@@ -12,7 +12,7 @@ from ..io.errors import EmptyFileError
 from ..io.readers import Dataset, Stream, read
 from ..io.table_stream import TableStream, targets_of
 from ..io.tables import Rows
-from .output import inform, note
+from .output import inform, note, warn
 from .source import Source
 
 # Bytes of memory per byte of a file; texts have many n-grams.
@@ -38,6 +38,9 @@ def training_rows(
         rows = Rows.concatenate(source.table_batches(source.columns(), labelled=True))
         if not rows.labels:
             raise EmptyFileError(path=source.path)
+        empty = sum(isinstance(each, str) and not each.strip() for each in rows.inputs)
+        if empty:
+            warn(f"{empty:,} of {len(rows):,} rows of {source.name} have no text")
         return rows.X, targets_of(rows), facts
     if not streamed:
         data = read_sparse(source)
