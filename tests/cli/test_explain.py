@@ -88,7 +88,12 @@ def test_the_page_escapes_what_it_shows_and_has_a_picture(folder, command):
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
     assert page.count("<svg") == 1
-    assert "light-dark(#1b1f24, #e6e9ec)" in page.partition("<body>")[0]
+    style, _, body = page.partition("<body>")
+    assert "light-dark(#1b1f24, #e6e9ec)" in style
+    picture = body.partition("<svg")[2]
+    assert "light-dark(#ffffff, #14171a)" in picture
+    fixed = re.sub(r"light-dark\(.*?\)", "", picture)  # colours that are the same in the dark
+    assert not re.search("#000000|#ffffff|#b8b8b8", fixed)
     assert "views" in page
 
 

@@ -32,7 +32,9 @@ _THEME = TerminalTheme(
     (27, 31, 36),
     [(27, 31, 36), (216, 67, 21), (0, 137, 123), *[(87, 96, 106)] * 5],
 )
-_DARK = {"#ffffff": "#14171a", "#1b1f24": "#e6e9ec", "#d84315": "#ff7043", "#00897b": "#26a69a"}
+_INK = "#1b1f24"
+_DARK = {"#ffffff": "#14171a", _INK: "#e6e9ec", "#d84315": "#ff7043", "#00897b": "#26a69a"}
+_DARK |= {"#b8b8b8": "#57606a"}  # pale edges of a picture
 
 
 def explain(
@@ -92,15 +94,22 @@ def explain(
         recorder = Console(record=True, file=io.StringIO(), width=120, highlight=False)
         show(recorder, text or given, explained, n_features)
         style, end, body = recorder.export_html(theme=_THEME).partition("</style>")
-        for light, dark in _DARK.items():
-            style = style.replace(light, f"light-dark({light}, {dark})")
-        body = body.replace("</body>", f"{_picture(estimator, X, explained)}</body>")
+        style += f":root {{ color-scheme: light dark }}\nsvg {{ fill: {_INK} }}\n"
+        picture = _picture(estimator, X, explained).replace("#000000", _INK)
+        body = body.replace("</body>", f"{_themed(picture)}</body>")
         with text_output(html) as stream:
-            stream.write(f"{style}:root {{ color-scheme: light dark }}\n{end}{body}")
+            stream.write(f"{_themed(style)}{end}{body}")
     if as_json:
         print(json.dumps([each.to_dict() for each in explained], ensure_ascii=False))
     elif html is None:
         show(Console(highlight=False), text, explained, n_features)
+
+
+def _themed(written: str) -> str:
+    """Return styles whose colours follow the theme of the system."""
+    for light, dark in _DARK.items():
+        written = written.replace(light, f"light-dark({light}, {dark})")
+    return written
 
 
 def _read(estimator: LTLSClassifier, given: str) -> Any:
