@@ -168,21 +168,23 @@ def test_spaces_of_character_ngrams_are_visible():
     assert Contribution("chars:d l", 1.0).to_dict()["feature"] == "chars:d l"
 
 
-def test_character_ngrams_are_summed_up_by_word():
+def test_character_ngrams_are_added_to_their_word():
     texts = ["my card is lost", "lost my visa card", "why is there a fee", "fees were charged"]
     model = TextClassifier(random_state=0).fit(texts, ["card", "card", "fee", "fee"])
     text = "lost cards, lost  fees"
     explained = model.explain([text], k=1)[0][0]
     merged = explained.by_word(text)
     assert not any(each.feature.startswith("chars:") for each in merged)
-    assert {"letters of lost", "letters of cards,", "letters of fees"} <= {
-        m.feature for m in merged
-    }
+    found = {each.feature: each for each in merged}
+    assert {"lost", "fees", "letters of cards"} <= {*found}  # "cards" is no feature
+    assert not {"letters of lost", "letters of fees", "letters of cards,"} & {*found}
+    alone = next(each.value for each in explained.contributions if each.feature == "lost")
+    assert abs(found["lost"].value) > abs(alone)
     total = sum(each.value for each in explained.contributions)
     assert sum(each.value for each in merged) == pytest.approx(total)
     sizes = [abs(each.value) for each in merged]
     assert sizes == sorted(sizes, reverse=True)
-    spans = next(each.spans for each in merged if each.feature == "letters of lost")
+    spans = found["lost"].spans
     assert {text[start:end] for start, end in spans} == {"lost"}
     assert len(spans) == 2
     assert len(explained.by_word("")) == len(explained.contributions)

@@ -18,6 +18,8 @@ CONTRIBUTIONS = [
     Contribution("card", 2.0, ((3, 7),)),
     Contribution("gone", -1.0, ((11, 15),)),
     Contribution("today", 1.0, ((18, 23),)),
+    Contribution("chars: my ", -0.5, ((0, 3),)),
+    Contribution("chars:card", 0.5, ((3, 7),)),
 ]
 real = LTLSClassifier.explain
 
@@ -111,9 +113,10 @@ def test_words_that_speak_for_a_label_are_marked(page):
     page.fill("#text", TEXT)
     labels(page)
     assert page.locator("#marked mark.for").all_inner_texts() == ["card", "today"]
-    assert page.locator("#marked mark.against").all_inner_texts() == ["gone"]
+    assert page.locator("#marked mark.against").all_inner_texts() == ["my ", "gone"]
     rows = page.locator("#contributions tr").all_inner_texts()
-    assert [row.split() for row in rows] == [["card", "2"], ["gone", "-1"], ["today", "1"]]
+    expected = ["card\t2.5", "gone\t-1", "today\t1", "letters of my\t-0.5"]
+    assert [row.strip() for row in rows] == expected
     assert "intercept 0.5 it adds up to 2.5" in page.inner_text("#why-caption")
 
 

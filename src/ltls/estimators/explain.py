@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -163,27 +163,35 @@ class Explanation:
         return [(start, end, float(values[start:end].sum())) for start, end in spans]
 
     def by_word(self, text: str) -> list[Contribution]:
-        """Return the contributions, with those of character n-grams summed by word.
+        """Return the contributions, with those of character n-grams added to their word.
 
-        The sums are named "letters of" the word. The value of an n-gram that occurs in several
-        words is divided evenly among them.
+        A word that is no feature itself has the name "letters of" the word. The value of an n-gram
+        that occurs in several words is divided evenly among them.
         """
-        words = {match.span(): match[0] for match in re.finditer(r"\S+", text)}
-        letters: dict[str, tuple[float, set[Span]]] = {}
+        words = {match.span(): match[0].lower() for match in re.finditer(r"\w+", text)}
+        names: dict[str, str] = {}
+        sums: dict[str, tuple[float, set[Span]]] = {}
         others = []
+
+        def add(word: str, value: float, spans: Iterable[Span]) -> None:
+            before, places = sums.get(word, (0.0, set()))
+            sums[word] = before + value, {*places, *spans}
+
         for each in self.contributions:
-            if not (words and each.spans and each.feature.startswith("chars:")):
+            own = {words.get(span) for span in each.spans}
+            word = own.pop() if len(own) == 1 else None
+            if words and each.spans and each.feature.startswith("chars:"):
+                for start, end in each.spans:
+                    middle = (start + end) / 2
+                    place = min(words, key=lambda span: max(span[0] - middle, middle - span[1]))
+                    add(words[place], each.value / len(each.spans), [place])
+            elif word is not None and names.setdefault(word, each.feature) == each.feature:
+                add(word, each.value, each.spans)
+            else:
                 others.append(each)
-                continue
-            for start, end in each.spans:
-                middle = (start + end) / 2
-                place = min(words, key=lambda span: max(span[0] - middle, middle - span[1]))
-                value, places = letters.get(words[place], (0.0, set()))
-                value += each.value / len(each.spans)
-                letters[words[place]] = value, {*places, place}
         merged = [
-            Contribution(f"letters of {word}", value, tuple(sorted(places)))
-            for word, (value, places) in letters.items()
+            Contribution(names.get(word, f"letters of {word}"), value, tuple(sorted(places)))
+            for word, (value, places) in sums.items()
         ]
         return sorted([*others, *merged], key=lambda each: -abs(each.value))
 

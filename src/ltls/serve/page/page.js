@@ -231,7 +231,7 @@ function explain() {
   byId("why-caption").textContent =
     `What speaks for and against ${label}; with the intercept ${short(found.intercept)} it adds up to ` +
     `${short(found.linear_score)}`;
-  const largest = [...found.contributions].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const largest = byWord(found.contributions).sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   byId("contributions").replaceChildren(
     ...largest.slice(0, 12).map((each) => {
       const row = element("tr");
@@ -242,6 +242,42 @@ function explain() {
     }),
   );
   mark(found.contributions);
+}
+
+// As `Explanation.by_word` does: n-grams of characters are added to their word.
+function byWord(contributions) {
+  const words = [], places = new Map();
+  let from = 0, read = 0; // in code points, as spans count, and in UTF-16
+  for (const found of state.asked.matchAll(/[\p{L}\p{N}_]+/gu)) {
+    from += Array.from(state.asked.slice(read, found.index)).length;
+    const to = from + Array.from(found[0]).length;
+    words.push({ from, to, name: found[0].toLowerCase() });
+    places.set(String([from, to]), found[0].toLowerCase());
+    [from, read] = [to, found.index + found[0].length];
+  }
+  const sums = new Map(), names = new Map(), others = [];
+  const add = (word, value) => sums.set(word, (sums.get(word) ?? 0) + value);
+  for (const each of contributions) {
+    const spans = each.spans ?? [];
+    const own = new Set(spans.map((span) => places.get(String(span))));
+    const [word] = own;
+    if (words.length && spans.length && each.feature.startsWith("chars:")) {
+      for (const [start, end] of spans) {
+        const middle = (start + end) / 2;
+        const away = ({ from, to }) => Math.max(from - middle, middle - to);
+        const nearest = words.reduce((best, one) => (away(one) < away(best) ? one : best));
+        add(nearest.name, each.value / spans.length);
+      }
+    } else if (own.size === 1 && word && (names.get(word) ?? each.feature) === each.feature) {
+      names.set(word, each.feature);
+      add(word, each.value);
+    } else others.push(each);
+  }
+  const merged = [...sums].map(([word, value]) => ({
+    feature: names.get(word) ?? `letters of ${word}`,
+    value,
+  }));
+  return [...others, ...merged];
 }
 
 const short = (value) => (Math.abs(value) < 0.0005 ? "0" : Number(value.toPrecision(3)).toString());
