@@ -68,7 +68,7 @@ def test_given_codebooks_must_match_the_trellises(digits):
     with pytest.raises(ValueError, match="all of the same size"):
         classifier(n_trellises=2, assignment=[RandomCodebook(10), RandomCodebook(11)]).fit(*digits)
     for given in ([RandomCodebook(10), TableCodebook(10)], ["random", "random"], [1, 2], []):
-        with pytest.raises(ValueError, match="codebooks of one kind"):
+        with pytest.raises(ValueError, match="all of the same type"):
             classifier(n_trellises=2, assignment=given).fit(*digits)
 
 

@@ -1,1 +1,1 @@
-"""Trellises, codebooks, their policies, and losses: paths and edges, no features."""
+"""Trellises, codebooks and their policies, losses. Nothing here knows features."""

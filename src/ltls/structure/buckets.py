@@ -1,4 +1,4 @@
-"""Buckets: groups of similar labels that share a path."""
+"""Buckets: clusters of similar labels whose labels share a path."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def similar_buckets(
 ) -> Ints:
     """Assign every label to a bucket of similar labels, once per seed.
 
-    Balanced spherical 2-means splits the labels, then each half, and so on. The sizes of buckets
-    differ by at most one or two labels. Different random starts give different buckets.
+    Balanced spherical 2-means splits the labels in two, then each half again, until there are
+    `n_buckets` parts. The sizes of buckets differ by at most one label. Different random starts
+    give different buckets.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class _Codebook:
         return _lookup("labels", labels, self.n_labels, self._engine.path_of)
 
     def label_of(self, paths: npt.ArrayLike) -> Any:
-        """Return the labels of paths, −1 for a free path.
+        """Return the labels of paths, −1 for a free path, which has no label.
 
         Examples
         --------
@@ -72,8 +72,8 @@ class _Codebook:
 class RandomCodebook(_Codebook):
     """A random assignment, computed from a seed without a table.
 
-    It is a keyed permutation of 0 … n − 1: a Feistel network with cycle walking. It takes O(1)
-    memory, so a model of a billion classes still has logarithmic size.
+    The paths are a permutation of 0 … n − 1 keyed by the seed (a Feistel network with cycle
+    walking). It takes O(1) memory, so a model of a billion classes still has logarithmic size.
 
     Parameters
     ----------
@@ -110,12 +110,12 @@ class RandomCodebook(_Codebook):
 
     @property
     def seed(self) -> int:
-        """The key of the permutation."""
+        """The seed, which is the key of the permutation."""
         return self._engine.seed
 
     @property
     def grown_from(self) -> tuple[int, ...]:
-        """The sizes before each growth."""
+        """The number of paths before each call of `grow`."""
         return tuple(self._engine.sizes[:-1])
 
     def grow(self, n_paths: int) -> RandomCodebook:
@@ -155,7 +155,7 @@ class RandomCodebook(_Codebook):
 
 
 class _WithTable(_Codebook):
-    """What codebooks with a table of paths share."""
+    """Base class of codebooks with a table of paths."""
 
     @property
     def paths(self) -> Ints:
@@ -178,9 +178,9 @@ class _WithTable(_Codebook):
 
 
 class TableCodebook(_WithTable):
-    """An explicit assignment, in which paths may be free.
+    """An explicit assignment, as a table; paths without a label are free.
 
-    It must not be changed while another thread uses it.
+    Do not modify it while another thread uses it.
 
     Parameters
     ----------
@@ -223,9 +223,9 @@ class TableCodebook(_WithTable):
         """Derive paths from label vectors, such as embeddings of items (semantic IDs).
 
         The states of a path are the digits of a residual k-means code, so that similar labels share
-        edges. Codes are distinct, and balanced: no first state has more than twice its share. There
-        are ``width ** n`` paths, with the smallest n that leaves enough of them free; see `spare`.
-        `assign_embeddings` assigns free paths to new labels.
+        edges. Codes are distinct, and no state of the first slice has more than twice its share of
+        the labels. There are ``width ** n`` paths, with the smallest n that leaves at least
+        ``spare * n_labels`` of them free. `assign_embeddings` assigns free paths to new labels.
 
         Parameters
         ----------
@@ -236,9 +236,8 @@ class TableCodebook(_WithTable):
             Number of codebooks. All but the first use a random half of the dimensions.
         spare : float, default=0.1
             Minimum number of free paths, relative to the number of labels. There are usually many
-            more: 5,000 labels and width 32 have 32,768 paths. The more paths are free, the closer
-            to its vector is the path of a new label, but the smaller are the initial probabilities
-            of labels.
+            more: 5,000 labels and width 32 have 32,768 paths. With more free paths, new labels get
+            paths closer to their vectors, but the initial probabilities of labels are smaller.
         random_state : int, default=0
             Seed for k-means and for the choice of dimensions.
 
@@ -286,7 +285,7 @@ class TableCodebook(_WithTable):
     def assign_embeddings(self, vectors: npt.ArrayLike) -> Ints:
         """Assign new labels to free paths close to their vectors, in place; return the labels.
 
-        This needs no training: a model scores a new label by the edges it shares with other labels.
+        No training is needed: a new label is scored by the edges that it shares with other labels.
 
         Parameters
         ----------
@@ -394,7 +393,7 @@ class TableCodebook(_WithTable):
 
 
 class BucketCodebook(_WithTable):
-    """Buckets of labels: several labels share a path, and label weights distinguish them.
+    """An assignment in which several labels, a bucket, share a path; label weights rank them.
 
     Parameters
     ----------
@@ -409,7 +408,7 @@ class BucketCodebook(_WithTable):
     >>> book = BucketCodebook(2, [0, 1, 0])
     >>> book.path_of([0, 2]).tolist()
     [0, 0]
-    >>> book.label_of(0)  # the first of them
+    >>> book.label_of(0)  # the first label of the bucket
     0
     """
 
@@ -422,7 +421,7 @@ class BucketCodebook(_WithTable):
         )
 
     def extend(self, paths: npt.ArrayLike) -> BucketCodebook:
-        """Return a codebook with more labels, which have these paths.
+        """Return a codebook with new labels, which have the given paths.
 
         Examples
         --------
@@ -438,7 +437,7 @@ class BucketCodebook(_WithTable):
 
 
 def _as_vectors(vectors: Any) -> Doubles:
-    """Return an array of float64; tensors may require gradients, or be of a type NumPy lacks."""
+    """Return an array of float64; tensors may require gradients, or be bfloat16."""
     if hasattr(vectors, "detach"):
         vectors = vectors.detach().cpu().double()
     return np.asarray(vectors, np.float64)
@@ -448,7 +447,7 @@ def _lookup(name: str, values: npt.ArrayLike, limit: int, translate: Any) -> Any
     """Apply an engine lookup, which maps flat int64 arrays, to values of any shape."""
     array = as_int64(name, values)
     if limit == 0 and array.size:
-        raise ValueError(f"the codebook has no {name} yet, got {array.flat[0]}")
+        raise ValueError(f"{name} must be empty: the codebook has none yet, got {array.flat[0]}")
     result = np.empty(array.size, np.int64)
     translate(array.reshape(-1), result)
     return result.reshape(array.shape) if array.ndim else int(result[0])
@@ -474,7 +473,10 @@ def copy_codebooks(
     given = codebooks if isinstance(codebooks, list) else [codebooks]
     kinds = {type(book) for book in given}
     if len(kinds) != 1 or not kinds <= {TableCodebook, RandomCodebook}:
-        raise ValueError(f"assignment must be a policy or codebooks of one kind, got {codebooks}")
+        raise ValueError(
+            "assignment must be the name of a policy, or TableCodebooks or RandomCodebooks, all of "
+            f"the same type, got {codebooks}"
+        )
     sizes = {book.n_paths for book in given}
     if len(given) != n_trellises or len(sizes) != 1:
         raise ValueError(

@@ -20,12 +20,12 @@ _PAIRS_PER_BLOCK = 1 << 16  # labels and paths that are scored at a time
 def exchange_paths(
     trellis: Trellis, sums: AnyArray, paths: Ints, n_jobs: int | None = None
 ) -> Ints:
-    """Permute the paths of labels such that the total score does not decrease.
+    """Permute the paths of labels to increase their total score.
 
     Greedy local search: a label swaps paths with the label on one of its own best paths, or takes
     that path if it is free, whenever the sum of both scores increases. Swaps are applied in order
-    of gain until none is left. For one label per row, the sum of path scores is the only term of
-    the softmax and logistic losses that depends on the codebook, so the loss falls by as much.
+    of gain until none is left. With one label per row, the softmax and logistic losses decrease by
+    the same amount: their other terms do not depend on the codebook.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The registry of losses: what Python needs to know about each; their gradients are in the engine.
+"""The registry of losses.
 
 A loss is one entry of `LOSSES`. Its gradient step and decode scores are one class of the engine,
 `cpp/structure/losses.hpp`.
@@ -18,14 +18,14 @@ class Loss:
     name : str
         Name of the loss.
     normalized : bool
-        Path scores minus the log-partition are log-probabilities of paths.
+        Whether path scores minus the log-partition are log-probabilities of paths.
     independent_edges : bool
-        Every edge has a probability of its own, σ(h), and a label's probability is the product
-        over its path.
+        Whether every edge has its own probability σ(h), h being its score, and the probability of
+        a path is their product.
     averages_positives : bool
-        The loss is the mean over the labels of a row: each has an equal share of the row's weight.
+        Whether the loss of a row is the mean over its labels.
     probabilistic : bool
-        Models with this loss have probabilities.
+        Whether models with this loss have probabilities.
     """
 
     name: str

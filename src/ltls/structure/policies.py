@@ -1,6 +1,6 @@
 """Codebook policies: which label gets which path.
 
-A policy is one object, shared by the classifier, streamed training and the torch head:
+A policy is one object, used by the classifier, by training on streams and by the torch layers:
 
 - `initial` assigns paths before training, from label counts and, if `needs_sample` is set, from
   vectors that describe the labels;
@@ -8,7 +8,7 @@ A policy is one object, shared by the classifier, streamed training and the torc
 
 Policies work on NumPy arrays alone and never call the engine. They return descriptions
 (`PathTable`, `KeyedPermutation`, `Identity`), which the classifier turns into
-`TableCodebook`/`RandomCodebook` and the torch head into modules.
+`TableCodebook`/`RandomCodebook` and the torch layers into modules.
 
 To add a policy, subclass `CodebookPolicy` and call `register_policy`.
 """
@@ -39,7 +39,7 @@ class PathTable:
 
 @dataclass(frozen=True)
 class KeyedPermutation:
-    """A keyed permutation within consecutive blocks that end at `sizes`; nothing is stored."""
+    """A keyed permutation of each block of ids; blocks end at `sizes`. No table is stored."""
 
     seed: int
     sizes: tuple[int, ...]
@@ -47,7 +47,7 @@ class KeyedPermutation:
 
 @dataclass(frozen=True)
 class Identity:
-    """Label i has path i; nothing is stored."""
+    """Label i has path i; no table is stored."""
 
 
 Assignment: TypeAlias = PathTable | KeyedPermutation | Identity
@@ -63,7 +63,7 @@ class LabelStats:
     counts : array of shape (n_labels,), optional
         Rows per label. If None, labels are assumed to be sorted by frequency, most frequent first.
     vectors : array or sparse matrix of shape (n_labels, n_dimensions), optional
-        Similar labels have similar vectors. Only policies with `needs_sample` use it.
+        Similar labels have similar vectors. Only policies with `needs_sample` use them.
     """
 
     n_labels: int
@@ -89,7 +89,7 @@ class CodebookPolicy(ABC):
         Parameters
         ----------
         trellis : Trellis or Layout
-            Its `n_classes`, `width`, `n_slices` and `digits` are those of all trellises.
+            Its `n_classes`, `width`, `n_slices` and `digits` apply to all trellises.
         n_trellises : int
         stats : LabelStats
         rng : numpy.random.RandomState
@@ -100,7 +100,7 @@ class CodebookPolicy(ABC):
         """
 
     def by_frequency(self) -> CodebookPolicy:
-        """Return the variant of the policy that also gives frequent labels short paths, if any."""
+        """Return a variant that also gives frequent labels short paths, or the policy itself."""
         return self
 
     def between_epochs(
@@ -118,8 +118,8 @@ class CodebookPolicy(ABC):
         paths : list of arrays of shape (n_labels,)
             The present paths, one array per trellis.
         score_sums : callable
-            Returns every label's edge scores, summed over its training rows, as an array of shape
-            (n_trellises, n_labels, n_edges). It costs a pass over the rows.
+            Returns the edge scores of every label, summed over its training rows, as an array of
+            shape (n_trellises, n_labels, n_edges). A call takes a pass over the rows.
         n_jobs : int or None
             Number of threads.
         """
@@ -151,7 +151,10 @@ class RankingPolicy(CodebookPolicy):
 
 
 class FrequencyPolicy(CodebookPolicy):
-    """Frequent labels get short paths; all trellises but the first shuffle labels within exits."""
+    """Frequent labels get short paths.
+
+    All trellises but the first shuffle the labels whose paths have the same length.
+    """
 
     name = "frequency"
 
@@ -167,13 +170,13 @@ class FrequencyPolicy(CodebookPolicy):
 
 @dataclass(frozen=True)
 class SimilarityPolicy(CodebookPolicy):
-    """Similar labels share edges, by shared-axis splits of an embedding of the labels.
+    """Similar labels share edges; see `ltls.structure.splits`.
 
     Parameters
     ----------
     within_exits : bool, default=False
-        Keep the frequency order among the exits of the trellis. The labels of an exit are split by
-        similarity, and in the last slice, among labels that share all states before, by frequency.
+        Whether frequent labels get short paths. Labels with paths of the same length are then split
+        by similarity, and in the last slice of these paths by frequency.
     """
 
     name = "similarity"
@@ -198,7 +201,7 @@ class SimilarityPolicy(CodebookPolicy):
 
 
 class LearnedPolicy(SimilarityPolicy):
-    """Starts as `similarity`; between epochs labels move to paths that the model scores higher."""
+    """Like `similarity`; between epochs, labels also move to paths that the model scores higher."""
 
     name = "learned"
     needs_training = True
@@ -245,7 +248,7 @@ for _policy in (
 
 
 def exit_ends(trellis: Shape) -> list[int]:
-    """Return the end of every exit's range of path ids; exits without paths are left out."""
+    """Return where the path ids of every slice's exits end; slices without exits are left out."""
     counts = [digit * trellis.width**i for i, digit in enumerate(trellis.digits)]
     ends = np.cumsum(np.array(counts, object))  # Python integers: up to 2**62
     return [int(end) for end, count in zip(ends, counts, strict=True) if count]

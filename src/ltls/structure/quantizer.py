@@ -14,11 +14,10 @@ _MAX_SHARE = 2  # largest share of a first digit, relative to an even share
 class ResidualQuantizer:
     """Turns vectors into codes: each digit is the centroid nearest to the residual of the vector.
 
-    Digit i is a state of slice i of a trellis, so similar vectors share edges. Among vectors with
-    the same digits so far, at most as many get a value of the next digit as there are codes with
-    this prefix, nearest first; the others get their next nearest centroid. Hence all codes are
-    distinct. Values of the first digit are balanced, too: none gets more than twice its share of
-    the vectors.
+    Digit i is a state of slice i of a trellis, so similar vectors share edges. All codes are
+    distinct: a prefix of digits goes to at most as many vectors as there are codes with it, the
+    nearest ones, and the others get their next nearest centroid. No value of the first digit goes
+    to more than twice its share of the vectors.
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ class ResidualQuantizer:
 
     @property
     def n_dimensions(self) -> int:
-        """The dimensions of a vector."""
+        """The number of dimensions of a vector."""
         return int(self.centroids.shape[2])
 
     @property
@@ -71,8 +70,8 @@ class ResidualQuantizer:
         vectors = np.asarray(vectors, np.float64)
         if len(vectors) + len(taken) > self.width**self.n_digits:
             raise ValueError(
-                f"there are {self.width**self.n_digits} codes, of which {len(taken)} are taken: "
-                f"too few for {len(vectors)} vectors"
+                f"vectors must be at most {self.width**self.n_digits - len(taken)}, the number of "
+                f"free paths, got {len(vectors)}; a codebook with a larger spare has more"
             )
         result, group = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.int64)
         begun = np.zeros(len(taken), np.int64)  # the digits so far of codes that are taken

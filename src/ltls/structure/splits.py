@@ -1,6 +1,6 @@
 """Shared-axis splits: similar labels get paths that share edges.
 
-The axes are those along which labels are similar.
+Every slice splits the labels along one axis, a singular vector of the vectors of the labels.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def label_axes(vectors: Any, n_axes: int, rng: Any) -> Doubles:
     ----------
     vectors : array or sparse matrix of shape (n_labels, n_dimensions)
     n_axes : int
-        Axes beyond the rank of `vectors` repeat the first ones.
+        Axes are repeated if there are fewer labels or dimensions.
     rng : RandomState
 
     Returns
     -------
     axes : array of shape (n_labels, n_axes)
-        Left singular vectors, so that every axis has the same variance and a rotation mixes all
-        of them.
+        Left singular vectors. They all have the same length, so that after a rotation every axis
+        still depends on all of them.
     """
     rank = min(n_axes, *vectors.shape)
     axes: Doubles = randomized_svd(vectors, rank, random_state=rng)[0]
@@ -54,11 +54,11 @@ def random_rotation(n: int, rng: Any) -> Doubles:
 
 
 def split_along_axes(trellis: Shape, axes: Doubles) -> Ints:
-    """Return a path for every label such that labels close on the axes share prefixes.
+    """Return a path for every label such that similar labels have common prefixes.
 
     The labels are split among the states of slice 0 by quantiles of axis 0, each part among the
     states of slice 1 by axis 1, and so on. All parts of a slice use the same axis, so that an edge
-    has the same meaning in all paths. Every state takes as many labels as paths go through it.
+    has the same meaning in all paths. A state gets labels in proportion to its number of paths.
     """
     paths = np.empty(len(axes), np.int64)
     left = np.arange(len(axes))  # labels whose path continues
@@ -88,7 +88,7 @@ def split_along_axes(trellis: Shape, axes: Doubles) -> Ints:
 
 
 def _paths_through_states(trellis: Shape, slice_: int) -> Ints:
-    """Count the ways from each state of a slice to the sink."""
+    """Count the paths from each state of a slice to the sink."""
     onward = 0
     for i in range(trellis.n_slices, slice_ - 1, -1):
         exits = trellis.digits[i]

@@ -19,9 +19,10 @@ _MATRIX_CLASSES = 1_000_000
 class Trellis:
     """A graph with one path per class and O(log n_classes) edges.
 
-    `n_classes` is written in base `width`. There is one slice of `width` states per digit except
-    the most significant one, and digit i is the number of states of slice i with an early exit.
-    Paths are the integers 0 … n_classes − 1, and no table of them is stored.
+    Paths lead from a source through slices of `width` states each to a sink. With n_classes
+    written in base `width`, there is one slice per digit except the most significant one; digit i
+    is the number of states of slice i with an edge to the sink (an early exit). Paths are the
+    integers 0 … n_classes − 1, and no table of them is stored.
 
     Parameters
     ----------
@@ -38,8 +39,8 @@ class Trellis:
     longest_path : int
         The number of edges of the longest path.
     digits : tuple of int
-        n_classes in base `width`, least significant first: how many states of each slice have an
-        exit to the sink, and last the number of auxiliary vertices.
+        n_classes in base `width`, least significant first: the number of early exits of each slice,
+        and last the number of auxiliary vertices between the last slice and the sink.
 
     References
     ----------
@@ -87,7 +88,7 @@ class Trellis:
 
     @property
     def edges(self) -> Ints:
-        """The (tail, head) vertices of every edge, shape (n_edges, 2).
+        """The vertices (from, to) of every edge, shape (n_edges, 2).
 
         Vertices are numbered from the source, 0, slice by slice, then the auxiliary vertices, and
         the sink last.
@@ -357,7 +358,7 @@ class Trellis:
         Returns
         -------
         matrix : sparse array of shape (n_classes, n_edges), float32
-            For up to a million classes; the dynamic programs need no such matrix.
+            Only for up to a million classes; the other methods do not need it.
 
         Examples
         --------
@@ -370,7 +371,7 @@ class Trellis:
         if self.n_classes > _MATRIX_CLASSES:
             raise ValueError(
                 f"matrix() supports at most {_MATRIX_CLASSES} classes, got "
-                f"n_classes={self.n_classes}"
+                f"n_classes={self.n_classes}; use path_edges_batch"
             )
         edges = self.path_edges_batch(np.arange(self.n_classes))
         used = edges >= 0
@@ -394,7 +395,7 @@ class Trellis:
         trellis : Trellis
             Of the same width.
         edge_map : array of shape (n_edges,)
-            The new trellis' edge for each old edge.
+            For each old edge, its index in the new trellis.
 
         Examples
         --------
