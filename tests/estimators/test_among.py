@@ -121,11 +121,11 @@ def test_masks_of_every_kind():
         labels, _ = model.predict_topk(X, 2, among=form)
         assert np.sort(labels).tolist() == [[2, 3]] * 6
     for form in (mask, np.tile(mask, (6, 1)), mask.astype(float)):
-        with pytest.raises(ValueError, match=r"got .* values: pass it as bool"):
+        with pytest.raises(ValueError, match=r"got .* values .*: pass a mask as bool"):
             model.predict_topk(X, 2, among=form)
     with pytest.raises(ValueError, match="one or two dimensions"):
         model.predict_topk(X, 2, among=np.zeros((1, 1, 6), bool))
-    with pytest.raises(ValueError, match="a boolean for each class, got lists of several lengths"):
+    with pytest.raises(ValueError, match="each class, got lists of different lengths"):
         model.predict_topk(X[:2], 2, among=[[True], [True, False]])
 
 

@@ -354,7 +354,7 @@ def test_learning_curves_of_models_and_numbers(classifier):
 
 
 def test_invalid_models_and_rows(classifier):
-    with pytest.raises(ValueError, match="x must be one row, got 2"):
+    with pytest.raises(ValueError, match="x must have one row, got 2"):
         plot_prediction(classifier, X[:2])
     with pytest.raises(ValueError, match="trellis must be at most 1, got 2"):
         plot_prediction(classifier, X[:1], trellis=2)

@@ -26,9 +26,9 @@ class Evaluation:
     Parameters
     ----------
     labels : list
-        All labels in the order of their ids: those of the model, then those it has never seen.
+        All labels in the order of their ids: first those of the model, then unknown ones.
     n_known : int
-        Number of labels that the model knows.
+        Number of labels of the model.
     truth : csr_matrix of shape (n_rows, n_labels)
         1 where a row has a label.
     topk : array of int of shape (n_rows, k)
@@ -40,7 +40,7 @@ class Evaluation:
     n_trained : int
         The number of training rows.
     texts : list of str, or None
-        Text to show for every row in `mistakes`.
+        The text of every row, which `mistakes` returns.
     """
 
     labels: list[Hashable]
@@ -117,7 +117,7 @@ class Evaluation:
         return int(self.truth.shape[0])
 
     def at(self, k: int) -> dict[str, float]:
-        """Return the metrics of `metrics.AT_K` at a cutoff, by name."""
+        """Return the metrics of `metrics.AT_K` at cutoff k, by name."""
         found = self.topk[:, :k]
         topk = np.pad(found, ((0, 0), (0, k - found.shape[1])), constant_values=-1)
         propensity = metrics.propensities_of(self.frequency, self.n_trained)
@@ -136,7 +136,7 @@ class Evaluation:
         """Return the recall of frequent and of rare labels.
 
         Head, middle and tail labels each have a third of the label occurrences of the training set;
-        labels that did not occur in it form a group of their own.
+        unseen labels, which do not occur in it, are a fourth group.
         """
         order = np.argsort(-self.frequency, kind="stable")
         before = np.cumsum(self.frequency[order]) - self.frequency[order]
@@ -166,7 +166,7 @@ class Evaluation:
         return groups
 
     def first_is_right(self) -> Bools:
-        """Return whether the first prediction of every row is one of its labels."""
+        """Return, for every row, whether its first prediction is one of its labels."""
         best = np.maximum(self.topk[:, 0], 0)
         right = np.asarray(self.truth[np.arange(self.n_rows), best]).ravel() > 0
         return right & (self.topk[:, 0] >= 0)
@@ -189,7 +189,7 @@ class Evaluation:
     def by_label(self) -> list[dict[str, Any]]:
         """Return precision, recall and F1 of the first predictions, by label.
 
-        Labels that neither occur nor are predicted are left out. The most frequent come first.
+        Labels that neither occur nor are predicted are left out. Frequent labels come first.
         """
         n_labels, first = len(self.labels), self.topk[:, 0]
         actual = np.bincount(self.truth.indices, minlength=n_labels)
@@ -228,7 +228,7 @@ class Evaluation:
         ]
 
     def calibration(self) -> list[tuple[float, float, int]]:
-        """Return mean probability, accuracy and number of rows, by bins of probability."""
+        """Return the mean probability, accuracy and number of rows of every bin of probability."""
         if self.confidence is None:
             return []
         right = self.first_is_right()
@@ -240,7 +240,7 @@ class Evaluation:
         ]
 
     def calibration_error(self) -> float | None:
-        """Return the expected calibration error of first predictions, None if there are none."""
+        """Return the expected calibration error, None without probabilities."""
         if self.confidence is None:
             return None
         return metrics.calibration_error(self.first_is_right(), self.confidence, _BINS)

@@ -1,9 +1,8 @@
 """Ranking metrics at k: averages over rows (precision, recall, nDCG, PSP) and over labels.
 
 Every metric takes the true labels and an array with the k best labels of every row, best first, as
-``predict_topk`` returns them. Nothing of size rows x labels is ever built. `calibration_error`
-takes probabilities instead. The metrics in `AT_K` are part of evaluations, reports and ``ltls
-evaluate``.
+``predict_topk`` returns them; no dense matrix of rows x labels is built. `calibration_error` takes
+probabilities instead. Reports and ``ltls evaluate`` show the metrics in `AT_K`.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ def psp_at_k(
 ) -> float:
     """Return propensity-scored precision at k, relative to the best possible.
 
-    A true label counts 1 / propensity, so that rare labels count more. As in the Extreme
+    A true label has weight 1 / propensity, so that rare labels count more. As in the Extreme
     Classification Repository, the sum over all rows is divided by that of perfect predictions; the
     result is 0 if no row has a true label. `propensity` has one value per label, from
     :func:`propensities` of the training labels; other parameters are those of
@@ -210,7 +209,7 @@ def macro_f1_at_k(
 
     The first k predictions of a row are its predicted labels. The F1 score of a label is 2 · tp /
     (n_predicted + n_true), where tp is the number of rows for which it is predicted and true. Every
-    label has the same weight, however rare it is. Macro-averaged precision alone would reward
+    label has the same weight. Macro-averaged precision alone would reward
     models that hardly ever predict rare labels; recall alone, those that often do. Labels without a
     row in `y_true` are left out; papers that average over all labels count them as 0. Parameters
     are those of :func:`precision_at_k`.
@@ -271,15 +270,15 @@ def propensities(
     y_train : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
         The training labels; see :func:`label_matrix`.
     a, b : float, default=0.55 and 1.5
-        The constants A and B of Jain et al.; the repository uses 0.5 and 0.4 for its Wikipedia data
-        sets, 0.6 and 2.6 for Amazon, and the defaults for all others.
+        The constants A and B of Jain et al. The Extreme Classification Repository uses 0.5 and 0.4
+        for its Wikipedia data sets, 0.6 and 2.6 for Amazon, and the defaults for all others.
     n_labels : int, optional
-        The number of labels, if the last labels have no training row.
+        The number of labels; needed if the last ones have no training row.
 
     Returns
     -------
     array of shape (n_labels,)
-        Above 0 and at most 1. All are 1 for fewer than three rows, which are too few to estimate.
+        Above 0 and at most 1. With fewer than three rows, all are 1.
 
     Examples
     --------
@@ -341,7 +340,7 @@ AT_K: dict[str, tuple[str, Metric]] = {
 
 
 def _hits(y_true: Any, topk: ArrayLike, k: int | None) -> tuple[sp.csr_matrix, NDArray[np.bool_]]:
-    """Check the arguments; return the true labels, and which of the first k are among them."""
+    """Check the arguments; return the true labels, and which of the first k are true."""
     truth = label_matrix(y_true, "y_true")
     check_unmasked("topk", topk)
     ids = np.asarray(topk)

@@ -1,7 +1,7 @@
 """A report of an evaluation: recall by label frequency, calibration, confused labels.
 
-One self-contained file, HTML or PDF; HTML also has a table of labels and one of wrong predictions.
-The plots need matplotlib.
+A report is one self-contained HTML or PDF file. HTML also has a table of labels and one of wrong
+predictions. The plots need matplotlib.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predictions among some labels only: the argument `among` of `predict_topk`."""
+"""Predictions restricted to some labels: the argument `among` of `predict_topk`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SETS = (list, set, frozenset, np.ndarray)
 
 @dataclass(frozen=True)
 class AllowedLabels:
-    """The labels to choose from: one set for all rows, or one per row.
+    """The labels that may be predicted: one set for all rows, or one per row.
 
     Set i is ids[indptr[i]:indptr[i + 1]], increasing and without duplicates.
     """
@@ -65,7 +65,7 @@ def allowed_labels(among: Any, labels: Labels, n_rows: int | None) -> AllowedLab
     labels : Labels
         All labels of the model.
     n_rows : int, optional
-        If None, there must be one set, for any number of rows.
+        If None, `among` must be one set, which is then for any number of rows.
     """
     if hasattr(among, "tocsr"):
         among = among if among.ndim == 2 else among.reshape((1, -1))
@@ -102,7 +102,8 @@ def _is_mask(given: Any, labels: Labels) -> bool:
         is_number = given.dtype.kind in "iuf" and 2 < given.shape[-1] == n_classes
         if is_number and given.size and given.min() >= 0 and given.max() <= 1:
             raise ValueError(
-                f"among must be labels or a boolean mask, got {given.dtype} values: pass it as bool"
+                f"among must be labels or a boolean mask, got {given.dtype} values from 0 to 1: "
+                "pass a mask as bool"
             )
         return bool(given.dtype == bool)
     rows = given if all(isinstance(row, (list, np.ndarray)) for row in given) else [given]
@@ -113,7 +114,7 @@ def _is_mask(given: Any, labels: Labels) -> bool:
     if any(isinstance(label, (bool, np.bool_)) for label in labels.values):
         return False
     if len({len(row) for row in rows}) > 1:
-        raise ValueError("among must have a boolean for each class, got lists of several lengths")
+        raise ValueError("among must have a boolean for each class, got lists of different lengths")
     return True
 
 
@@ -135,11 +136,11 @@ def _of_labels(indptr: Ints, given: Any, labels: Labels) -> AllowedLabels:
     try:
         ids = labels.ids(targets)
     except TypeError as error:
-        raise TypeError(f"among must hold labels, which are hashable: {error}") from None
+        raise TypeError(f"among must hold labels that are hashable: {error}") from None
     if (ids < 0).any():
         unknown = given[int(np.flatnonzero(ids < 0)[0])]
         unknown = unknown.item() if isinstance(unknown, np.generic) else unknown
-        hint = "; a tuple is one label: pass those of a row as a list" * isinstance(unknown, tuple)
+        hint = "; a tuple is one label: pass several as a list" * isinstance(unknown, tuple)
         raise ValueError(f"among must contain only labels in classes_, got {unknown!r}{hint}")
     return AllowedLabels.of(indptr, ids)
 

@@ -74,7 +74,7 @@ class Examples:
         return Examples(self.rows[rows], indptr, self.labels[at], weights, self.multilabel)
 
     def grouped(self, groups: Ints) -> Examples:
-        """Return the rows with groups as labels: the distinct groups of the labels of every row."""
+        """Return the rows with the groups of their labels as labels; `groups` has one per label."""
         row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         n_groups = int(groups.max(initial=0)) + 1
         pairs = np.unique(row_of * n_groups + groups[self.labels])
@@ -91,7 +91,7 @@ class Examples:
         return matrix
 
     def label_sums(self, n_labels: int, unit_length: bool = True) -> tuple[csr_array, Ints]:
-        """Return the sum and the number of every label's rows, scaled to unit length."""
+        """Return, for every label, the sum of its rows scaled to unit length, and their number."""
         matrix, X = self.indicators(n_labels), csr_array(self.rows.X)
         sums = csr_array(matrix.T @ (normalize(X) if unit_length and len(self) else X))
         sums.resize((n_labels, self.rows.n_columns))
@@ -146,7 +146,7 @@ def _mean_weights(of_labels: Doubles, ids: Ints, indptr: Ints) -> Floats:
 
 
 def subset_accuracy(labels: Labels, targets: Targets, found: Ints, sample_weight: Any) -> float:
-    """Return the fraction of rows whose ids, padded with −1, are exactly those of the targets."""
+    """Return the fraction of rows whose ids `found`, padded with −1, are exactly the true ones."""
     ids = labels.ids(targets)
     if targets.n_columns == len(labels):  # the columns of `predict`
         ids = targets.labels

@@ -1,8 +1,8 @@
 """Explanations: what every feature of a row adds to the score of a label.
 
-Every part of a model has a linear score: the sum of its contributions (feature value times weight)
-and its intercept. The formula of the part turns that into the part's score. The scores of all parts
-add up to the score of the label.
+Every part has a linear score: an intercept plus a contribution per feature, its value times its
+weight. The formula of the part maps the linear score to the score of the part. The scores of all
+parts add up to the score of the label.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .model import Model, below
 def explain_row(
     model: Model, rows: Rows, labels: Ints, n_jobs: int | None
 ) -> list[PartExplanation]:
-    """Explain the scores of some labels for the only row."""
+    """Explain the scores of some labels for a single row."""
     if len(rows) != 1:
-        raise ValueError(f"X must be one row, got {len(rows)}")
+        raise ValueError(f"X must have one row, got {len(rows)}")
     found = [_explain(model, rows, label) for label in labels.tolist()]
     if (limit := model.limit_of_others(rows, n_jobs)) is not None:
         for at in np.flatnonzero(~np.isin(labels, limit[0][0])):
@@ -33,7 +33,7 @@ def explain_row(
 
 
 def explain_label(model: Model, label: int) -> PartExplanation:
-    """Return what every feature adds to the linear score of a label at value 1.
+    """Return what every feature adds to the linear score of a label if its value is 1.
 
     The scores are those of a row without features.
     """
@@ -51,7 +51,7 @@ def explain_label(model: Model, label: int) -> PartExplanation:
 
 
 def _constant_row(columns: Columns, value: float) -> Rows:
-    """Return a row in which all features of training have this value; an empty row for 0."""
+    """Return a row in which all features seen in training have this value; an empty row for 0."""
     n_inputs = columns.n_columns - columns.intercept
     n = n_inputs - (columns.used is not None) if value else 0
     values = np.full(n, value, np.float32)

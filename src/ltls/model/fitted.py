@@ -30,11 +30,11 @@ class Provenance:
     n_epochs : int
         Passes over the data.
     recipe : str
-        What was chosen and why.
+        The plan and the reasons for it, as in `LTLSClassifier.plan_`.
     columns : dict or None
-        The columns of the table it was trained on, by their role: text, label, separator, features.
+        The columns of the training table by role (text, label, features), and the separator.
     zero_based : bool or None
-        Whether the svmlight file it was trained on numbers features from 0, if known.
+        Whether feature indices start at 0 in the svmlight file it was trained on, if known.
     held_out_precision : float or None
         P@1 on the rows that were held out to choose the weights of the parts, if there were any.
     """
@@ -98,10 +98,10 @@ class Fitted:
     model : Model
     provenance : Provenance
     training : ltls.training.trellis_training.TrellisTraining or None
-        The trellises' weights in full precision; None for a model from a file.
+        The weights of the trellises in full precision; None for a model from a file.
     further : dict of str to (dict, dict)
-        Instead of `training`, the sections of a file: descriptions and tensors of an approximate
-        optimizer state, or of weights and optimizer state in full precision.
+        For a model from a file, its sections for further training: an approximate optimizer state,
+        or weights and optimizer state in full precision.
     """
 
     model: Model
@@ -110,7 +110,7 @@ class Fitted:
     further: dict[str, tuple[dict[str, Any], Tensors]] = field(default_factory=dict)
 
     def sections(self, complete: bool) -> dict[str, tuple[dict[str, Any], Tensors]]:
-        """Return the sections of a file for further training; `complete` for a resumable one."""
+        """Return the sections for further training; with `complete`, those of a resumable file."""
         found = self.further if self.training is None else self.training.sections()
         return {name: each for name, each in found.items() if complete or name != "resume"}
 

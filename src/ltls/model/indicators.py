@@ -24,7 +24,7 @@ def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
     Returns
     -------
     scipy.sparse.csr_matrix of bool, shape (n_rows, n_labels)
-        Sorted, without stored zeros and duplicates. For label ids n_labels is the largest id + 1.
+        Canonical, without stored zeros. For label ids, n_labels is the largest id + 1.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def label_matrix(y: Any, name: str = "y") -> sp.csr_matrix:
     if y.ndim == 1:
         if sp.issparse(y) or y.dtype.kind not in "iu" or y.min() < 0:
             got = f"{y.min()} ({y.dtype})"
-            raise ValueError(f"{name} must hold label ids, integers of at least 0, got {got}")
+            raise ValueError(f"{name} must hold label ids (integers from 0), got {got}")
         ids = y.astype(np.int64)
         parts = (np.ones(ids.size, dtype=bool), ids, np.arange(ids.size + 1))
         return sp.csr_matrix(parts, shape=(ids.size, int(ids.max()) + 1))

@@ -65,11 +65,11 @@ class Targets:
             )
 
     def check_kind(self, multilabel: bool) -> None:
-        """Raise an error if only one of these targets and a model is multi-label."""
+        """Raise an error unless both these targets and the model are multi-label, or neither."""
         if self.multilabel != multilabel:
             kinds = ("one label per row", "several labels per row")
             raise ValueError(
-                f"y must have {kinds[multilabel]}, as before, got {kinds[self.multilabel]}"
+                f"y must have {kinds[multilabel]}, as in training, got {kinds[self.multilabel]}"
             )
 
 
@@ -127,10 +127,10 @@ def as_targets(y: Any) -> Targets:
 
 
 def warn_of_joined_labels(labels: Sequence[Any], counts: Ints) -> None:
-    """Warn if most rows seem to have several labels that are joined to one, such as "a;b".
+    """Warn if most labels seem to be several labels joined by a separator, such as "a;b".
 
-    A separator joins them if the pieces between separators are fewer than the labels; or if most
-    rows have a label that no other row has, but pieces recur, and their number varies.
+    That is so if splitting at the separator gives fewer distinct labels; or if most rows have a
+    label of their own, but pieces occur in several rows, and the number of pieces varies.
     """
     texts = {label: int(n) for label, n in zip(labels, counts, strict=True) if type(label) is str}
     n_rows = int(counts.sum())
@@ -260,8 +260,7 @@ def _indicator(matrix: Any, format_: str) -> Targets:
 class Labels:
     """Labels in the order of their ids, with lookups in both directions.
 
-    The object returned by `extended` shares memory with this one: both lists may hold later labels,
-    which are ignored.
+    The object that `extended` returns shares memory with this one, which ignores the labels added.
     """
 
     def __init__(self, values: Iterable[Hashable] = ()) -> None:
@@ -291,18 +290,18 @@ class Labels:
     def array(self) -> AnyArray:
         """The labels as an array.
 
-        Its dtype is object unless all are numbers, dates, or strings of which none is very long.
+        Its dtype is object unless all are numbers, dates, or strings that are not very long.
         """
         if self._array is None or len(self._array) != self._n:
             self._array = _as_array(self.values)
         return self._array
 
     def add(self, targets: Targets) -> None:
-        """Add the labels of targets that are new, in order of appearance."""
+        """Add the new labels among those of targets, in order of appearance."""
         self.extend(self._distinct_unknown(targets))
 
     def extend(self, labels: Iterable[Hashable]) -> None:
-        """Add the labels that are new, in order of appearance."""
+        """Add the new labels among the given ones, in order of appearance."""
         for label in labels:
             if label not in self._ids:
                 self._ids[label] = len(self._values)
@@ -320,7 +319,7 @@ class Labels:
         return longer
 
     def unseen(self, targets: Targets, classes: Iterable[Hashable] = ()) -> list[Hashable]:
-        """Return the labels of `classes` and of targets that are new, in order of appearance."""
+        """Return the new labels among `classes` and those of targets, in order of appearance."""
         found = dict.fromkeys([*classes, *self._distinct_unknown(targets)])
         return [label for label in found if label not in self]
 

@@ -1,7 +1,7 @@
 """The model: the only place where parts are combined.
 
-Parts propose candidates, and all parts score their union; the score of a label is the weighted sum.
-A model is immutable, so its users always see one state.
+Parts propose candidates, and all parts score all candidates; the score of a label is the weighted
+sum. A model is immutable, so that threads always see a consistent one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TINY = 1e-60  # below all positive probabilities
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Labels, a front end, weighted parts, and the step from scores to predictions.
+    """Labels, a front end, weighted parts, and how scores become predictions.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Model:
     memory : StoredRows or None
         Training rows, for neighbours and for replay in further training.
     held_out_precision : float or None
-        P@1 on the rows that weights were chosen on. A file has it in `Provenance`.
+        P@1 on the held-out rows that weights were chosen on; in a file, part of `Provenance`.
     """
 
     labels: Labels
@@ -111,7 +111,7 @@ class Model:
         return replace(self, parts=tuple(parts), **changes)
 
     def keeping(self, keep: Callable[[Any], bool]) -> Model:
-        """Return the model with some of its parts."""
+        """Return the model with only the parts for which `keep` is true."""
         kept = [number for number, part in enumerate(self.parts) if keep(part)]
         parts, weights = ([each[n] for n in kept] for each in (self.parts, self.weights))
         return replace(self, parts=tuple(parts), weights=tuple(weights))
@@ -219,8 +219,8 @@ class Model:
     ) -> Floats:
         """Return the scores of any labels; those of candidates are always higher than others.
 
-        So a label that no part proposes never ranks above one that is proposed, whatever its own
-        score. Among themselves, such labels rank by their own scores.
+        A label that no part proposes never ranks above a candidate. Among themselves, such labels
+        rank by their own scores.
         """
         scores = self.score(rows, ids, n_jobs, ranking)
         limit = self.limit_of_others(rows, n_jobs, known, ranking)
@@ -334,9 +334,9 @@ class Model:
     ) -> Floats:
         """Return the probabilities of `ids`, given that the label is one of those allowed.
 
-        With several labels per row, which do not exclude each other, they are those of `proba_of`.
-        With one label per row, these are divided by their sum; allowed labels that are not
-        candidates share theirs by their scores.
+        With several labels per row, which are independent, these are the results of `proba_of`.
+        With one label per row, those are divided by their sum over the allowed labels; allowed
+        labels that are not candidates divide their total in proportion to their scores.
         """
         if allowed is None or self.multilabel:
             return self.proba_of(rows, ids, n_jobs)
@@ -369,7 +369,7 @@ class Model:
 def below(scores: Floats, most: Floats) -> Floats:
     """Return scores in the same order, all of them at most `most`.
 
-    Those that are at least _ROOM lower stay as they are.
+    Scores that are lower by at least _ROOM do not change.
     """
     excess = np.maximum(scores.astype(np.float64) - most + _ROOM, 0)
     squeezed = (most - _ROOM**2 / (_ROOM + excess)).astype(np.float32)

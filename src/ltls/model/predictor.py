@@ -17,8 +17,8 @@ class Predictor:
 
     Created by `LTLSClassifier.predictor`. It is a snapshot: later training of the estimator does
     not change it. Any number of threads may call it at the same time; the GIL is released while the
-    engine works on more than a few rows. A row takes about as long as in `predict_topk`, and
-    longer as indices and values, which become a CSR matrix first.
+    engine works on more than a few rows. It is about as fast as `predict_topk`; indices and values
+    take longer, since they are converted to a CSR matrix first.
 
     Call it with one row: the non-zero features as ``predictor(indices, values)``, a text, or a
     table row as a dict. Or call it with several rows, in any form that `LTLSClassifier.predict`
@@ -69,7 +69,10 @@ class Predictor:
         elif len(row) in (2, 3):
             X = self._sparse(*row)
         else:
-            raise TypeError(f"a predictor takes one row or several rows, got {len(row)} arguments")
+            raise TypeError(
+                "a predictor takes one or more rows, or the indices and values of one row, got "
+                f"{len(row)} arguments"
+            )
         ids, scores = model.topk(model.columns.rows(X), self.k, None)
         return (self._labels[ids[0]], scores[0]) if one else (self._labels[ids], scores)
 

@@ -27,9 +27,9 @@ def plot_prediction(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draw the paths of a row's best labels, with the scores of their edges.
+    """Draw the paths of the best labels of a row, with edge scores.
 
-    If the model has views, the paths are those of the labels' clusters.
+    If the model has views, the paths are those of the clusters of the labels.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ def plot_prediction(
     x : array or CSR matrix of shape (1, n_features)
         The row; for a `TextClassifier` or `TableClassifier`, a list of one text or row.
     k : int, default=1
-        Number of labels to draw, the best ones of the whole model.
+        Number of labels to draw, in the order of `predict_topk`.
     trellis : int, default=0
-        Index of the trellis to draw; a label has a different path in each. Trellises are numbered
-        view by view.
+        Index of the trellis to draw, into `LTLSClassifier.codebooks_`; a label has another path in
+        each.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default, a new figure that fits the trellis.
     title : str, optional
@@ -68,7 +68,7 @@ def plot_prediction(
     trellis = as_integer("trellis", trellis, at_least=0, at_most=len(codebooks) - 1)
     scores = classifier.edge_scores(x)
     if len(scores) != 1:
-        raise ValueError(f"x must be one row, got {len(scores)}")
+        raise ValueError(f"x must have one row, got {len(scores)}")
     best, totals = classifier.predict_topk(x, k)
     labels = best[0].tolist()
     ids = [classifier.model_.labels.id(label) for label in labels]
@@ -98,7 +98,7 @@ def plot_codebook(
     """Draw a codebook as a map, with a row for every label and a column for every slice.
 
     The colour of a cell is the state of the label's path in that slice; cells after the end of a
-    short path are white. Labels with the same colours from the left on share edges.
+    short path are white. Two labels share an edge where two adjacent cells have the same colours.
 
     Parameters
     ----------

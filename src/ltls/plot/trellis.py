@@ -1,7 +1,7 @@
 """The trellis and paths through it, drawn as in figures 1 and 2 of the paper.
 
-Everything is laid out in centimetres of a drawing; fonts and lines are scaled with the drawing, so
-that a figure looks the same at any size.
+Positions are in centimetres; fonts and lines are scaled with the figure, so that it looks the same
+at any size.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PATH_GAP = 0.16  # between highlighted paths that share an edge
 
 
 def paper_edge_order(trellis: Trellis) -> Ints:
-    """Return the number that the paper's figures give to every edge.
+    """Return the number of every edge in the paper's figures.
 
     The paper orders edges by tail; for each tail, the exit to the sink comes first, then the others
     by head.
@@ -54,7 +54,7 @@ def paper_edge_order(trellis: Trellis) -> Ints:
     Returns
     -------
     ndarray of int64, shape (n_edges,)
-        The number of edge i of the package, for every i.
+        Entry i is the paper's number of edge i.
 
     Examples
     --------
@@ -270,7 +270,7 @@ def _is_clear(route: Doubles, vertices: Doubles) -> bool:
 def _users_of_edges(
     trellis: Trellis, paths: list[int], colors: Sequence[Any] | None
 ) -> list[list[tuple[int, Any]]]:
-    """List for every edge the highlighted paths that use it, with their colours."""
+    """Return, for every edge, the highlighted paths that use it, with their colours."""
     if colors is None:
         colors = list(islice(cycle(PATH_COLORS), len(paths)))
     if len(colors) != len(paths):
