@@ -126,7 +126,7 @@ def test_bad_batches(model, tmp_path):
         BatchPredictor(path, text="body")
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         BatchPredictor(path, features="x", k=0)
-    with pytest.raises(ValueError, match="threshold is for multi-label models"):
+    with pytest.raises(ValueError, match="threshold needs a multi-label model"):
         BatchPredictor(path, features="x", threshold=True)
     with pytest.raises(
         ValueError, match="among must contain only labels in classes_, got 'unknown'"
@@ -138,7 +138,7 @@ def test_bad_batches(model, tmp_path):
     for rows, text in [
         ({"i": [[40]], "v": [[1.0]]}, "must be from 0 to 39, got 40"),
         ({"i": [[-1]], "v": [[1.0]]}, "must be from 0 to 39, got -1"),
-        ({"i": [[1, 2]], "v": [[1.0]]}, "lists of the same lengths"),
+        ({"i": [[1, 2]], "v": [[1.0]]}, "must have the same length"),
         ({"i": [[0.5]], "v": [[1.0]]}, "must be integers"),
         ({"i": [["a"]], "v": [[1.0]]}, "must have numbers"),
         ({"i": [[1]], "v": [None]}, "must not have nulls, row 0 is null"),
@@ -242,7 +242,7 @@ def test_the_command(cluster, command, model, files, tmp_path):
 def test_errors_of_workers_are_ours(cluster, model, tmp_path):
     _, path = model
     pq.write_table(pa.table({"i": [[1]], "v": [[1.0, 2.0]]}), tmp_path / "bad.parquet")
-    with pytest.raises(ValueError, match="lists of the same lengths") as caught:
+    with pytest.raises(ValueError, match="must have the same length") as caught:
         ltls.ray.score_parquet(path, tmp_path / "bad.parquet", tmp_path / "o", features=["i", "v"])
     assert type(caught.value) is ValueError
     with pytest.raises(ColumnError, match="no column 'x'"):

@@ -28,7 +28,7 @@ class TablePredictor:
     proba : bool, default=False
         Return probabilities, too.
     threshold : bool, default=False
-        Multi-label models: return only those of the k labels that reach the model's threshold.
+        Multi-label only: of the k labels, return those that score at least `threshold_`.
     among : list or array of labels, optional
         Allow only these labels; see `LTLSClassifier.predict_topk`.
     """
@@ -45,11 +45,9 @@ class TablePredictor:
         self.estimator, self.columns = estimator, columns
         self._k = as_integer("k", k, at_least=1)
         if proba and not estimator.model_.probabilistic:
-            raise ValueError(
-                "proba must be False: models with loss='separation' have no probabilities"
-            )
+            raise ValueError("proba must be False: loss='separation' has no probabilities")
         if threshold and not estimator.multilabel_:
-            raise ValueError("threshold is for multi-label models; use k=1 for the best label")
+            raise ValueError("threshold needs a multi-label model; use k=1 for the best label")
         self._proba, self._threshold = proba, threshold
         self._allowed = None
         if among is not None:

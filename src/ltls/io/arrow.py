@@ -24,9 +24,9 @@ INDICES, VALUES = "indices", "values"
 def read_inputs(columns: Columns, table: Any, n_features: int | None = None) -> Any:
     """Return texts, a dense matrix, a CSR matrix or, for mixed columns, a list of dicts.
 
-    Vectors in mixed columns are arrays. Features are a column of vectors, or of structs with the
-    fields ``indices`` and ``values``; or two columns with the lists of indices and of values of
-    sparse rows; or numeric columns, one per feature.
+    Vectors in mixed columns are arrays. Dense features are one column of vectors, or numeric
+    columns, one per feature. Sparse features are a column of structs with the fields ``indices``
+    and ``values``, or two columns with these lists.
     """
     names = columns.inputs
     check_columns(names, table.column_names)
@@ -72,7 +72,7 @@ def read_targets(table: Any, label: str) -> Targets:
         rows = [list(dict.fromkeys(row)) for row in column.to_pylist()]
         labels = [each for row in rows for each in row]
         if None in labels:
-            raise ValueError(f"the labels in the column {label!r} must not be null")
+            raise ValueError(f"the labels in the lists of column {label!r} must not be null")
         return Targets(pointers(np.array([len(row) for row in rows])), labels, True, "lists")
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return as_targets(column.to_numpy(zero_copy_only=False))
@@ -80,7 +80,7 @@ def read_targets(table: Any, label: str) -> Targets:
 
 
 def with_text_labels(table: Any, label: str) -> Any:
-    """Return a table whose labels are texts, like those of all files read at the terminal."""
+    """Return a table whose labels are strings, as ``ltls train`` reads them from files."""
     column = table.column(label)
     several = _is_list(column.type)
     kind = pa.list_(pa.string()) if several else pa.string()
@@ -98,7 +98,7 @@ def _text_or_null(label: Any) -> str | None:
 
 
 def list_column(values: AnyArray, counts: AnyArray) -> Any:
-    """Return an Arrow column of lists with `counts` values each."""
+    """Return an Arrow column of lists; list i has ``counts[i]`` of the values."""
     return pa.LargeListArray.from_arrays(pa.array(pointers(counts)), pa.array(values))
 
 
@@ -120,7 +120,7 @@ def _array(table: Any, name: str, kind: str = "feature") -> Any:
 
 
 def _joined(table: Any, name: str) -> Any:
-    """Return a column as one array, without Ray's wrapping of tensors."""
+    """Return a column as one array; Ray's tensors become lists."""
     column = table.column(name)
     array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if isinstance(array, pa.ExtensionArray):
@@ -129,7 +129,7 @@ def _joined(table: Any, name: str) -> Any:
 
 
 def vector_cells(lists: Any) -> list[Any]:
-    """Return the cells of an array, with lists of numbers as arrays of an eighth of the size."""
+    """Return the cells of an array; lists of numbers become arrays, which take less memory."""
     if not _is_list(lists.type) or not _is_number(lists.type.value_type):
         return list(lists.to_pylist())
     numbers, ptr = lists.flatten().to_numpy(zero_copy_only=False), pointers(_lengths(lists))
@@ -167,7 +167,7 @@ def _numbers(array: Any, name: str) -> AnyArray:
     if not _is_number(array.type):
         raise ValueError(f"the feature column {name!r} must have numbers, got {array.type}")
     if array.null_count:
-        raise ValueError(f"the numbers in the feature column {name!r} must not be null")
+        raise ValueError(f"the numbers in feature column {name!r} must not be null")
     numbers: AnyArray = array.to_numpy(zero_copy_only=False)
     return numbers
 
@@ -196,7 +196,7 @@ def _sparse(indices: Any, values: Any, names: Sequence[str], n_features: int | N
     where = " and ".join(map(repr, names))
     lengths = _lengths(indices)
     if not np.array_equal(lengths, _lengths(values)):
-        raise ValueError(f"indices and values in {where} must be lists of the same lengths")
+        raise ValueError(f"indices and values in {where} must have the same length in every row")
     columns = _numbers(indices.flatten(), names[0])
     if columns.dtype.kind not in "iu" and len(columns):
         raise ValueError(f"the indices in {where} must be integers, got {columns.dtype}")

@@ -51,7 +51,7 @@ class Delimited(TableFormat):
                 )
                 raise RowError("label", reason, row=number)
             if separator and any(separator in label for label in labels):
-                reason = f"a label contains the separator {separator!r}; use another"
+                reason = f"a label contains the separator {separator!r}; use another separator"
                 raise RowError("label", reason, row=number)
             writer.writerow([text, (separator or "").join(labels)])
 
@@ -91,7 +91,7 @@ class Csv(Delimited):
     delimiters = ",;"
 
     def detect(self, sample: Sample) -> bool:
-        """Return whether a table is expected, or the first line has commas or semicolons."""
+        """Return whether a table is expected, or the first line has a comma or semicolon."""
         expected = sample.columns_named or sample.expects_table
         return expected or b"," in sample.first_line or b";" in sample.first_line
 

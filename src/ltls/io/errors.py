@@ -86,7 +86,7 @@ class ColumnError(FormatError):
 
 
 class RowError(DataError):
-    """A row cannot be read; the rows around it can.
+    """A single row cannot be read.
 
     Attributes
     ----------

@@ -21,14 +21,14 @@ _BYTE_ORDER_MARK = "\ufeff"  # written by Windows before a text
 
 
 def expand(paths: Paths) -> list[PathLike]:
-    """Return the files; a pattern such as ``"*.csv"`` stands for all that match, sorted.
+    """Return the files, with patterns such as ``"*.csv"`` replaced by the sorted matches.
 
     Raises
     ------
     FileNotFoundError
         If no file matches a pattern.
     ValueError
-        If there are no files at all.
+        If `paths` is empty.
 
     Examples
     --------
@@ -76,11 +76,12 @@ class DataFile:
     limits : SizeLimits
         How much a compressed file may hold.
     on_bad_row : callable, optional
-        Called once per bad row, however often the file is read; by default, a bad row is an error.
+        Called once per bad row, however often the file is read. By default, a bad row raises an
+        error.
     encoding : str, optional
         Encoding of a text file; UTF-8 by default.
     again : bool, default=False
-        Whether the file is read several times: then the content of a pipe is copied to a file.
+        Whether the file is read several times. If so, a pipe is copied to a temporary file first.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class DataFile:
             yield OpenFile(stream, self, quiet)
 
     def report(self, error: RowError) -> None:
-        """Pass on a bad row that was not reported before."""
+        """Pass a bad row to `on_bad_row`, unless it was reported before."""
         row = error.line or error.row or 0
         if row > self._last_reported and self.on_bad_row is not None:
             self._last_reported = row
@@ -122,7 +123,7 @@ def copied(stream: io.BufferedReader) -> Any:
 
 
 class OpenFile:
-    """A pass over the rows of a file, as a format reads them.
+    """A file that a format reads once, from the first row to the last.
 
     Attributes
     ----------
@@ -131,7 +132,7 @@ class OpenFile:
     path : path-like
         The file, for messages.
     n_good, n_bad : int
-        Number of rows read so far; the reader counts the good ones.
+        Number of rows read so far. `skip` counts bad rows, the format counts good ones.
     """
 
     def __init__(self, stream: io.BufferedReader, data: DataFile, quiet: bool) -> None:
@@ -142,7 +143,7 @@ class OpenFile:
 
     @property
     def start(self) -> bytes:
-        """The first bytes, as UTF-8 if it is text, without consuming them."""
+        """The first bytes, which are not consumed; text is converted to UTF-8."""
         return peek_start(self.stream, self._data.encoding)
 
     @property
@@ -162,7 +163,7 @@ class OpenFile:
             self._data.report(error)
 
     def check_rows(self) -> None:
-        """Raise an error if all rows are bad; call it after the last one."""
+        """Raise an error if all rows are bad; call it after the last row."""
         if self._first_bad is not None and not self.n_good:
             first = self._first_bad
             place = "" if first.line is None else f"line {first.line}: "
@@ -173,7 +174,7 @@ class OpenFile:
             )
 
     def check_size(self, n_bytes: int, n_stored: int) -> None:
-        """Raise an error if `n_bytes` are too many for a file of `n_stored` bytes."""
+        """Raise an error if `n_bytes` is too much content for a file of `n_stored` bytes."""
         self._data.limits.check(display_name(self.path), n_bytes, n_stored)
 
     def lines(self) -> Iterator[str]:

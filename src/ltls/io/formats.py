@@ -70,7 +70,7 @@ class Format:
     suffixes : tuple of str
         Suffixes of its files, such as ``".csv"``.
     starts : bytes
-        What every file begins with, if anything.
+        The bytes that every file starts with; empty if there are none.
     """
 
     name: str
@@ -106,11 +106,11 @@ class SparseReader(ABC):
     file : OpenFile
         The file; ``file.n_good`` counts the rows that were read.
     n_features : int or None
-        As given or as in the header; otherwise known after `finish`.
+        As given, else as in the header, else set by `finish`.
     zero_based : bool or "auto"
-        Whether features are numbered from 0; known after `finish`, too.
+        Whether feature indices start at 0; set by `finish` if it is "auto".
     n_labels : int or None
-        The number of labels, if the format declares it: then label j is column j of `Y`.
+        The number of labels, if the file declares it; label j is then column j of `Y`.
     """
 
     file: OpenFile
@@ -120,7 +120,7 @@ class SparseReader(ABC):
 
     @property
     def first(self) -> int:
-        """The index of the first feature; 0 while it is unknown."""
+        """The smallest valid feature index, 0 or 1; 0 while that is unknown."""
         return 0 if self.zero_based else 1
 
     @abstractmethod
@@ -134,7 +134,7 @@ class SparseReader(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Do the checks that need all rows, and set the attributes derived from the rows."""
+        """Check what depends on all rows, and set the attributes that depend on them."""
 
 
 class SparseFormat(Format, ABC):
@@ -148,7 +148,7 @@ class SparseFormat(Format, ABC):
 
     @abstractmethod
     def write(self, stream: IO[bytes], X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
-        """Write features and an indicator matrix of labels; both are canonical."""
+        """Write features and an indicator matrix of labels, both in canonical CSR format."""
 
 
 FORMATS: dict[str, Format] = {}
@@ -158,7 +158,7 @@ DEFAULT = "svmlight"  # for a file that no format recognizes
 def register(file_format: Format) -> Format:
     """Add a format to the registry, replacing one of the same name.
 
-    Detection tries formats that were registered later first.
+    Formats that were registered last are tried first when the format of a file is detected.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def register(file_format: Format) -> Format:
 
 
 def get(name: str, *kinds: InputKind) -> Format:
-    """Return a format by name, of one of the given kinds, if any."""
+    """Return a format by name; if kinds are given, it must be of one of these."""
     file_format = FORMATS.get(name)
     if file_format is None or (kinds and file_format.kind not in kinds):
         raise ValueError(f"format must be one of {names(*kinds)}, got {name!r}")

@@ -20,7 +20,7 @@ class LineFormat(TableFormat):
 
     @abstractmethod
     def parse(self, line: str, columns: Columns, labelled: bool) -> dict[str, Any] | None:
-        """Return the row in a line, None if there is none, or raise a `RowError`."""
+        """Return the row in a line, None if it has no row; raise a `RowError` if it is bad."""
 
     def open(self, file: OpenFile, columns: Columns, labelled: bool) -> OpenTable:
         """Begin to read a file."""
@@ -103,14 +103,14 @@ class FastText(LineFormat):
         return {columns.text or "text": text.strip(), columns.label or "label": labels}
 
     def write(self, stream: IO[bytes], rows: Iterable[LabelledText], columns: Columns) -> None:
-        """Write one line per row; blanks within a label become underscores."""
+        """Write one line per row; spaces within a label become underscores."""
         for text, labels in rows:
             words = [PREFIX + "_".join(label.split()) for label in labels or ()]
             stream.write(" ".join([*words, *text.split()]).encode() + b"\n")
 
 
 class PlainText(LineFormat):
-    """One text per line. It is never detected, since any text file could be one."""
+    """One text per line. This format is never detected, since every text file matches it."""
 
     name = "text"
     kind = "text"

@@ -36,8 +36,8 @@ class Npy(Format):
             start = file.read(len(self.starts))
         if start != self.starts:  # NumPy would advise to unpickle it
             raise FormatError(
-                "it is not an npy file, which numpy.save writes; a compressed one must be "
-                "decompressed first",
+                "it is not an npy file as numpy.save writes it; decompress it first if it is "
+                "compressed",
                 path=path,
             )
         try:
@@ -50,7 +50,7 @@ class Npy(Format):
             ) from None
         if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or not vectors.shape[1]:
             raise FormatError(
-                "it must hold numbers of shape (n_rows, n_features), got "
+                "it must be a numeric array of shape (n_rows, n_features), got "
                 f"{vectors.dtype} of shape {vectors.shape}",
                 path=path,
             )
@@ -61,7 +61,7 @@ class Npy(Format):
 
 
 def bad_rows(vectors: AnyArray, path: PathLike) -> Iterator[RowError]:
-    """Yield an error for every row with a number that no model takes, a block of rows at a time."""
+    """Yield an error for every row with a number that is not finite or too large."""
     import numpy as np
 
     from ..features.rows import LARGEST_VALUE
@@ -90,7 +90,7 @@ def read_labels(
 ) -> list[list[str]]:
     """Return the labels in a file with one line per row.
 
-    A line is one label; with a separator, it holds several, or none.
+    A line is one label; with a separator, any number of labels.
     """
     with open_input(path) as stream:
         content = stream.read()
@@ -108,5 +108,8 @@ def read_labels(
     found = [labels_of(line.strip(), separator) for line in lines]
     if separator is None and not all(found):
         number = next(n for n, own in enumerate(found, 1) if not own)
-        raise FormatError(f"line {number}: the label is empty", path=path)
+        raise FormatError(
+            f"line {number}: the label is empty; with a separator, rows may have no label",
+            path=path,
+        )
     return found

@@ -53,7 +53,7 @@ class Parquet(TableFormat):
 def _records(
     file: OpenFile, source: Any, table: Any, wanted: list[str], vectors: Sequence[str]
 ) -> Iterator[tuple[int, RecordOrError]]:
-    """Yield the rows; sizes are checked before decoding, and before use."""
+    """Yield the rows; sizes are checked before and after decoding."""
     arrow = _pyarrow()
     from .arrow import vector_cells  # it imports pyarrow
 
@@ -118,7 +118,7 @@ def _batches(
 def _decoded_size(arrow: Any, array: Any) -> int:
     """Return how many bytes an array takes if repeated texts are stored repeatedly.
 
-    Numbers are not counted: there may be thousands of columns that are almost all 0.
+    Numbers are not counted: a file may have thousands of columns that are almost all 0.
     """
     kind, types = array.type, arrow.types
     if types.is_nested(kind):

@@ -91,7 +91,7 @@ class Dataset:
 
     @property
     def targets(self) -> Targets:
-        """The labels of all rows in the form that `LTLSClassifier.fit` reads fastest."""
+        """The labels of all rows, in the form that `LTLSClassifier.fit` converts fastest."""
         single = self.single_label
         form = "single" if single else "lists"
         return Targets(self.Y.indptr.astype(np.int64), self._flat_labels, not single, form)
@@ -103,12 +103,14 @@ class Dataset:
     def indicator(self) -> sp.csr_matrix:
         """Return an indicator matrix whose column j is label j; labels must not be negative.
 
-        Unlike `Y`, it has a column for every integer up to the largest label.
+        It has a column for every integer from 0 to the largest label; `Y` has one per label.
         """
         if self.classes is None:
             return self.Y
         if self.classes.min(initial=0) < 0:
-            raise ValueError(f"labels must be at least 0 to be columns, got {self.classes.min()}")
+            raise ValueError(
+                f"labels must be at least 0 to be columns, got {self.classes.min()}; use Y"
+            )
         shape = (self.n_rows, int(self.classes.max(initial=-1)) + 1)
         parts = (np.ones(self.Y.nnz, np.float32), self._flat_labels, self.Y.indptr)
         return sp.csr_matrix(parts, shape=shape)
@@ -137,10 +139,11 @@ def read(
         ``-`` for standard input. Compression is detected by the first bytes, not by the name.
     format : {"svmlight", "xmc"} or another registered sparse format, optional
         ``svmlight`` lines are ``label,label,... index:value ...`` with integer labels and comments
-        after ``#``; ``xmc`` has a first line ``rows features labels`` and counts from 0. By
-        default, the format is detected from the content. In both, rows may have no labels.
+        after ``#``. ``xmc`` files have the first line ``rows features labels``, and their indices
+        start at 0. In both, rows may have no labels. By default, the format is detected from the
+        content.
     n_features : int, optional
-        The number of columns of `X`; by default, given by the largest index or the xmc header.
+        The number of columns of `X`; by default, as in the xmc header or by the largest index.
     zero_based : bool or "auto", default="auto"
         Whether feature indices start at 0 in an svmlight file; ``"auto"`` assumes 1 unless index 0
         occurs. For a test set, pass the ``zero_based`` of the training set.
@@ -194,8 +197,8 @@ class Stream:
     r"""Files that may be larger than memory, read in chunks, any number of times.
 
     Iterating yields the rows of the files in order, one `Dataset` per chunk. Only the current chunk
-    and the next one, parsed in a background thread, are in memory. `ltls.readers.TableStream` does
-    the same for tables and texts.
+    and the next one, parsed in a background thread, are in memory. For tables and texts, use
+    `ltls.readers.TableStream`.
 
     Parameters
     ----------
@@ -214,7 +217,7 @@ class Stream:
     zero_based : bool
         As in `Dataset`, for all chunks.
     n_rows : int or None
-        The number of rows, known once all were read.
+        The number of rows; None until all have been read.
 
     Examples
     --------
@@ -348,7 +351,7 @@ def _joined(arrays: list[AnyArray]) -> AnyArray:
 
 
 def _row_bounds(ends: list[Ints]) -> Ints:
-    """Return the indptr of a matrix from the row ends of its blocks."""
+    """Return the indptr of a matrix, given where the rows of its blocks end."""
     totals = np.cumsum([0, *(block[-1] if len(block) else 0 for block in ends)])
     return np.concatenate([[0], *map(np.add, ends, totals)])
 
@@ -364,7 +367,7 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
     X : array-like or sparse matrix of shape (n_rows, n_features)
         The features, written in float32 precision.
     Y : array-like of int of shape (n_rows,), or indicator matrix of shape (n_rows, n_labels)
-        The labels: one per row, or the non-zero columns.
+        One label per row, or an indicator matrix.
     format : {"svmlight", "xmc"} or another registered sparse format
         svmlight features start at 1, xmc features at 0.
 

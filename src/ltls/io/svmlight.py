@@ -1,8 +1,8 @@
 """svmlight files, and those of the Extreme Classification Repository (xmc).
 
 Lines are ``label,label,... index:value ...``. An xmc file has a header ``rows features labels``
-and counts features and labels from 0. The engine parses blocks of whole lines; this module adds
-the header, where features start, and messages for bad lines.
+and numbers features and labels from 0. The engine parses blocks of whole lines; this module reads
+the header, detects whether features start at 0 or 1, and reports bad lines.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LineReader(SparseReader):
             yield last
 
     def _good_rows(self, lines: list[bytes]) -> Iterator[_engine.TextRows]:
-        """Yield the rows of some lines, skipping bad lines, at which the parser stops."""
+        """Yield the rows of some lines without the bad ones, at which the parser stops."""
         while (rows := self._parse(b"".join(lines), 1)).error is not None:
             bad = rows.error[0]
             error = self._error(rows.error)
@@ -155,7 +155,7 @@ class LineReader(SparseReader):
 
 
 class Svmlight(SparseFormat):
-    """``label,label,... index:value ...`` lines; features start at 1, or at 0 if a 0 occurs."""
+    """``label,label,... index:value ...`` lines; indices start at 1, or at 0 if index 0 occurs."""
 
     name = "svmlight"
     suffixes = (".svm", ".svmlight", ".libsvm")

@@ -23,8 +23,8 @@ class TableStream:
     r"""Labelled tables or texts that may be larger than memory, read once per pass.
 
     Iterating yields batches ``(X, y)``: texts, an array of numbers, or a list of dicts for columns
-    of several kinds; and their labels. Only one batch of about `chunk_size` is in memory; of a
-    Parquet file, the columns of one row group.
+    of several kinds; and their labels. Only one batch of about `chunk_size` is in memory, and for
+    Parquet files the columns of one row group.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class TableStream:
     format : {"csv", "tsv", "jsonl", "parquet", "fasttext"} or another registered format, optional
         By default, it is detected from the content of the first file.
     chunk_size : int, default=2**22
-        Approximate number of characters or numbers in a batch. Their features take about 20 times
-        as much memory.
+        Approximate number of characters or numbers in a batch. The features computed from a batch
+        take about 20 times as much memory as the batch.
     on_bad_row : callable, optional
         Called once with the `RowError` of every row that cannot be read, which is then skipped. By
         default, the error is raised.
@@ -60,7 +60,7 @@ class TableStream:
     Attributes
     ----------
     n_rows : int or None
-        The number of rows, known once all were read.
+        The number of rows; None until all have been read.
     columns : Columns
         The columns that are read.
 

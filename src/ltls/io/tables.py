@@ -75,7 +75,7 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """All columns that are named."""
+        """The names of all columns that are read or written."""
         return [*self.inputs, *filter(None, (self.label,))]
 
     def read(self, record: dict[str, Any]) -> Any:
@@ -136,7 +136,7 @@ class TableFormat(Format, ABC):
     has_labels : bool
         Whether files of this format can hold labels.
     numbered_by : {"line", "row"}
-        Whether row numbers count lines or rows.
+        Whether errors number lines or rows.
     """
 
     kind: InputKind = "table"
@@ -164,7 +164,7 @@ class Table:
     columns : Columns
         The columns to read.
     labelled : bool, default=True
-        Whether every row must have a label, unless its cell holds a list, which may be empty.
+        Whether every row must have a label; a list of labels may be empty.
     on_bad_row, limits, encoding, again
         As in `DataFile`.
 
@@ -235,7 +235,7 @@ class Table:
             yield Rows(inputs, labels)
 
     def _lengths(self, x: Any) -> list[tuple[str | None, int]]:
-        """Return how many numbers a row has, or every vector in it."""
+        """Return the number of features of a row, or of numbers of every vector in it."""
         if self.columns.features:
             return [(None, len(x))]
         vectors = () if self.columns.mixed is None else self.columns.mixed.vectors
@@ -276,7 +276,7 @@ def column_names(
 ) -> list[str] | None:
     """Return the names of the columns of a table, None if its format has none.
 
-    If the format is not given, it is detected, as for a file with named columns.
+    By default, the format is detected, as that of a table with named columns.
     """
     with DataFile(path, encoding=encoding).open() as file:
         found = formats.get(format) if format else formats.detect(Sample(path, file.start, True))
@@ -303,7 +303,7 @@ def check_columns(
 
 
 def labels_of(cell: Any, separator: str | None = None) -> list[str]:
-    """Return the labels in a cell: a label, a list of labels, or several separated in a text."""
+    """Return the labels in a cell: a label, a list of labels, or a text to be split."""
     if separator is not None and isinstance(cell, str):
         cell = [part.strip() for part in cell.split(separator)]
     values = cell if isinstance(cell, (list, tuple)) else [cell]
@@ -338,8 +338,8 @@ def _check_dense(cells: dict[str, Any]) -> None:
     ):
         raise RowError(
             "value",
-            f"{' and '.join(map(repr, cells))} are the indices and values of a sparse row, "
-            "which only --ray reads from tables: use svmlight files for such rows",
+            f"{' and '.join(map(repr, cells))} are the indices and values of a sparse row: use "
+            "an svmlight file, or --ray, which reads sparse rows from tables",
         )
 
 
