@@ -148,7 +148,7 @@ def test_probabilities_agree_with_each_other(case):
     if not model.model_.probabilistic:
         for method in ("predict_proba", "predict_log_proba", "log_proba"):
             assert not hasattr(model, method)
-        with pytest.raises(AttributeError, match="have no probabilities"):
+        with pytest.raises(AttributeError, match="has no probabilities"):
             model.predict_topk(X, 2, proba=True)
         return
     every = model.predict_proba(X)

@@ -1,1 +1,1 @@
-"""The scikit-learn estimators and what belongs to them."""
+"""The scikit-learn estimators: fitting, prediction, explanation, loading."""

@@ -44,12 +44,13 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     """Classifier among very many classes.
 
     A model combines several parts. Trellises, in which every class is a path, find labels or
-    clusters of labels in logarithmic time. Label weights distinguish the labels within a cluster;
-    for dense rows, a label matrix does. Prototypes and neighbours find labels with few rows. Which
-    parts a model has depends on the size of the data and on accuracy on held-out rows; `plan_`
-    explains the choice. To configure a part, pass an object from `ltls.settings`; True includes it
-    with its default settings, False leaves it out. ``set_params(trellises__width=16)`` changes a
-    single setting.
+    clusters of labels in logarithmic time. Label weights, which are sparse linear classifiers,
+    distinguish the labels of a cluster. For dense rows, a label matrix scores all labels.
+    Prototypes and neighbours find labels with few rows. The size of the data and accuracy on
+    held-out rows decide which parts a model has; `plan_` explains the choice. To configure a part,
+    pass an object from `ltls.settings`; True includes the part with default settings, False leaves
+    it out.
+    ``set_params(trellises__width=16)`` changes a single setting.
 
     Attributes
     ----------
@@ -61,13 +62,13 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     plan_ : str
         Which parts were trained, which of them were left out, and why.
     trellis_ : Trellis
-        The graph, which all trellises share.
+        The graph of edges and paths, which is the same for all trellises.
     codebooks_ : list of TableCodebook, RandomCodebook or BucketCodebook
         The path of every label in each trellis; label i is classes_[i]. In a model with views, the
         labels of a cluster share a path.
     coef_ : array of shape (n_trellises · n_edges, n_features)
-        The weights of the trellises; dropped weights are 0. A sparse array if few of the features
-        occur in the training data.
+        The weights of the trellises, with 0 for small weights that were dropped. A sparse array if
+        few of the features occur in the training data.
     intercept_ : array of shape (n_trellises · n_edges,)
         The intercept of every edge.
     n_features_in_ : int
@@ -80,13 +81,13 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         The mean loss of every epoch.
     held_out_precision_ : float or None
         P@1, the fraction of rows whose best label is correct, on the rows that `fit` held out to
-        choose the weights of the parts; None if none were held out. It is not a test score, since
-        the weights were chosen on these rows.
+        choose the weights of the parts; None if none were held out. Because of that choice, it is
+        not a test score.
     multilabel_ : bool
         Whether rows may have several labels.
     threshold_ : float
-        Multi-label only: `predict` returns the labels that score at least this much. Chosen to
-        maximize micro-averaged F1 on held-out rows; can be set.
+        Multi-label only: the lowest score at which `predict` returns a label. Chosen to maximize
+        micro-averaged F1 on held-out rows; can be set.
 
     References
     ----------
@@ -147,13 +148,13 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         y : array-like or sparse matrix
             One hashable label per row. For several labels per row, a list of lists, sets or arrays
             of labels, or an indicator matrix of shape (n_rows, n_labels), sparse or dense. Lists of
-            equal length above 1 that hold only 0 and 1 are an indicator matrix, too. A tuple is a
+            only 0 and 1, all of the same length above 1, are an indicator matrix. A tuple is a
             single label.
         sample_weight : array of shape (n_rows,), optional
             Weights of the rows, at least 0. By default, all are 1.
         checkpoint : path-like or Checkpoint, optional
-            File that the training state is saved to after every epoch. Pass a `Checkpoint` to
-            resume from it.
+            File to which the training state is saved after every epoch. Pass a `Checkpoint` to
+            resume training.
 
         Returns
         -------
@@ -201,15 +202,15 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
 
         A new label joins one cluster of every view or, in a model without views, takes a free path.
         If no path is free, the trellis grows, which does not change the scores of other labels.
-        From its first row on, the label has rows in the memory and, if the model has prototypes, a
-        prototype. Rows stored in earlier calls are replayed with the batch, so that the model does
-        not forget old labels; see `memory`. A model that is first trained by `partial_fit` has only
-        trellises, unless the batch is dense and large enough for a label matrix: then it is fitted
-        as by `fit`.
+        Prototypes and neighbours find a label from its first row on. The model stores training rows
+        and replays them with later batches, so that it does not forget old labels; see `memory`.
+
+        The first call trains only trellises, unless the batch is dense and large enough for a label
+        matrix; then it is like `fit`.
 
         Other threads may predict or save during the call; they use the old model until it returns.
-        If the call fails or is interrupted, the estimator is unchanged. This takes memory for two
-        copies of the weights.
+        If the call fails or is interrupted, the estimator is unchanged. The call therefore needs
+        memory for two copies of the weights.
 
         Parameters
         ----------
@@ -242,7 +243,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             how = self._how()
             if self.class_weight == "balanced":
                 raise ValueError(
-                    "class_weight='balanced' needs all rows at once; use a dict in partial_fit"
+                    "class_weight must be a dict or None in partial_fit, got 'balanced', which "
+                    "needs all rows at once"
                 )
             before: Fitted | None = getattr(self, "fitted_", None)
             if before is None and self.size_budget is not None:
@@ -266,9 +268,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     ) -> Self:
         """Fit the model on batches of data that need not fit into memory.
 
-        The first pass over the batches counts labels and rows. The epochs of the trellises and a
-        few passes for the other parts follow. Rows are shuffled only within their batch: if the
-        data is sorted by label, shuffle it beforehand.
+        The first pass over the batches counts labels and rows. Then follow the epochs of the
+        trellises and a few passes for the other parts. Rows are shuffled only within their batch:
+        if the data is sorted by label, shuffle it beforehand.
 
         Parameters
         ----------
@@ -283,8 +285,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
 
         Notes
         -----
-        The model is that of `fit` on all rows, except that rows are trained on in another order,
-        and that clusters and similarity codebooks are computed from the first 32 rows per label.
+        The model differs from that of `fit` on all rows in two ways: rows are trained on in another
+        order, and clusters and similarity codebooks are computed from the first 32 rows per label.
 
         Examples
         --------
@@ -333,7 +335,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     ) -> tuple[FrontEnd, Any, Targets, Floats | None]:
         """Return front end, features, targets and weights, validated.
 
-        The front end is that of the model `before`, if training continues from one.
+        If training continues from the model `before`, its front end is used.
         """
         given = self.front_end_settings()
         front_end: FrontEnd
@@ -384,7 +386,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
-        """Leave the estimator as it was if the block fails."""
+        """Restore the estimator if the block fails."""
         before = dict(self.__dict__)
         try:
             yield
@@ -405,8 +407,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             Also store the whole memory, all weights in full precision and the optimizer state, so
             that `partial_fit` after `load` is bit-identical to `partial_fit` without saving if
             `random_state` is an integer. The file is several times as large. If False, the file has
-            the weights for prediction, an approximate optimizer state and as much of the memory as
-            takes little space: `partial_fit` works, but is not bit-identical.
+            the weights for prediction and, in little space, an approximate optimizer state and some
+            rows of the memory: `partial_fit` works, but is not bit-identical.
 
         Examples
         --------
@@ -469,11 +471,11 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         check_smallest(front_end, problem.columns, problem.labels, n_tables, parameters, budget)
 
     def _kept(self, fitted: Fitted) -> Fitted:
-        """Return what may be kept of a model: ``memory=False`` leaves out training rows."""
+        """Return the model, without training rows if ``memory=False``."""
         return fitted if self.memory is not False else fitted.without_rows()
 
     def record_source(self, **facts: Any) -> None:
-        """Record what the model was trained on: `columns` of a table, `zero_based` indices."""
+        """Record `columns` of the training table, or whether its indices are `zero_based`."""
         self._model()
         provenance = replace(self.fitted_.provenance, **facts)
         self.fitted_ = replace(self.fitted_, provenance=provenance)

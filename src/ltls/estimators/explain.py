@@ -1,4 +1,4 @@
-"""Explanations in terms of labels, and of names of features and their positions in a text."""
+"""Explanations with labels, names of features, and positions of features in texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 10  # contributions of an explanation that is printed
 
 
 def others(number: int) -> str:
-    """Return the line for features that are not shown one by one: "3 other features"."""
+    """Return the line for the features that are not shown, such as "3 other features"."""
     return f"{number} other feature{'s' if number > 1 else ''}"
 
 
@@ -63,7 +63,7 @@ class Part:
     part : str
         The name of the part.
     score : float
-        What the part adds to the score of the label.
+        The score of the label in the part, times the weight of the part.
     linear_score : float
         The sum of `contributions` and `intercept`.
     intercept : float
@@ -72,12 +72,13 @@ class Part:
     formula : str
         How `score` follows from `linear_score` and the numbers in `terms`.
     terms : dict of str to float
+        The numbers of the formula by name.
     path : int or None
-        The path of the label, in a trellis.
+        For a trellis: the path of the label.
     edges : list of Edge
         The edges of that path.
     parts : list of Part
-        The parts that a composite part consists of.
+        For a part that consists of others, such as views: these.
     rows : list of dict
         For neighbours: the training rows that support the label.
     """
@@ -138,7 +139,7 @@ class Explanation:
     formula: str
 
     def __str__(self) -> str:
-        """Return label, probability, score, and the largest contributions; `repr` has them all."""
+        """Return label, probability, score and the largest contributions; `repr` has all."""
         sure = "" if self.probability is None else f"probability {self.probability:.3f}, "
         shown = self.contributions[:_SHOWN]
         lines = [f"{self.label}: {sure}score {self.score:.4g}"]
@@ -151,8 +152,8 @@ class Explanation:
     def words(self, text: str) -> list[tuple[int, int, float]]:
         """Return (start, end, value) for every word: its position and what it adds to the score.
 
-        The value is that of the linear score; the contribution of an n-gram is divided evenly among
-        the characters of its spans. `text` must be the text that was explained.
+        Values are contributions to the linear score; that of an n-gram is divided evenly among the
+        characters of its spans. `text` must be the text that was explained.
         """
         values = np.zeros(len(text))
         for each in self.contributions:
@@ -165,8 +166,8 @@ class Explanation:
     def by_word(self, text: str) -> list[Contribution]:
         """Return the contributions, with those of character n-grams added to their word.
 
-        A word that is no feature itself has the name "letters of" the word. The value of an n-gram
-        that occurs in several words is divided evenly among them.
+        A word that is no feature itself has the name "letters of" the word. The contribution of an
+        n-gram that occurs in several words is divided evenly among them.
         """
         words = {match.span(): match[0].lower() for match in re.finditer(r"\w+", text)}
         names: dict[str, str] = {}
@@ -198,7 +199,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict.
 
-        Labels of types that JSON lacks become strings.
+        Labels that JSON cannot represent become strings.
         """
         label = self.label if isinstance(self.label, (str, int, float)) else str(self.label)
         contributions = [each.to_dict() for each in self.contributions]
@@ -215,7 +216,7 @@ class ExplainMixin:
     def explain(
         self, X: Any, labels: Sequence[Any] | None = None, k: int = 5
     ) -> list[list[Explanation]]:
-        """Explain scores of labels by the exact contribution of every feature.
+        """Explain the scores of labels by the exact contribution of every feature.
 
         Parameters
         ----------
@@ -277,8 +278,8 @@ class ExplainMixin:
         Returns
         -------
         Explanation
-            A contribution is what the feature adds to the linear score at value 1. `score` is that
-            of a row without features; `probability` is None.
+            Contributions are those of features of value 1. `score` is that of a row without
+            features; `probability` is None.
 
         Examples
         --------
@@ -338,7 +339,7 @@ def _named(
         return [Contribution(name, value, tuple(spans)) for (name, spans), value in pairs]
 
     def shared(row: dict[str, Any]) -> dict[str, Any]:
-        """Name the labels of a stored row, and the features that it shares."""
+        """Name the labels of a stored row, and the features that it shares with the row."""
         memory = model.memory
         assert memory is not None
         own = memory.labels[memory.label_ptr[row["row"]] : memory.label_ptr[row["row"] + 1]]

@@ -17,7 +17,7 @@ class TextClassifier(LTLSClassifier):
     """Classifier of texts among very many classes, by TF-IDF weighted n-grams.
 
     It is an `LTLSClassifier` whose `features` are `ltls.settings.Text`. Where `LTLSClassifier`
-    takes a matrix, it takes a list, array or Series of strings; or an array or DataFrame with
+    takes a matrix, it takes a list, array or Series of strings, or an array or DataFrame with
     several texts per row, which are joined by line breaks. `save` stores the vocabulary in the
     model file. `partial_fit` learns the vocabulary and TF-IDF weights from the first batch,
     `fit_stream` in a pass over all batches.
@@ -44,8 +44,8 @@ class TextClassifier(LTLSClassifier):
         Returns
         -------
         array of str of shape (n_features,)
-            The n-grams, those of characters with the prefix "chars:". For tables also the names of
-            number columns, ``column=value`` for categories, and ``column[0]`` etc. for vectors.
+            The n-grams; n-grams of characters have the prefix "chars:". For tables also the number
+            columns, ``column=value`` for categories, and ``column[0]`` etc. for vectors.
         """
         names = self._model().front_end.feature_names()
         return np.array([name for name, _ in names.values()], object)

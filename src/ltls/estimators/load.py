@@ -21,12 +21,12 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
         A file written by `LTLSClassifier.save`, ``ltls train`` or ``ltls convert``.
     mmap : bool, default=True
         Memory-map the weights, so that processes share them. Do not modify a mapped file in place:
-        predictions would change, and reading past the end of a truncated file kills the process
-        (SIGBUS). Replace it by renaming another file, as `save` does. If False, read the weights
-        into memory.
+        predictions would change, and if the file becomes shorter, the process is killed (SIGBUS).
+        Instead, rename another file to its name, as `save` does. If False, read the weights into
+        memory.
     verify : bool, default=False
         Verify the checksums of all tensors, and that no weight is NaN. This reads the whole file,
-        at about one second per gigabyte. The commands ``ltls predict``, ``evaluate``, ``info`` and
+        in about one second per gigabyte. The commands ``ltls predict``, ``evaluate``, ``info`` and
         ``serve`` verify by default.
 
     Returns
@@ -38,8 +38,8 @@ def load(path: str | os.PathLike[str], mmap: bool = True, verify: bool = False) 
     Raises
     ------
     ModelFileError
-        If the file is not a model, is damaged, or comes from a newer version. A bad file raises no
-        other error; an `OSError` means that the file cannot be read.
+        If the file is not a model, is damaged, or comes from a newer version. A file that the
+        operating system cannot read raises an `OSError` instead.
 
     Examples
     --------

@@ -218,8 +218,8 @@ class Parameters(Settings):
         ----------
         **params
             Parameters by name. ``trellises__width=16`` changes one setting of a group, and enables
-            the group if it was disabled. ``parts__name__setting=value`` changes one of a part that
-            another package registers.
+            the group if it was disabled. ``parts__name__setting=value`` changes a setting of a part
+            that another package registers.
 
         Returns
         -------
@@ -241,7 +241,7 @@ class Parameters(Settings):
         return self
 
     def _group(self, name: str) -> Settings | None:
-        """Return the settings of a group, or its defaults; None if it is no group or disabled."""
+        """Return the settings of a group, by default its default settings; None if disabled."""
         value = getattr(self, name, None)
         if isinstance(value, Settings):
             return value

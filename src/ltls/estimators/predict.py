@@ -32,7 +32,7 @@ def _has_proba(estimator: PredictMixin) -> bool:
         loss = LOSSES.get(getattr(estimator.trellises, "loss", "auto"))
         found = loss is None or loss.probabilistic
     if not found:
-        raise AttributeError("models with loss='separation' have no probabilities; use loss='auto'")
+        raise AttributeError("loss='separation' has no probabilities; use trellises__loss='auto'")
     return True
 
 
@@ -74,12 +74,12 @@ class PredictMixin:
 
     @property
     def trellis_(self) -> Trellis:
-        """The graph of all trellises."""
+        """The graph, which is the same for all trellises."""
         return self._model().trellises()[0].trellis
 
     @property
     def codebooks_(self) -> list[Codebook]:
-        """The codebook of every trellis, view by view."""
+        """The codebooks of all trellises, view by view."""
         return [book for part in self._model().trellises() for book in part.codebooks]
 
     @property
@@ -117,8 +117,8 @@ class PredictMixin:
     def held_out_precision_(self) -> float | None:
         """P@1 on the rows that the weights of the parts were chosen on; None if none were held out.
 
-        `fit` then trains on these rows, too. A test score is usually lower: test rows may have
-        labels without training rows, held-out rows do not.
+        Afterwards, `fit` also trains on these rows. A test score is usually lower, since test rows
+        may have labels without training rows.
         """
         self._model()
         return self.fitted_.provenance.held_out_precision
@@ -190,23 +190,22 @@ class PredictMixin:
             Return probabilities instead of scores, and sort the k best labels by them.
         among : optional
             Allow only these labels: a list or array of labels, or one such list per row. A boolean
-            array of shape (n_classes,), or (n_rows, n_classes), or a sparse matrix of that shape,
-            is a mask over `classes_`. The result is the exact top k of `decision_function` among
-            them, at a cost proportional to their number. For one label per row, probabilities are
-            those of `predict_proba`, divided by their sum over the allowed labels.
+            array of shape (n_classes,) or (n_rows, n_classes), or a sparse matrix of that shape,
+            is a mask over `classes_`. The result is the exact top k of `decision_function` over the
+            allowed labels, at a cost proportional to their number. For one label per row,
+            probabilities are divided by their sum over the allowed labels.
 
         Returns
         -------
         labels, scores : arrays of shape (n_rows, k)
-            k is reduced to the number of classes, or of allowed labels, if that is smaller. Rows
-            with fewer than k allowed labels are padded with None, and with score −inf or
-            probability 0.
+            k is at most the number of classes, or of allowed labels. Rows with fewer than k allowed
+            labels are padded with None, and with score −inf or probability 0.
 
         Notes
         -----
-        With up to 2,048 labels, all labels are scored. With more, parts propose 50 candidates each,
-        and all parts score their union. All other labels rank below these candidates, whatever
-        their own scores. A model of trellises alone always finds the k best of all labels.
+        With up to 2,048 labels, all labels are scored. With more, some parts propose 50 candidates
+        each, and all parts score all candidates. All other labels rank below the candidates. A
+        model of trellises alone always finds the k best of all labels.
 
         Examples
         --------
@@ -277,7 +276,7 @@ class PredictMixin:
         X : array or CSR matrix of shape (n_rows, n_features)
             Or texts, or rows of a table; see `fit`.
         output : {"auto", "lists"}, default="auto"
-            "lists" returns a list of labels per row, best first, as `fit` accepts them.
+            "lists" returns a list of labels per row, best first, which is a valid y of `fit`.
 
         Returns
         -------
@@ -404,10 +403,10 @@ class PredictMixin:
         They are calibrated on held-out rows; see `calibration`. For one label per row, they sum to
         1 over `classes_`, and the most probable label is the one that `predict` returns, unless the
         model has a `propensity`. For several labels per row, every label has its own probability.
-        With more than 2,048 labels, the labels that no part proposes share the probability that the
-        true label is not proposed, as estimated on held-out rows. Without calibration,
-        probabilities are the softmax of the scores, or exp(score) for several labels per row; a
-        model of trellises alone uses their mean score.
+        With more than 2,048 labels, the labels that are not candidates (see `predict_topk`) share
+        the probability that a true label is not a candidate, which is estimated on held-out rows.
+        Without calibration, probabilities are the softmax of the scores, or exp(score) for several
+        labels per row; a model of trellises alone uses the mean score over its trellises.
 
         Parameters
         ----------
@@ -481,9 +480,10 @@ class PredictMixin:
         """Return the log-probability of the path of one given label per row, in O(log C).
 
         The probability is the mean over the trellises, each normalized over all its paths. That
-        includes free paths: their mass, 1 − Σ exp(path_log_proba) over all labels, is the
-        probability of a label not seen yet. Other parts are ignored, since normalizing them would
-        not be O(log C). Requires a path for every label (``views=False``) and loss="softmax".
+        includes free paths, which have no label: their probability, 1 − Σ exp(path_log_proba) over
+        all labels, is that of a label not seen yet. Other parts are ignored, since normalizing them
+        would not be O(log C). Requires ``views=False``, so that every label has a path, and
+        ``trellises__loss="softmax"``.
 
         Parameters
         ----------
