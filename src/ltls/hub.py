@@ -1,6 +1,6 @@
 """Models on the Hugging Face Hub: estimators by functions, PyTorch layers by a mixin.
 
-Both write a model card that states data, metrics and size. Nothing is pickled.
+Both write a model card with data, metrics and size, and use no pickle.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def save_pretrained(
     Parameters
     ----------
     estimator : LTLSClassifier
-        A fitted estimator, also of texts or tables.
+        A fitted `LTLSClassifier`, `TextClassifier` or `TableClassifier`.
     folder : path-like
         The folder to write. An existing model card is kept.
     data : str, optional
@@ -118,7 +118,7 @@ def from_pretrained(
 
 
 class _WithCard:
-    """A model card that states data, metrics and size."""
+    """Mixin for a model card with data, metrics and size."""
 
     def _facts(self) -> dict[str, Any]:
         """Return what the card says of the model, besides data and metrics."""
@@ -167,8 +167,8 @@ class HubModule(_WithCard, PyTorchModelHubMixin):
     It is `huggingface_hub.PyTorchModelHubMixin` with a model card that states data, metrics and
     size. Pass ``data`` and ``metrics`` in ``model_card_kwargs``, with the same meaning as in
     `ltls.hub.save_pretrained`. Constructor arguments are stored as JSON. Those that JSON cannot
-    hold, such as an array of counts, may be omitted when a head is loaded: the paths of its classes
-    are stored with its weights.
+    represent, such as an array of counts, need not be passed to load a layer of `ltls.torch`: the
+    paths of the classes are stored with the weights.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class HubModule(_WithCard, PyTorchModelHubMixin):
 
 
 class _HubEstimator(_WithCard, ModelHubMixin):
-    """An estimator in the form that the mixin expects: an object that can save itself."""
+    """An estimator with the save and load methods that the mixin expects."""
 
     def __init__(self, estimator: LTLSClassifier) -> None:
         self.estimator = estimator

@@ -55,13 +55,14 @@ def save_model(
     features : str or sequence of str, optional
         The columns of features; see `ltls.ray.BatchPredictor`. By default, all columns.
     text : str, optional
-        The column of texts. By default, the only column. A table classifier knows its columns.
+        The column of texts; by default, the only column. A `TableClassifier` stores its columns, so
+        leave out both.
     input_example : DataFrame, optional
         Example rows, from which the signature is inferred.
     signature : mlflow.models.ModelSignature, optional
         By default that of the example, with the parameters ``k`` and ``proba``.
     mlflow_model : mlflow.models.Model, optional
-        The description to add to; `log_model` passes one.
+        The `Model` object to which the flavour is added; `log_model` passes one.
     **options
         Options of `mlflow.pyfunc.save_model`.
     """
@@ -170,8 +171,8 @@ class PyfuncModel:
         Parameters
         ----------
         model_input : DataFrame, dict of arrays, array, sparse matrix or list of texts
-            A data frame must have the columns that the model was saved with. If none were named,
-            texts are the only column, and features are all columns.
+            A data frame must have the columns with which the model was saved. If none were given,
+            texts are the only column, or features are all columns.
         params : dict, optional
             ``k``, the number of labels per row, and ``proba``, whether to return probabilities.
         """
@@ -204,5 +205,5 @@ def _is_frame(given: Any) -> bool:
 
 
 def _load_pyfunc(path: str) -> PyfuncModel:
-    """Return the model in a file; MLflow looks for this name."""
+    """Load a model file; MLflow calls the function of this name."""
     return PyfuncModel(load_file(path))

@@ -30,9 +30,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     """An adaptive softmax whose last cluster, the rare classes, is a trellis.
 
     As in `nn.AdaptiveLogSoftmaxWithLoss`, a full softmax scores the most frequent classes and one
-    entry per cluster of less frequent ones, and each cluster has a softmax of its own over fewer
-    features. Here the last cluster, which has most of the classes, is a `TrellisSoftmax`: its size
-    is logarithmic in their number.
+    entry per cluster of less frequent ones, and each cluster has its own softmax over fewer
+    features. Here the last cluster, which has most of the classes, is a `TrellisSoftmax`, whose
+    size is logarithmic in the number of classes.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
         Device and type of the parameters.
     **trellis
         Other parameters of the last cluster's `TrellisSoftmax`, such as `n_trellises`, `assignment`
-        and `counts`; its classes are counted from the last cutoff. `label_smoothing`,
+        and `counts`; class 0 of the trellis is the one at the last cutoff. `label_smoothing`,
         `hierarchy` and loss="logistic" are not supported, nor is the argument `within`
         of the methods.
 
@@ -77,18 +77,18 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
 
     In eager mode on a GPU, fused kernels compute the loss: each cluster scores only its own rows,
     and the logits of dense clusters are not stored. Otherwise on a GPU, and when compiled, all rows
-    pass through all clusters, and those of other clusters are masked. The kernels support
+    pass through all clusters, and results of rows of other clusters are masked. The kernels support
 
     - one target per row, `reduction` "mean" or "sum", and no class weights;
     - one trellis of a width of at most 64, with fused=True and unit_length=False;
     - clusters of at most 512 features, 256 below compute capability 8; no float64;
-    - layers that were not replaced, and have no hooks.
+    - submodules of the original types, without hooks.
 
     On a CPU, each cluster gets only its own rows.
 
     The modules `head` and `tail` are those of `nn.AdaptiveLogSoftmaxWithLoss`, with the trellis in
     place of the last linear layer. Initial weights are scaled so that the features of every cluster
-    have about the norm of the input, however few they are; one learning rate then suits them all.
+    have about the norm of the input; one learning rate then suits all clusters.
 
     References
     ----------
@@ -198,8 +198,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def reset_parameters(self) -> None:
         """Initialize the parameters anew, and restore buffers that were made on "meta".
 
-        If you reset the modules of a network one by one, reset this one after its submodules, whose
-        weights it scales.
+        This also resets all submodules and scales their weights. If you reset the modules of a
+        network one by one, reset the submodules first.
         """
         self.restore_fixed()
         for module in (self.head, *(layer for cluster in self.tail for layer in cluster)):
@@ -210,9 +210,9 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     def _keep_lengths(self) -> None:
         """Scale new weights so that features of clusters are as long as the input vectors.
 
-        This does not change the logits. With the initial weights of `nn.Linear`, the vectors of
-        clusters with few features are short: with Adam, their logits would then change in smaller
-        steps than those of the head, and no learning rate would suit both.
+        Logits do not change. With the initial weights of `nn.Linear`, clusters with few features
+        would have features of small norm, and under Adam their logits would change in smaller steps
+        than those of the head.
         """
         for narrow, within in self.tail:
             outputs = [within]
@@ -233,8 +233,8 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
     ) -> AdaptiveTrellisSoftmax:
         """Replace the adaptive softmax of a trained network.
 
-        The head and all clusters but the last are taken over as they are. The last one becomes a
-        trellis by `TrellisSoftmax.from_linear`. Fine-tune the network afterwards.
+        The head and all clusters but the last are copied. The last one becomes a trellis, by
+        `TrellisSoftmax.from_linear`. Fine-tune the network afterwards.
 
         Parameters
         ----------

@@ -25,9 +25,9 @@ from .ops import custom
 
 
 class LabelPaths(FixedBuffers):
-    """Base class of codebooks.
+    """Base class of the codebook modules.
 
-    Lookups take tensors of any shape and never synchronize with a GPU.
+    Lookups take tensors of any shape, and do not synchronize with the GPU.
     """
 
     def __init__(self, n_labels: int, n_paths: int) -> None:
@@ -48,7 +48,7 @@ class LabelPaths(FixedBuffers):
         raise NotImplementedError
 
     def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
-        """Return labels, a table or None, their number and what to ignore, for `custom.loss`."""
+        """Return the arguments of `custom.loss`: labels, table or None, n_labels, ignore_index."""
         return labels, self._table(), self.n_labels, ignore_index
 
     def reset_parameters(self) -> None:
@@ -61,7 +61,7 @@ class LabelPaths(FixedBuffers):
 
 
 class IdentityPaths(LabelPaths):
-    """Label i has path i; nothing is stored."""
+    """Label i has path i; no table is stored."""
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -76,12 +76,12 @@ class KeyedPaths(LabelPaths):
     Parameters
     ----------
     n_labels : int
-        The number of labels; the paths of the remaining ids are free.
+        The number of labels; the other paths are free.
     sizes : sequence of int
-        Increasing, the last one is the number of paths. Every block of ids between two sizes is
-        permuted on its own.
+        Where blocks of ids end, in increasing order; the last one is the number of paths. Every
+        block is permuted by itself.
     seed : int
-        The key, from 0 to 2**64 − 1. It is a buffer, so that it is part of the state_dict.
+        The key, from 0 to 2**64 − 1; a buffer, and so part of the state_dict.
     device : torch.device, optional
     """
 
@@ -100,7 +100,7 @@ class KeyedPaths(LabelPaths):
         return custom.permute(super().path_of(labels, ignore_index), self.seed, self.sizes, False)
 
     def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
-        """Return the paths, each of which is its own label."""
+        """Return paths in place of labels, for `custom.loss` without a table."""
         return self.path_of(labels, ignore_index), None, self.n_paths, -1
 
     def label_of(self, paths: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class TablePaths(LabelPaths):
         self.register_fixed("labels", labels, device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
-        """Load the tables; those that are no codebook are an error of `load_state_dict`."""
+        """Load the tables; `load_state_dict` reports invalid ones."""
         paths, labels = (state_dict.get(prefix + name) for name in ("paths", "labels"))
         shapes = self.paths.shape, self.labels.shape
         # torch reports missing tables and those of other shapes.
@@ -213,9 +213,9 @@ def adopt_saved(
     metadata: Mapping[str, Any],
     device: torch.device,
 ) -> None:
-    """Replace codebooks by those of the kind that was saved: a table, a key, or nothing.
+    """Replace codebooks by those of the kind that was saved: table, key or identity.
 
-    The number of paths must be the same, since it is the layer's.
+    The number of paths must be that of the layer.
 
     Parameters
     ----------
@@ -225,11 +225,10 @@ def adopt_saved(
         The layout of the layer.
     state_dict : mapping of str to tensor
     start : str
-        What the keys of codebooks begin with.
+        The prefix of the keys of codebooks.
     metadata : mapping
-        The metadata of the layer, which `nn.Module.state_dict` adds. A state dict without tables
-        says that the codebooks have none only if it has metadata; a plain dict of parameters says
-        nothing about codebooks.
+        The metadata of the layer, which `nn.Module.state_dict` adds. Only with metadata does a lack
+        of tables mean that the codebooks have none; without it, the dict may hold only parameters.
     device : torch.device
         The device of new codebooks, whose tensors torch loads next.
     """

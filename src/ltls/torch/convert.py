@@ -35,8 +35,8 @@ def from_classifier(classifier: LTLSClassifier, **options: Any) -> TrellisSoftma
     ----------
     classifier : LTLSClassifier
         Fitted with trellises alone (``label_weights=False``), of loss="softmax", on features that
-        are not standardized. Class i of the module is ``classifier.classes_[i]``. The input of the
-        module is dense features: of texts and tables, ``classifier.model_.front_end.matrix(X)``.
+        are not standardized. Class i of the module is ``classifier.classes_[i]``. The module takes
+        dense features; for texts and tables, those of ``classifier.model_.front_end.matrix(X)``.
     **options
         Keyword arguments of `TrellisSoftmax`, such as `reduction`, `ignore_index` and `device`.
 
@@ -104,7 +104,7 @@ def to_classifier(head: TrellisSoftmax, classes: Iterable[Any] | None = None) ->
     Parameters
     ----------
     head : TrellisSoftmax
-        With one trellis, or with several and a gate that weights them equally.
+        With one trellis, or with several that the gate weights equally.
     classes : iterable, optional
         The labels, in the order of the module's classes; 0 … n_classes − 1 if None.
 
@@ -174,7 +174,7 @@ def _weights(head: TrellisSoftmax) -> Weights:
 
 
 def _codebooks(head: TrellisSoftmax) -> list[Codebook]:
-    """Return the codebooks, all of one kind: a model file takes no others."""
+    """Return the codebooks, all of the same type, as model files require."""
     books: list[LabelPaths] = list(head.codebooks)
     if all(isinstance(book, KeyedPaths) for book in books):
         keyed = [(book.sizes, int(book.seed) % 2**64) for book in books]

@@ -16,11 +16,11 @@ _NO_CLASS = -(2**63)  # an index that nobody passes
 
 
 class TrellisEmbedding(nn.Module):
-    """A vector per class, summed from the vectors of its path's edges: no table of classes.
+    """An embedding whose vectors are sums over the edges of a path, without a row per class.
 
     With several trellises, the sum is over all of them. The layer replaces `nn.Embedding` where a
-    table of n_classes rows is too large, as in recommendation. With the codebook of a
-    `TrellisSoftmax`, input and output share the same paths, not the same weights.
+    table with a row per class is too large, as in recommendation. If it gets the codebook of a
+    `TrellisSoftmax`, both layers have the same paths, but not the same weights.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class TrellisEmbedding(nn.Module):
     embedding_dim : int
         Size of each vector.
     width, n_trellises, assignment, counts, label_features
-        As in `TrellisSoftmax`, with the same defaults. With several trellises, the vectors of
-        classes are more distinct.
+        As in `TrellisSoftmax`, with the same defaults. More trellises make the vectors of classes
+        more distinct.
     padding_idx : int, optional
         The class whose vector is 0 and gets no gradient. Negative values count from the end, as in
         `nn.Embedding`; values beyond the last class are allowed.
@@ -81,7 +81,7 @@ class TrellisEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw edge vectors so that a class with the longest path has variance 1 per dimension."""
+        """Draw edge vectors such that vectors of classes with the longest path have variance 1."""
         terms = max(1, self.layout.longest_path) * len(self.codebooks)
         nn.init.normal_(self.edges, std=terms**-0.5)
         for book in self.codebooks:
@@ -90,7 +90,7 @@ class TrellisEmbedding(nn.Module):
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any
     ) -> None:
-        """Take over the kind of the saved codebooks; this runs before they load their tables."""
+        """Create codebooks of the kind that was saved, before their tables are loaded."""
         if f"{prefix}edges" in state_dict:
             start, device = f"{prefix}codebooks.", self.edges.device
             adopt_saved(self.codebooks, self.layout, state_dict, start, local_metadata, device)
@@ -99,8 +99,8 @@ class TrellisEmbedding(nn.Module):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return the vectors of classes, shape (…, embedding_dim).
 
-        A class out of range is an error on a CPU, and has the vector NaN on a GPU and when
-        compiled.
+        A class out of range raises an error on a CPU; on a GPU and when compiled, its vector is
+        NaN.
         """
         if input.is_floating_point() or input.dtype == torch.bool:
             raise TypeError(f"input must have an integer dtype, got {input.dtype}")
@@ -123,7 +123,7 @@ class TrellisEmbedding(nn.Module):
         return vectors.reshape(*input.shape, self.embedding_dim)
 
     def _check_range(self, labels: Tensor) -> None:
-        """Raise an error for a class out of range; on a CPU only, as that of `TrellisSoftmax`."""
+        """Raise an error for a class out of range, on a CPU only, as `TrellisSoftmax` does."""
         if not has_values(labels):
             return
         outside = (labels < 0) | (labels >= self.num_embeddings)

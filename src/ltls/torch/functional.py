@@ -29,7 +29,7 @@ _MANY_PATHS = 64  # per row: the kernel scores them one after the other, a gathe
 def log_partition(h: Tensor, trellis: AnyTrellis, within: tuple[int, int] | None = None) -> Tensor:
     """Return the logsumexp of the scores of all paths, or of those of an interval, shape (…).
 
-    Its gradient is the marginals of the edges.
+    Its gradient is the `marginals`.
 
     Parameters
     ----------
@@ -80,10 +80,10 @@ def mean_score(h: Tensor, trellis: AnyTrellis) -> Tensor:
 
 
 def logistic_scores(h: Tensor, trellis: AnyTrellis) -> Tensor:
-    """Return the scores that rank labels where every edge has a probability of its own, σ(h).
+    """Return the edge scores that rank paths for loss="logistic", shape (…, n_edges).
 
-    They are log σ(h), shape (…, n_edges). An early exit also gets the maximum of each block of
-    edges that it skips, so that short paths have no advantage.
+    They are log σ(h). An early exit also gets the maximum of each block of edges that it skips, so
+    that short paths have no advantage.
 
     Examples
     --------
@@ -107,18 +107,18 @@ def logistic_scores(h: Tensor, trellis: AnyTrellis) -> Tensor:
 def logistic_loss(
     h: Tensor, paths: Tensor, trellis: AnyTrellis, weights: Tensor | None = None
 ) -> Tensor:
-    """Return the loss of sets of paths, where each edge is a binary problem, shape (rows,).
+    """Return the binary cross-entropy of every row, summed over the edges, shape (rows,).
 
-    An edge is positive if a path of the set uses it.
+    An edge is positive if one of the paths of the row uses it.
 
     Parameters
     ----------
     h : tensor of shape (rows, n_edges)
     paths : int64 tensor of shape (rows, k)
-        Path −1 is none; a path out of range has loss NaN.
+        −1 is padding; with a path out of range, the loss of the row is NaN.
     trellis : Trellis or Layout
     weights : tensor of shape (rows, k), optional
-        Of the paths, 0 or more: an edge of several paths has the largest of their weights.
+        Weights of the paths, at least 0. A positive edge has the largest weight of its paths.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def log_prob(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:
 
 
 def marginals(h: Tensor, trellis: AnyTrellis) -> Tensor:
-    """Return the marginal probability of every edge under the softmax over paths, in h's shape.
+    """Return the marginal probability of every edge under the softmax over paths, shaped like h.
 
     The result is detached from the graph.
 
@@ -312,8 +312,8 @@ def sample(
     Returns
     -------
     paths : int64 tensor of shape (…, n)
-        −1 in rows where every path scores −inf. On a GPU also in rows with NaN, which are an error
-        on a CPU: a check would wait for the GPU.
+        −1 in rows where every path scores −inf. NaN in h raises an error on a CPU; on a GPU, where
+        a check would synchronize, the paths are −1.
 
     Examples
     --------

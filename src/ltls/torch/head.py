@@ -40,8 +40,8 @@ class TrellisSoftmax(SoftmaxHead):
 
     For a fixed `width`, parameters, activations and time are O(log n_classes). A codebook that is
     a table (from `counts`, `hierarchy`, "similarity" or a `TableCodebook`) adds n_classes integers.
-    By default every path has a class, so that the probabilities of all classes sum to 1. A codebook
-    with free paths, which have no class, leaves part of the probability to these.
+    By default every path has a class, so that the probabilities of all classes sum to 1. If some
+    paths of a codebook are free, that is without a class, the sum is below 1.
 
     Parameters
     ----------
@@ -89,15 +89,15 @@ class TrellisSoftmax(SoftmaxHead):
     hierarchy : array of shape (n_classes,) or (n_classes, n_levels), optional
         The category of every class, the topmost level first. Paths are then assigned in the order
         of the categories, by frequency within the last level, so that every category is an interval
-        of paths: the argument `within` of `predict`, `topk`, `sample` and `log_prob` restricts
-        answers to one in O(log n_classes). Requires the default assignment.
+        of paths. The argument `within` of `predict`, `topk`, `sample` and `log_prob` restricts the
+        result to a category, in O(log n_classes). Requires the default assignment.
     loss : {"softmax", "logistic"}, default="softmax"
         How the layer is trained. "softmax" is cross-entropy; for several targets per row, the mean
-        over them. "logistic" is for several targets per row: every edge is a binary problem,
-        whether any target of the row uses it. The probability of a class is the product of σ(h)
-        over its edges, normalized over all classes. It requires n_trellises=1 and
-        label_smoothing=0. An edge that several targets use has the largest of their weights, and
-        one that no target uses has weight 1; reduction="mean" averages over rows.
+        over them. "logistic" is binary cross-entropy per edge, for several targets per row: an edge
+        is positive if the path of any target uses it. The probability of a class is the product of
+        σ(h) over the edges of its path, with edge scores h, normalized over all classes. It
+        requires n_trellises=1 and label_smoothing=0. A positive edge has the largest weight of the
+        targets that use it, other edges have weight 1; reduction="mean" averages over rows.
     propensities : array of shape (n_classes,), optional
         The probability that a class is recorded where it is true, for data in which rare classes
         are often missing (Jain, Prabhu and Varma 2016); see `ltls.metrics.propensities`. The
@@ -207,8 +207,8 @@ class TrellisSoftmax(SoftmaxHead):
     def _start_at_prior(self) -> None:
         """Start the biases of loss="logistic" at the frequency of edges in uniformly random paths.
 
-        Most edges are negative in most rows: biases that start at 0 would take thousands of steps
-        to learn this.
+        Most edges are negative in most rows; starting at 0, biases would need thousands of steps to
+        learn that.
         """
         bias = self.edges.bias
         if self.loss_name == "logistic" and bias is not None and not bias.is_meta:
@@ -236,8 +236,8 @@ class TrellisSoftmax(SoftmaxHead):
     def from_linear(cls, linear: nn.Linear, width: int = 32, **options: Any) -> TrellisSoftmax:
         """Replace the output layer of a trained network.
 
-        Classes with similar rows share edges, and the edge weights are a least-squares fit of the
-        rows. Fine-tune the network afterwards.
+        Classes with similar weights share edges, and the edge weights are a least-squares fit of
+        the weights of `linear`. Fine-tune the network afterwards.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class TrellisSoftmax(SoftmaxHead):
             States per slice.
         **options
             Other parameters of `TrellisSoftmax`. `assignment` defaults to "similarity" with the
-            rows as `label_features`; `counts` also weight the fit.
+            rows of ``linear.weight`` as `label_features`; `counts` also weight the fit.
 
         Returns
         -------
@@ -282,9 +282,8 @@ class TrellisSoftmax(SoftmaxHead):
     def add_classes(self, paths: Any) -> Tensor:
         """Give free paths to new classes, in place and without training; return their indices.
 
-        A new class has a score at once, from the edges that its path shares with others (cold
-        start). `ltls.TableCodebook.assign_embeddings` derives the paths of new items from their
-        content.
+        A new class is scored at once, by the edges that its path shares with others (cold start).
+        `ltls.TableCodebook.assign_embeddings` derives the paths of new items from their content.
 
         Parameters
         ----------
@@ -333,7 +332,7 @@ class TrellisSoftmax(SoftmaxHead):
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any
     ) -> None:
-        """Take over the kind of the saved codebooks; this runs before they load their tables."""
+        """Create codebooks of the kind that was saved, before their tables are loaded."""
         if f"{prefix}edges.weight" in state_dict:
             start, device = f"{prefix}codebooks.", self.edges.weight.device
             if self.nodes is not None:

@@ -1,7 +1,7 @@
 """The edge numbering of a trellis, and the edges of its paths as tensor operations.
 
-This is the same numbering as the compiled engine's, in Python and torch: it runs on a GPU without
-host synchronization, and where the engine is not installed.
+The numbering is that of the compiled engine. This module does not need the engine, and runs on a
+GPU without synchronization.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ AnyTrellis: TypeAlias = "Trellis | Layout"
 
 
 class Block(NamedTuple):
-    """Paths through a range of states of one slice, free before it and fixed after it.
+    """All paths through a range of states of one slice that are the same after that slice.
 
     State s continues with edge ``edge + s * stride``, then with the edges of `suffix` to the sink.
-    The paths through s are ``path + s * width**level`` and those that follow, one for every choice
-    of the states before.
+    The paths through s are the ``width**level`` paths from ``path + s * width**level`` on, one for
+    every choice of the states of earlier slices.
     """
 
     level: int
@@ -36,7 +36,7 @@ class Block(NamedTuple):
     path: int
 
     def scores(self, h: Tensor) -> Tensor:
-        """Return the scores of what follows each state of the range, shape (rows, end − first)."""
+        """Return the sum of edge scores after each state of the range, (rows, end − first)."""
         last = self.edge + (self.end - 1) * self.stride
         scores = h[:, self.edge + self.first * self.stride : last + 1 : self.stride]
         for edge in self.suffix:
@@ -48,8 +48,8 @@ class Block(NamedTuple):
 class Layout:
     """The edge blocks of the trellis of `n_classes` paths over slices of `width` states.
 
-    Slice `n_slices` is the auxiliary vertices: it has `digits[-1]` states, which all have an exit
-    to the sink. Use `make_layout` or `layout_of` to create one.
+    The auxiliary vertices count as slice `n_slices`: `digits[-1]` states, which all have an edge to
+    the sink. Use `make_layout` or `layout_of` to create one.
     """
 
     n_classes: int
@@ -60,7 +60,7 @@ class Layout:
     n_edges: int
 
     def __hash__(self) -> int:
-        """Return a hash that takes little time: layouts are keys of caches in every step."""
+        """Return a hash that is cheap, since every training step looks layouts up in caches."""
         return hash((self.n_classes, self.width))
 
     @property
@@ -93,8 +93,8 @@ class Layout:
     def blocks(self, first: int, end: int) -> list[Block]:
         """Return blocks that together are the paths first … end − 1, in the order of paths.
 
-        All paths are one block per exit. Any other interval adds at most two per slice, since the
-        states are the digits of a path, the last state the most significant one.
+        All paths together are one block per exit. Any other interval adds at most two blocks per
+        slice, since states are the digits of a path id, the last state the most significant digit.
         """
         if not 0 <= first < end <= self.n_classes:
             raise ValueError(

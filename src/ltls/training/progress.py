@@ -23,7 +23,7 @@ _stage: ContextVar[str] = ContextVar("stage", default="")  # which all lines beg
 
 @dataclass
 class EpochStats:
-    """Sums over one pass."""
+    """Sums over the rows of an epoch."""
 
     loss: float = 0.0
     hits: float = 0.0
@@ -46,13 +46,13 @@ class EpochStats:
     def rounded_loss(self) -> float:
         """The loss per example, without the last digits of the sum.
 
-        These depend on the sizes of chunks, and so on timing.
+        The last digits depend on the sizes of chunks, and thus on timing.
         """
         return float(f"{self.mean_loss:.8g}")
 
     @property
     def precision(self) -> float:
-        """Progressive P@1: each example is predicted just before it is trained on."""
+        """Progressive P@1: each example is predicted just before the model is trained on it."""
         return self.hits / max(self.examples, 1)
 
 
@@ -66,8 +66,8 @@ def progress_bar(
 ) -> Iterator[ShowProgress]:
     """Show a bar over all epochs with loss and time left; yield its update function.
 
-    `found` is what P@1 counts: labels, or the clusters of labels that views find first. If standard
-    error is not a terminal, `log_epoch` prints lines instead.
+    `found` is what P@1 counts: labels or, for the trellises of views, clusters of labels.
+    If standard error is not a terminal, `log_epoch` prints lines instead.
     """
     with _bar(verbose, "training", epochs * rows, done * rows) as advance:
         yield lambda epoch, stats, rows: advance(rows, _described(epoch, epochs, stats, found))
@@ -203,12 +203,12 @@ def signals_deferred() -> Iterator[None]:
 
 
 class InterruptGuard:
-    """Turns Ctrl-C into a warning, once, and remembers it.
+    """Context manager that turns Ctrl-C into a warning and sets `interrupted`.
 
     Parameters
     ----------
     keep : bool
-        If False, `KeyboardInterrupt` propagates.
+        Whether to keep the trained weights. If False, `KeyboardInterrupt` propagates.
     """
 
     def __init__(self, keep: bool) -> None:
@@ -217,7 +217,7 @@ class InterruptGuard:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Guard a block: after Ctrl-C, execution continues after it."""
+        """Guard a block; after Ctrl-C in it, execution continues after the block."""
         try:
             yield
         except KeyboardInterrupt:
