@@ -1,4 +1,4 @@
-"""Estimators configured as in a paper."""
+"""Estimators configured as in published work."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["paper"]
 
 
 def paper(**changes: Any) -> LTLSClassifier:
-    """Return an estimator that follows sections 4 to 6 of the paper and its authors' code.
+    """Return an estimator that follows the paper (sections 4 to 6) and its authors' code.
 
-    It has a path for every label and no other parts, the separation ranking loss, online assignment
-    by ranking, width 2, plain SGD with a constant learning rate of 1, weights averaged over all
-    examples, and no intercept. Rows are not shuffled: shuffle them beforehand.
+    The paper is Jasinska and Karampatziakis, Log-time and Log-space Extreme Classification, 2016.
+    The model is a trellis of width 2 with a path for every label, and no other part: separation
+    ranking loss, paths assigned online by ranking, plain SGD with a constant learning rate of 1,
+    weights averaged over all examples, no intercept. Rows are not shuffled; shuffle them yourself.
 
     Parameters
     ----------
