@@ -1,6 +1,7 @@
 """Models on the Hugging Face Hub: estimators by functions, PyTorch layers by a mixin.
 
-Both write a model card with data, metrics and size, and use no pickle.
+Both write a model card with data, metrics and size, and use no pickle. Requires ``pip install
+'ltls[hub]'``.
 """
 
 from __future__ import annotations

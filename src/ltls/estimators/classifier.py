@@ -47,10 +47,10 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     clusters of labels in logarithmic time. Label weights, which are sparse linear classifiers,
     distinguish the labels of a cluster. For dense rows, a label matrix scores all labels.
     Prototypes and neighbours find labels with few rows. The size of the data and accuracy on
-    held-out rows decide which parts a model has; `plan_` explains the choice. To configure a part,
-    pass an object from `ltls.settings`; True includes the part with default settings, False leaves
-    it out.
-    ``set_params(trellises__width=16)`` changes a single setting.
+    held-out rows decide which parts a model has; `plan_` explains the choice.
+
+    To configure a part, pass an object from `ltls.settings`; True includes the part with default
+    settings, False leaves it out. ``set_params(trellises__width=16)`` changes a single setting.
 
     Attributes
     ----------

@@ -94,7 +94,8 @@ class Parameters(Settings):
     )
     views: Views | str | bool = _part(
         Views,
-        help="Clusterings of the labels. False gives every label its own path, as in the paper.",
+        help="Clusterings of the labels, whose clusters are found by trellises. False gives every "
+        "label its own path, as in the paper.",
     )
     label_weights: LabelWeights | str | bool = _part(
         LabelWeights,
@@ -159,10 +160,10 @@ class Parameters(Settings):
         Number(0, below=1),
         AUTO,
         default=AUTO,
-        help="Fraction of rows held out for early stopping: training stops when P@1 on them "
-        "has not improved for `trellises.n_iter_no_change` epochs, and keeps the weights of "
-        'the best epoch. "auto" runs all epochs; rows are held out only to choose part weights '
-        "and calibration, and are then trained on.",
+        help="Fraction of rows held out for early stopping: training stops when precision "
+        "at 1 on them has not improved for `trellises.n_iter_no_change` epochs, and keeps the "
+        'weights of the best epoch. "auto" runs all epochs; rows are held out only to choose part '
+        "weights and calibration, and are then trained on.",
     )
     n_jobs: int | None = setting(
         NOTHING,

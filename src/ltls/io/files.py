@@ -132,7 +132,7 @@ class OpenFile:
     path : path-like
         The file, for messages.
     n_good, n_bad : int
-        Number of rows read so far. `skip` counts bad rows, the format counts good ones.
+        Number of rows read so far. `skip` counts bad rows, readers count good ones.
     """
 
     def __init__(self, stream: io.BufferedReader, data: DataFile, quiet: bool) -> None:

@@ -43,7 +43,7 @@ class Npy(Format):
         try:
             with np.errstate(over="ignore"):  # of sizes, which are checked afterwards
                 vectors: Any = np.load(os.fspath(path), mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # the header is a Python literal, whose parser has many
+        except Exception as error:  # parsing the header, a Python literal, raises many types
             reason = str(error).partition(". ")[0][:_MAX_REASON] or type(error).__name__
             raise FormatError(
                 f"it cannot be memory-mapped as an npy file: {reason}", path=path

@@ -35,7 +35,7 @@ class LineReader(SparseReader):
         self.file = file
         self.n_features, self.zero_based = options.n_features, options.zero_based
         self._n_jobs = options.n_jobs
-        self._limit = options.n_features  # of the features that a row may have
+        self._limit = options.n_features  # largest number of features
         self._lines = 0  # before the block that is parsed
         self._declared_rows: int | None = None
         self._last_row_line = 0  # up to which a blank line is a row

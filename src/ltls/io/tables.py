@@ -220,7 +220,7 @@ class Table:
                 except RowError as error:
                     setattr(error, self.format.numbered_by, number)
                     file.skip(error)
-                    if size == 1:  # a reader of single rows must learn of this one at once
+                    if size == 1:  # a reader of single rows is told at once
                         yield Rows()
                     continue
                 file.n_good += 1

@@ -147,7 +147,7 @@ def warn_of_joined_labels(labels: Sequence[Any], counts: Ints) -> None:
         if len(n_pieces) < len(texts) or (own and recurs):
             warnings.warn(
                 f"{n_several:,} of {n_rows:,} rows have {separator!r} in their label, such as "
-                f"{next(iter(several))!r}, and every label is one class, {len(texts):,} in all. To "
+                f"{next(iter(several))!r}; each of the {len(texts):,} labels is one class. To "
                 f"split them into {len(n_pieces):,} classes, several per row, use --separator "
                 f"'{separator}' or, in Python, [label.split({separator!r}) for label in y]",
                 UserWarning,

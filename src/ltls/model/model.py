@@ -27,7 +27,7 @@ FEW_LABELS = 2048  # all of them are scored, whatever parts propose
 CANDIDATES = 50  # proposed by every part
 ROWS_PER_BLOCK = 512
 _MAX_CELLS = 1 << 20  # rows × labels scored at a time
-_ROOM = 4.0  # below the scores of candidates, for the scores of labels that are not
+_ROOM = 4.0  # range below the candidates into which higher scores of other labels are mapped
 _TINY = 1e-60  # below all positive probabilities
 
 

@@ -41,7 +41,7 @@ class Predictor:
     """
 
     def __init__(self, owner: Any, k: int) -> None:
-        # Copies of the estimator, which stay. Rows that are not data frames have no names.
+        # Copies, since the estimator may change. The second is for rows without feature names.
         self._owner = _copied(owner)
         self._nameless = _copied(self._owner)
         self._nameless.__dict__.pop("feature_names_in_", None)

@@ -221,7 +221,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
                 if not within.unit_length:  # else the trellis scales its features itself
                     outputs.append(within.edges)
             if not all(isinstance(layer, nn.Linear) for layer in (narrow, *outputs)):
-                continue  # layers of the user's own
+                continue  # layers that the user replaced
             scale = math.sqrt(3 * narrow.in_features / narrow.out_features)
             narrow.weight.mul_(scale)
             for layer in outputs:
@@ -381,7 +381,7 @@ class AdaptiveTrellisSoftmax(SoftmaxHead):
             else:
                 narrow, trellis = self.tail[i]
                 labels = trellis._sample(narrow(rows), draw)
-            # Labels that are final are negative, and so is that of a free path.
+            # Drawn labels are marked by negative numbers, those of free paths included.
             final = torch.where(labels < 0, -1 - self.n_classes, -1 - (labels + first))
             drawn = torch.where(drawn == shortlist + i, final, drawn)
         drawn = torch.where(drawn < 0, -1 - drawn, drawn)
