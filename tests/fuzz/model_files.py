@@ -16,6 +16,7 @@ from . import seeds
 from .mutate import mutated_bytes, mutated_file, pick
 from .reseal import Contents, resealed
 
+LONG_WORD = 30 * "a" + "0" * 2000 + "b"  # which some regular expressions match in 2ⁿ ways
 OVERFLOWS = ("not finite", "NaN or +inf", "inf in fsum")  # in errors of numbers that are too large
 
 
@@ -68,9 +69,14 @@ def _rows(model):
     """Return inputs of a model: known ones, unknown ones and an empty one."""
     front_end = model.model_.front_end
     if front_end.name == "text":
-        return ["my card is lost", "", "ß \N{SNOWMAN} 1", "a fee"]
+        return ["my card is lost", "", "ß \N{SNOWMAN} 1", "a fee", "a" * 40 + "b", LONG_WORD]
     if front_end.name == "table":
-        usual = {"text": "my card", "number": 1.5, "category": "north", "vectors": [1, 2, 3]}
+        usual = {
+            "text": "my card " + LONG_WORD,
+            "number": 1.5,
+            "category": "north",
+            "vectors": [1, 2, 3],
+        }
         columns = front_end.describe()["columns"]
         row = {name: usual[kind] for kind, names in columns.items() for name in names}
         return [row, dict.fromkeys(row)]
@@ -103,7 +109,7 @@ def _use(model, path):
     json.dumps(describe(path, verify=False), default=str)
     model.set_params(size_budget=None)  # which may be too small for it
     _check_saved(model, X, path)
-    y = [classes[0], "new", classes[-1], "new"][: len(_sized(X))]
+    y = [classes[0], "new", classes[-1], "new", "new", classes[0]][: len(_sized(X))]
     more = [[label] for label in y] if model.multilabel_ else y
     # Parameters that do not fit the model are a ValueError, too.
     if _attempt(lambda: model.partial_fit(X, more)):

@@ -240,4 +240,11 @@ def _settings():
 
 
 _SETTINGS = _settings()
+_SETTINGS["tokenizer"] += [
+    "(?:a+)+$",
+    r"(?:\w+\.?)+@|\w+",
+    r"\w*\w*\w*x",
+    "a?" * 30 + "a" * 30,
+    r"\S+@",
+]
 assert set(DTYPES) >= {"U8", "U64"}

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
+from .patterns import found_places
+
 Span: TypeAlias = tuple[int, int]
 Place: TypeAlias = tuple[str, int, int]
 
@@ -63,10 +65,10 @@ def _tokens(text: str, settings: Settings) -> Iterator[Place]:
     ignored = set(settings.stop_words or ())
     if callable(settings.tokenizer):
         places = _found(text, settings.tokenizer(text))
+    elif settings.tokenizer is not None:
+        places = found_places(settings.tokenizer, text)
     else:
-        pattern = re.compile(settings.tokenizer or WORD)
-        group = min(pattern.groups, 1)  # as scikit-learn does: the group is the word
-        places = ((match[group], *match.span(group)) for match in pattern.finditer(text))
+        places = ((match[0], *match.span()) for match in re.finditer(WORD, text))
     return (place for place in places if place[0] not in ignored)
 
 

@@ -93,6 +93,12 @@ class Table(Text):
         return TableVectorizer(given, columns, None)
 
 
+def _another_length(number: int, name: str, found: int, length: int) -> ValueError:
+    return ValueError(
+        f"row {number}: {name!r} has {found} numbers, but the vectors of the column have {length}"
+    )
+
+
 class _Learned:
     """Statistics of the columns that are not texts, over batches of rows."""
 
@@ -239,10 +245,7 @@ class TableVectorizer:
                 if vector is None:
                     continue
                 if len(vector) != length:
-                    raise ValueError(
-                        f"row {number}: {name!r} has {len(vector)} numbers, but the vectors of "
-                        f"the column have {length}"
-                    )
+                    raise _another_length(number, name, len(vector), length)
                 found[number, first : first + length] = vector
             first += length
         return found
@@ -276,6 +279,11 @@ class TableVectorizer:
             for name in item if isinstance(item, dict) else ():
                 if name not in self.columns.names:
                     raise ValueError(f"there is no column {name!r}"[:200])
+        for number, item in enumerate(items):  # before copies of vectors are made
+            for name, length in zip(self.columns.vectors, self._lengths, strict=True):
+                cell = item.get(name) if isinstance(item, dict) else None
+                if isinstance(cell, (list, np.ndarray)) and len(cell) != length:
+                    raise _another_length(number, name, len(cell), length)
         return as_records(list(items), self.columns)
 
     @property

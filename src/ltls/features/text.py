@@ -7,8 +7,8 @@ length; the concatenated rows are scaled to unit length again.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ from ..core.settings import AUTO, FLAG, NOTHING, TEXT, Allowed, Integer, setting
 from .counting import HashedCounts, NgramCounts, NgramVectorizer
 from .ngrams import WORD, each_ngram, ngram_places
 from .numbers import FeatureSettings
+from .patterns import check_pattern, found_words
 
 _MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _MAX_NGRAM = 100  # words or characters
@@ -193,21 +194,6 @@ class Text(FeatureSettings):
     def _vectorizer(self, inputs: Sequence[Any]) -> Any:
         """Return the unfitted vectorizer for inputs like these."""
         return Vectorizer(self.resolved(inputs))
-
-
-def check_pattern(tokenizer: str) -> None:
-    """Raise an error unless a tokenizer is a regular expression that matches a word."""
-    try:
-        n_groups, reason = re.compile(tokenizer).groups, ""
-    except (re.error, OverflowError, RecursionError) as error:
-        n_groups, reason = 0, str(error)
-    if n_groups > 1:
-        reason = f"it has {n_groups} groups, but at most one can be the word"
-    if reason:
-        raise ValueError(
-            "tokenizer must be a regular expression that matches a word, got "
-            f"{tokenizer!r}: {reason}"
-        )
 
 
 def _nothing_left(kind: str, n_texts: int, reason: object) -> str:
@@ -467,8 +453,10 @@ class Vectorizer:
         if kind == "words":
             words, tokenizer = self.settings.stop_words, self.settings.tokenizer
             common["stop_words"] = None if words is None else list(words)
-            common["tokenizer"] = tokenizer if callable(tokenizer) else None
-            common["token_pattern"] = None if callable(tokenizer) else tokenizer or WORD
+            if isinstance(tokenizer, str):
+                tokenizer = partial(found_words, tokenizer)
+            common["tokenizer"] = tokenizer
+            common["token_pattern"] = WORD if tokenizer is None else None
         if self.settings.n_features is not None:
             size = self.settings.n_features
             return HashingVectorizer(n_features=size, norm=None, alternate_sign=False, **common)
