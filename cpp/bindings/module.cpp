@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.hpp"
+#include "core/exit_after_signal.hpp"
 #include "core/parallel.hpp"
 #include "kernels/kernels.hpp"
 
@@ -26,4 +27,7 @@ NB_MODULE(_engine, module) {
     module.def("instruction_set", [] { return std::string(kernels().instruction_set); });
     module.def("use_instruction_set", &use_instruction_set, "name"_a);
     module.def("threads_for", &threads_for, "n_jobs"_a);
+#ifndef _WIN32
+    module.def("exit_after_signal", &exit_after_signal, "pipe"_a, "seconds"_a);
+#endif
 }

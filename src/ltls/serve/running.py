@@ -23,12 +23,13 @@ from typing import Any
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
+from ..core import _engine
 from .app import create_app
+from .connection import Connection
 from .monitoring import FOLDER, log, log_settings
 from .settings import Settings
 from .work import THREADS
 
-_MAX_HEAD = 32 << 10  # bytes of request line and headers
 _GRACE = 2.0  # seconds after the drain timeout until everything must have ended
 _NOT_STARTED = 3  # exit code of a worker
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -39,10 +40,7 @@ def configuration(settings: Settings, log_level: str = "info") -> uvicorn.Config
     return uvicorn.Config(
         functools.partial(create_app, settings),
         factory=True,
-        # The other parsers buffer everything a client sends: headers of any length, and any number
-        # of requests before it reads responses.
-        http="h11",
-        h11_max_incomplete_event_size=_MAX_HEAD,
+        http=Connection,
         loop="asyncio",  # uvloop is no faster with it
         ws="none",
         lifespan="on",
@@ -81,11 +79,29 @@ def run(settings: Settings, host: str, port: int, workers: int, log_level: str) 
     logging.config.dictConfig(log_settings(log_level))
     with listen(settings, host, port) as listening, _signals() as received:
         if workers == 1:
-            _serve(settings, listening, log_level, received)
+            with _ended_within(settings.drain + 2 * _GRACE):
+                _serve(settings, listening, log_level, received)
         else:
             _supervise(settings, listening, log_level, workers, received)
     if signal.SIGINT in received:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _ended_within(seconds: float) -> Iterator[None]:
+    """End the process this long after a signal even if Python code in the block never yields."""
+    if os.name == "nt":
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    _engine.exit_after_signal(reading, seconds)  # which closes it
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
 
 
 @contextmanager
