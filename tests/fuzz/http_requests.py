@@ -28,7 +28,7 @@ BODIES = [
     ("/predict", {"model": "text", "text": "my card", "k": 3, "trellis": 0, "explain": False}),
     ("/predict", {"model": "rows", "rows": [[0, 1, 0, 0.5], [1, 0, 0, 0]], "k": 2}),
     ("/predict", {"model": "rows", "rows": [{"indices": [0, 3], "values": [1.5, -2]}]}),
-    ("/predict", {"model": "table", "rows": [{"item": "my card", "price": 2}], "proba": True}),
+    ("/predict", {"model": "table", "rows": [{"item": "a", "price": 2, "vector": [1, 2, 3]}]}),
     ("/predict", {"model": "text", "text": ["my card", ""], "explain": True, "trellis": 1}),
     (
         "/v2/models/text/infer",
@@ -56,6 +56,33 @@ BODIES = [
                 {"name": "features", "shape": [1, 4], "datatype": "FP64", "data": [[0, 1, 2, 3]]}
             ],
             "outputs": [{"name": "labels"}, {"name": "probabilities"}],
+        },
+    ),
+    (
+        "/v2/models/rows/infer",
+        {
+            "inputs": [
+                {"name": "features", "shape": [1, 2**40, 2**40, 0], "datatype": "INT8", "data": []}
+            ]
+        },
+    ),
+    (
+        "/v2/models/rows/infer",
+        {
+            "inputs": [
+                {"name": "indices", "shape": [0], "datatype": "INT64", "data": []},
+                {"name": "values", "shape": [0, 2**40], "datatype": "FP16", "data": []},
+            ]
+        },
+    ),
+    (
+        "/v2/models/table/infer",
+        {
+            "inputs": [
+                {"name": "item", "shape": [1], "datatype": "BYTES", "data": ["tea"]},
+                {"name": "price", "shape": [1], "datatype": "INT8", "data": [2]},
+                {"name": "vector", "shape": [1, 3], "datatype": "INT8", "data": [-128, 0, 1]},
+            ]
         },
     ),
 ]  # fmt: skip
@@ -95,11 +122,11 @@ def server():
     kept = tempfile.TemporaryDirectory()
     folder = Path(kept.name)
     X, texts = np.eye(4, dtype=np.float32), ["my card", "a fee", "the login", "no idea"]
-    table = [{"item": text, "price": n} for n, text in enumerate(texts)]
-    LTLSClassifier(random_state=0).fit(X, list("abcd")).save(folder / "rows.ltls")
+    table = [{"item": text, "price": n, "vector": [n, 1, 0]} for n, text in enumerate(texts)]
+    LTLSClassifier(random_state=0).fit(X, [0.0, 1e300, 16777217.0, -1.0]).save(folder / "rows.ltls")
     TextClassifier(random_state=0).fit(texts, list("abcd")).save(folder / "text.ltls")
-    columns = Table(text="item", number="price")
-    mixed = TableClassifier(features=columns, random_state=0).fit(table, list("abcd"))
+    columns = Table(text="item", number="price", vectors="vector")
+    mixed = TableClassifier(features=columns, random_state=0).fit(table, [7, 2**62, -1, 0])
     mixed.save(folder / "table.ltls")
     settings = Settings(
         models={path.stem: path for path in folder.iterdir()},

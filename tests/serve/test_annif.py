@@ -1,6 +1,7 @@
 """What Annif's http backend sends, and what it gets."""
 
 from datetime import datetime
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import numpy as np
@@ -42,6 +43,16 @@ def test_a_project_is_trained_and_has_a_time(server, models):
     modified = datetime.fromisoformat(found["modification_time"]).timestamp()
     assert modified == pytest.approx(models["tickets"].stat().st_mtime, abs=0.01)
     assert server.ask("GET", "/v1/projects/nobody").status == 404
+
+
+@pytest.mark.parametrize("year", [1900, 2026, 20_000])
+def test_a_file_of_any_year_has_a_time(year):
+    from ltls.serve.annif import project
+
+    model = SimpleNamespace(
+        name="tickets", version=str(np.datetime64(f"{year}-01-02", "ms").astype(int))
+    )
+    assert project(model)["modification_time"] == f"{year}-01-02T00:00:00.000+00:00"
 
 
 @pytest.mark.parametrize(

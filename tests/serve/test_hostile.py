@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -113,8 +113,8 @@ def test_bodies_of_the_largest_size_take_little_time_and_memory(models):
         assert eventually(lambda: megabytes(server, "VmRSS") - usual < MOST)  # most is given back
 
 
-def tensors(name, n_binary=0, **data):
-    """Return a request with tensors: data types, shapes, and JSON or numbers of one byte each."""
+def tensors(name, n_binary=0, fill=b"\1", **data):
+    """Return a request with tensors: data types, shapes, and JSON or a number of equal bytes."""
     inputs = []
     for each, (datatype, shape, values) in data.items():
         head = b'{"name":"%s","datatype":"%s","shape":%s,' % (
@@ -127,7 +127,7 @@ def tensors(name, n_binary=0, **data):
         n_binary += values if isinstance(values, int) else 0
     head = b'{"inputs":[%s]}' % b",".join(inputs)
     path = f"/v2/models/{name}/infer"
-    return path, head + n_binary * b"\1", {"Inference_Header_Content_Length": str(len(head))}
+    return path, head + n_binary * fill, {"Inference_Header_Content_Length": str(len(head))}
 
 
 WIDE = 8000  # features
@@ -151,6 +151,25 @@ TENSORS = {
     ),
     "lists for texts": (400, tensors("tickets", text=("BYTES", [1, 1], LISTS))),
     "empty texts": (413, tensors("tickets", text=("BYTES", [SIZE // 4 - 99], SIZE - 4 * 99))),
+    **{
+        f"a vector of {datatype} for two numbers": (
+            422,
+            tensors(
+                "parcels",
+                fill=b"\x80",
+                item=("BYTES", [1], b'["tea"]'),
+                vector=(datatype, [1, SIZE // n_bytes - 500], SIZE - 500 * n_bytes),
+            ),
+        )
+        for datatype, n_bytes in (("INT8", 1), ("INT16", 2), ("FP16", 2), ("FP32", 4))
+    },
+    **{
+        f"dense rows of negative {datatype}": (
+            200,
+            tensors("wide", fill=b"\x80", features=(datatype, [rows, WIDE], n_bytes * rows * WIDE)),
+        )
+        for datatype, n_bytes, rows in (("INT8", 1, 1000), ("INT16", 2, 500), ("FP16", 2, 500))
+    },
     "a form": (200, (FORM, b"text=" + b"%61" * (SIZE // 3 - 2), {})),
     "a form of signs": (200, (FORM, b"text=" + b"%" * (SIZE - 5), {})),
 }
@@ -160,7 +179,8 @@ TENSORS = {
 def test_tensors_and_forms_of_the_largest_size_take_little_memory(models, tmp_path):
     wide = LTLSClassifier(random_state=0).fit(eye_array(20, WIDE, format="csr"), range(20))
     wide.save(tmp_path / "wide.ltls")
-    with in_process(tmp_path / "wide.ltls", models["tickets"], "--no-access-log") as server:
+    paths = tmp_path / "wide.ltls", models["tickets"], models["parcels"]
+    with in_process(*paths, "--no-access-log") as server:
         for name, (status, (path, body, headers)) in TENSORS.items():
             with little_memory(server, name, (16 * len(body) >> 20) + 64):
                 assert server.ask("POST", path, body, **headers).status == status, name
@@ -325,6 +345,33 @@ def test_clients_that_do_not_read_are_left(models):
         assert megabytes(server, "VmHWM") - usual < 150
         for client in clients:
             client.close()
+
+
+CHUNKED = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "n_chunks", "status"), [(1, 999, 200), (1, 50_000, 400), (80, 5000, 200)]
+)
+def test_tiny_chunks_are_handled_only_if_they_are_few(
+    serving, monkeypatch, n_bytes, n_chunks, status
+):
+    from ltls.serve import connection
+
+    events, real = [], connection._Events.next_event
+
+    def next_event(self):
+        events.append(self)
+        return real(self)
+
+    monkeypatch.setattr(connection._Events, "next_event", next_event)
+    chunk = b"%x\r\n%s\r\n" % (n_bytes, b" " * n_bytes)
+    body = b'e\r\n{"text": "my"}\r\n0\r\n\r\n'
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port)) as client:
+        with suppress(ConnectionError):
+            client.sendall(CHUNKED + n_chunks * chunk + body)
+        assert client.recv(12) == b"HTTP/1.1 %d" % status
+    assert len(events) < 3 * min(n_chunks, 1000 if status == 400 else n_chunks) + 50
 
 
 json_values = st.recursive(

@@ -5,8 +5,10 @@ import struct
 
 import numpy as np
 import pytest
+from serving import in_thread
 
-from ltls import load
+from ltls import LTLSClassifier, load
+from ltls.serve import Settings
 
 triton = pytest.importorskip("tritonclient.http", reason="needs tritonclient: run make test-all")
 
@@ -288,3 +290,32 @@ def test_a_wrong_header_length_is_rejected(server, length):
     )
     assert answer.status == 400
     assert "inference-header-content-length" in answer.json["error"]
+
+
+@pytest.mark.parametrize("shape", [[1, 2**40, 2**40, 0], [2**40, 2**40, 0], [2**40] * 8])
+@pytest.mark.parametrize("name", ["features", "values"])
+def test_a_tensor_of_no_values_may_still_be_too_large(server, name, shape):
+    inputs = [numbers(name, [], shape=shape)]
+    if name == "values":
+        inputs.append(numbers("indices", [], shape=[0]))
+    answer = server.ask("POST", "/v2/models/codes/infer", {"inputs": inputs})
+    assert 400 <= answer.status < 500
+    assert f"tensor {name!r}" in answer.json["error"] or "row" in answer.json["error"]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_labels_that_are_numbers_are_exact(tmp_path, binary):
+    labels = [16777217.0, 1e300, 3.0]
+    path = tmp_path / "prices.ltls"
+    LTLSClassifier(random_state=0).fit(np.eye(3), labels).save(path)
+    with in_thread(Settings(models={"prices": path}, reload=0)) as server:
+        client = triton.InferenceServerClient(server.address)
+        given = [tensor("features", np.eye(3, dtype=np.float32), "FP32")]
+        outputs = [triton.InferRequestedOutput(name, binary) for name in ("labels", "scores")]
+        result = client.infer("prices", given, outputs=outputs)
+        described = {each["name"]: each for each in client.get_model_metadata("prices")["outputs"]}
+        client.close()
+    for name in ("labels", "scores"):
+        assert result.get_output(name)["datatype"] == described[name]["datatype"]
+    found = result.as_numpy("labels")[:, 0]
+    assert [float(label) for label in found] == labels

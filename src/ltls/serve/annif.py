@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import msgspec
@@ -29,13 +28,13 @@ class SuggestRequest(msgspec.Struct):
 
 def project(model: ServedModel) -> dict[str, Any]:
     """Return the facts that Annif shows about a project."""
-    modified = datetime.fromtimestamp(int(model.version) / 1000, timezone.utc)
+    modified = np.datetime64(int(model.version), "ms")  # of any year
     return {
         "project_id": model.name,
         "name": model.name,
         "backend": {"backend_id": "ltls"},
         "is_trained": True,
-        "modification_time": modified.isoformat(),
+        "modification_time": f"{modified}+00:00",
     }
 
 

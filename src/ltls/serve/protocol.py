@@ -30,6 +30,7 @@ _DTYPES = {
 }
 _LENGTH = struct.Struct("<I")
 _MAX_LISTS = 4096  # of nested data
+_MAX_CELLS = 1 << 48
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
@@ -70,8 +71,7 @@ class Tensor:
     def cells(self) -> list[Any]:
         """Return a column of numbers, or of vectors."""
         numbers = self.numbers()
-        cells = numbers if self._holds_vectors else numbers.reshape(-1)
-        return cells.tolist()  # type: ignore[no-any-return]
+        return list(numbers) if self._holds_vectors else numbers.reshape(-1).tolist()
 
     @property
     def _holds_vectors(self) -> bool:
@@ -138,9 +138,10 @@ class Tensor:
         return found
 
     def _check_size(self, found: float) -> None:
-        wanted = math.prod(self.head.shape)
+        wanted, shape = math.prod(self.head.shape), quoted(self.head.shape)
+        if math.prod(size or 1 for size in self.head.shape) > _MAX_CELLS:  # even if one is 0
+            raise self._mistake(f"of shape {shape} is too large")
         if found != wanted:
-            shape = quoted(self.head.shape)
             raise self._mistake(f"of shape {shape} must have {wanted} values, got {found:g}")
 
     def _mistake(self, message: str) -> RequestError:
@@ -165,9 +166,10 @@ def _decoder(kind: Any, depth: int) -> msgspec.json.Decoder[Any]:
 def _output(name: str, values: AnyArray, binary: bool) -> tuple[dict[str, Any], bytes]:
     """Return a tensor of a response, and its bytes if it is binary.
 
-    Integers become INT64, floats FP32, everything else BYTES.
+    Integers become INT64, scores FP32, everything else BYTES: labels are exact, even if numbers.
     """
-    datatype = {"i": "INT64", "u": "INT64", "f": "FP32"}.get(values.dtype.kind, "BYTES")
+    scores = {} if name == "labels" else {"f": "FP32"}
+    datatype = {"i": "INT64", "u": "INT64", **scores}.get(values.dtype.kind, "BYTES")
     tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(values.shape)}
     if datatype == "BYTES":
         texts = [str(value) for value in values.reshape(-1).tolist()]
