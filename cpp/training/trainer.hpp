@@ -1,6 +1,7 @@
 // Stochastic gradient training of the linear model, by single examples or mini-batches.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -107,12 +108,11 @@ class Worker {
             Index& path = examples_.paths[first + i];
             if (path < 0) path = assign(examples_.labels[first + i]);
             positives_[i] = path;
-            for (Index j = i; j > 0 && positives_[j - 1] > positives_[j]; --j) {
-                const Index smaller = positives_[j];
-                positives_[j] = positives_[j - 1];
-                positives_[j - 1] = smaller;
-            }
         }
+        // A lambda is a type of this namespace: instances of `std::sort` for other types would be
+        // shared between instruction sets.
+        Index* const paths = positives_;
+        std::sort(paths, paths + count, [](Index a, Index b) { return a < b; });
         Index distinct = 0;  // labels may share a path
         for (Index i = 0; i < count; ++i)
             if (i == 0 || positives_[i] != positives_[i - 1])
