@@ -346,8 +346,8 @@ class LabelledRows {
                 for (Index j = 0; j < count; ++j) {
                     const Vote vote = j < n ? found[static_cast<std::size_t>(j)] : Vote{-1, 0.0f};
                     labels.data()[i * count + j] = vote.label;
-                    shares.data()[i * count + j] =
-                        j < n ? vote.weight / static_cast<float>(total) : 0.0f;
+                    shares.data()[i * count + j] =  // weights may all round to 0
+                        vote.weight > 0 ? vote.weight / static_cast<float>(total) : 0.0f;
                 }
             }
         });

@@ -1,5 +1,6 @@
 """Weak and degenerate data: a model whose every method answers, or a clear error."""
 
+import time
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ from asking import ask_everything
 from scipy.sparse import csr_array
 
 from ltls import LTLSClassifier, TableClassifier, TextClassifier
-from ltls.settings import Numbers, Table, Text, Trellises
+from ltls.settings import Memory, Numbers, Table, Text, Trellises
 
 RNG = np.random.default_rng(0)
 N = 1100
@@ -168,3 +169,39 @@ def test_large_values_cause_no_warning():
         after = model.partial_fit(1e12 * NOISE[:9], RANDOM[:9]).predict_topk(1e12 * NOISE, 3)[1]
     assert np.isfinite(before).all()
     assert np.abs(after - before).max() < 10
+
+
+@pytest.mark.parametrize("weight", [1e-45, 1e-40, 1e-20, 1e9])
+@pytest.mark.parametrize("memory", [False, Memory(n_rows=1), Memory(n_rows=5), Memory()])
+def test_weights_of_any_size_give_numbers(tmp_path, memory, weight):
+    X, y = NOISE[:30], RANDOM[:30] % 10
+    model = LTLSClassifier(random_state=0, neighbours=memory is not False, memory=memory)
+    model.fit(X, y, sample_weight=np.full(30, weight))
+    ask_everything(model, X, tmp_path)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "logistic", "separation"])
+def test_a_row_may_have_very_many_labels_in_any_order(loss):
+    n_labels = 3000
+    many = RNG.permutation(n_labels).tolist()
+    trellises = Trellises(loss=loss, epochs=1)
+    models = [
+        LTLSClassifier(trellises=trellises, random_state=0).fit(np.eye(3), [labels, [2], [0, 2]])
+        for labels in (sorted(many), many)
+    ]
+    one, other = (model.decision_function(np.eye(3)) for model in models)
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.perf
+def test_training_takes_time_in_proportion_to_the_labels_of_a_row():
+    def seconds(n_labels):
+        model = LTLSClassifier(
+            trellises=Trellises(width=2, epochs=10), label_weights=False, random_state=0
+        )
+        start = time.process_time()
+        model.fit(np.eye(3), [RNG.permutation(n_labels).tolist(), [2], [2]])
+        return time.process_time() - start
+
+    seconds(100)
+    assert seconds(40_000) < 10 * seconds(10_000)

@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 
 import ltls
 from ltls import LTLSClassifier, TableClassifier, TextClassifier
-from ltls.settings import Numbers, Table, Text, Trellises
+from ltls.features.blocks import Blocks
+from ltls.settings import Memory, Numbers, Table, Text, Trellises
 
 from .mutate import pick
 
@@ -51,7 +52,17 @@ SEVERAL = {
     "nearly none": lambda rng, n: rng.integers(n, size=int(rng.random() < 0.1)),
     "all": lambda rng, n: np.arange(n),
 }
-FORMS = ("dense", "float32", "sparse", "text", "table")
+WEIGHTS = {
+    "ones": lambda rng, n: np.ones(n),
+    "random": lambda rng, n: rng.exponential(size=n),
+    "zeros": lambda rng, n: np.zeros(n),
+    "some zeros": lambda rng, n: (rng.random(n) < 0.5).astype(float),
+    "denormal": lambda rng, n: np.full(n, 1e-45),
+    "tiny": lambda rng, n: np.full(n, 1e-30),
+    "huge": lambda rng, n: np.full(n, 1e20),
+    "far apart": lambda rng, n: 10.0 ** rng.integers(-45, 5, size=n),
+}
+FORMS = ("dense", "float32", "sparse", "text", "table", "blocks")
 WAYS = ("fit", "fit_stream", "partial_fit")
 PARTS = ("views", "label_weights", "prototypes", "neighbours", "propensity", "calibration")
 SMALL = {"width": 2, "n_trellises": 1, "epochs": 1}
@@ -75,7 +86,12 @@ def generate(rng, folder):
         "parts": {name: bool(rng.random() < 0.7) for name in parts if rng.random() < 0.3},
         "trellises": {},
         "numbers": {},
+        "weights": pick(rng, list(WEIGHTS)) if rng.random() < 0.3 else None,
+        "class_weight": None,
+        "n_kept": pick(rng, [0, 1, 5]) if rng.random() < 0.2 else None,
     }
+    if rng.random() < 0.2:
+        described["class_weight"] = pick(rng, ["balanced", 0, 1e-45, 1e-30, 7, 1e20])
     if parts and rng.random() < 0.1:
         described["parts"] |= {"label_matrix": True, "label_weights": False}
     if rng.random() < 0.6:
@@ -88,17 +104,25 @@ def generate(rng, folder):
 
 def run(content, path):
     """Train a model and ask it everything; return whether there is one."""
-    model, X, batches, way, tolerance = _made(json.loads(content))
+    model, X, batches, way, tolerance = _made(described := json.loads(content))
+    weights = [{} for _ in batches]
+    if described.get("weights"):
+        rng = np.random.default_rng(described["seed"])
+        find = WEIGHTS[described["weights"]]
+        weights = [{"sample_weight": find(rng, len(y))} for _, y in batches]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             if way == "partial_fit":
-                for rows, y in batches:
-                    model.partial_fit(rows, y)
+                for (rows, y), given in zip(batches, weights, strict=True):
+                    model.partial_fit(rows, y, **given)
             elif way == "fit_stream":
                 model.fit_stream(batches)
             else:
-                model.fit(X, [label for _, y in batches for label in y])
+                given = {}
+                if weights[0]:
+                    given["sample_weight"] = np.concatenate([w["sample_weight"] for w in weights])
+                model.fit(X, [label for _, y in batches for label in y], **given)
         except ValueError as error:
             if not _is_clear(error):
                 raise
@@ -131,12 +155,22 @@ def _made(described):
     options = described["parts"] | {"random_state": 0, "n_jobs": 1}
     if described["trellises"]:
         options["trellises"] = Trellises(**described["trellises"])
+    if described.get("n_kept") is not None:
+        options["memory"] = described["n_kept"] > 0 and Memory(n_rows=described["n_kept"])
+    weight = described.get("class_weight")
+    if weight is not None:
+        some = {label for each in y[:2] for label in (each if isinstance(each, list) else [each])}
+        options["class_weight"] = (
+            "balanced" if weight == "balanced" else dict.fromkeys(some, weight)
+        )
     form = described["form"]
     if form == "text":
         model, X = TextClassifier(features=Text(), **options), _texts(X)
     elif form == "table":
         table = Table(text="t", number="n", category="c")
         model, X = TableClassifier(features=table, **options), _records(X)
+    elif form == "blocks":
+        model, X = LTLSClassifier(**options), Blocks(csr_array(X), X[:, : len(X[0]) // 2 + 1])
     else:
         model = LTLSClassifier(features=Numbers(**described["numbers"]), **options)
         X = {"sparse": csr_array, "float32": np.float32}.get(form, np.asarray)(X)

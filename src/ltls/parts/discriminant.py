@@ -104,8 +104,8 @@ class Statistics:
         mean = sums.sum(axis=0, dtype=np.float64) / n
         covariance = squares / n - np.outer(mean, mean)
         rounding = _ROUNDING * float(np.trace(squares)) / n
-        if np.trace(covariance) < rounding:  # of constant features, nothing else is left
-            covariance = rounding / d * np.eye(d)
+        if np.trace(covariance) <= rounding:  # of constant features, nothing else is left
+            covariance = (rounding / d or 1.0) * np.eye(d)
         n_within = n - int(np.count_nonzero(counts))
         within = covariance / 2
         if n_within >= d:

@@ -136,7 +136,8 @@ class NeighbourPart:
             if row < 0:
                 continue
             labels = memory.labels[memory.label_ptr[row] : memory.label_ptr[row + 1]]
-            vote = float(memory.weights[row]) * cosine**3
+            scaled = np.cbrt(memory.weights[row]) * np.float32(cosine)
+            vote = float(scaled * scaled * scaled)  # as the engine rounds it
             total += vote * len(labels)
             if label not in labels:
                 continue
