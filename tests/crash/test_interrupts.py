@@ -16,9 +16,9 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from ltls import Checkpoint, LTLSClassifier, load
+from ltls import Checkpoint, LTLSClassifier, TableClassifier, TextClassifier, load
 from ltls.cli.app import INTERRUPTED, app, run
-from ltls.settings import Trellises, Views
+from ltls.settings import Memory, Neighbours, Table, Text, Trellises, Views
 from ltls.training.progress import TrainingInterruptedWarning
 
 pytestmark = [
@@ -110,6 +110,100 @@ class PartialFit(Fit):
 
     def found(self):
         return content(self.model, self.folder)
+
+
+SMALL = Trellises(width=2, n_trellises=2, epochs=1)
+N_MORE = 20
+MORE_LABELS = [*Y[: N_MORE // 2].tolist(), *range(100, 100 + N_MORE // 2)]
+WORDS = [f"w{n % 12} v{n % 5} my card" for n in range(N_ROWS)]
+
+
+class LearnMore(PartialFit):
+    """A further batch for a model of another kind, with labels and features that are new."""
+
+    def make(self):
+        raise NotImplementedError
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.X, self.more = self.rows()
+        self.pickled = pickle.dumps(self.make().fit(self.X, Y))
+        self.prepare()
+        self.old = self.found()
+        self.call()
+        self.new = self.found()
+        assert self.new != self.old
+
+    def prepare(self):
+        self.model = pickle.loads(self.pickled)
+
+    def call(self):
+        self.model.partial_fit(self.more, MORE_LABELS)
+
+
+class LearnTexts(LearnMore):
+    def make(self):
+        features = Text(max_features=40)
+        return TextClassifier(features=features, trellises=SMALL, neighbours=True, random_state=0)
+
+    def rows(self):
+        return WORDS, [f"new{n} w{n}" for n in range(N_MORE)]
+
+
+class LearnHashedTexts(LearnTexts):
+    def make(self):
+        return TextClassifier(features=Text(n_features=64), trellises=SMALL, random_state=0)
+
+
+class LearnRecords(LearnMore):
+    def make(self):
+        columns = Table(text="t", number="n", category="c", vectors="v")
+        return TableClassifier(features=columns, trellises=SMALL, random_state=0)
+
+    def rows(self):
+        usual = [
+            {"t": text, "n": n / 3 if n % 7 else None, "c": "ab"[n % 2], "v": [n % 3, 1.0]}
+            for n, text in enumerate(WORDS)
+        ]
+        other = [{"t": f"new{n}", "n": 9 * n, "c": f"z{n}", "v": [5, n]} for n in range(N_MORE)]
+        return usual, other
+
+
+class LearnBlocks(LearnMore):
+    def make(self):
+        neighbours = Neighbours(n_neighbors=3)
+        return LTLSClassifier(
+            trellises=SMALL, label_weights=True, neighbours=neighbours, random_state=0
+        )
+
+    def rows(self):
+        return [X, X.toarray()[:, :4] * 3], [X[:N_MORE], X[:N_MORE].toarray()[:, :4]]
+
+
+class LearnDense(LearnMore):
+    """A label matrix."""
+
+    def make(self):
+        return LTLSClassifier(
+            trellises=SMALL, label_matrix=True, label_weights=False, random_state=0
+        )
+
+    def rows(self):
+        return X.toarray(), 2 * X[:N_MORE].toarray()
+
+
+class LearnAll(LearnMore):
+    """The other parts, and few stored rows."""
+
+    def make(self):
+        views = Views(n_views=2, cluster_size=3, cluster_weights=True)
+        return LTLSClassifier(
+            trellises=SMALL, views=views, propensity=True, calibration=True,
+            memory=Memory(n_rows=10), random_state=0,
+        )  # fmt: skip
+
+    def rows(self):
+        return X, X[:N_MORE]
 
 
 class FitStream(Fit):
@@ -270,7 +364,7 @@ class Resume:
 
 WORK = [
     Fit, FitStream, PartialFit, Answer, Pickle, Save, Load, Predict, Evaluate, Convert, Train,
-    Resume,
+    Resume, LearnTexts, LearnHashedTexts, LearnRecords, LearnBlocks, LearnDense, LearnAll,
 ]  # fmt: skip
 
 
