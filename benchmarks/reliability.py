@@ -3,9 +3,9 @@
     python -m benchmarks.reliability [--minutes 9] [part ...]
 
 A part continues where it stopped, until it has as many as it should; nothing is counted of a run
-that finds something. Counts of earlier commits are kept; the commit of the last run is stored with
-them. With a build that has sanitizers (`make reliability`), the parts that change
-inputs are counted apart.
+that finds something, or of files that are in no commit. Counts of earlier commits are kept; the
+commit of the last run is stored with them. With a build that has sanitizers (`make reliability`),
+the parts that change inputs are counted apart.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SEED = 17
 PIECE_S = 120
 IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a file system without a disk
 EVERY_CALL = "test_files_are_the_old_ones_or_the_new_ones_whichever_call_is_the_last"
+# The counts, and the page that shows them.
+RESULTS = ("benchmarks/results/", "docs/")
 SANITIZED = "ASAN_OPTIONS" in os.environ
 
 
@@ -216,9 +218,18 @@ def count(key: str, measured: Measured) -> None:
     """Add to what is stored, which another process may have changed meanwhile."""
     counts = machine.read(NAME).get("counts", {})
     about = {**machine.description(), "command": "python -m benchmarks.reliability"}
-    last = {name: about[name] for name in ("date", "commit")}
+    # Only results may have changed since that commit.
+    last = {"date": about["date"], "commit": about["commit"].removesuffix("-dirty")}
     add(entry := {**counts.get(key, {}), **last}, measured)
     machine.write(NAME, {"about": about, "counts": dict(sorted({**counts, key: entry}.items()))})
+
+
+def changed_files() -> list[str]:
+    """Return the files that are not those of a commit, but for the results."""
+    git = ["git", "-C", str(machine.ROOT), "status", "--porcelain"]
+    done = subprocess.run(git, capture_output=True, text=True, check=True)
+    changed = [line[3:] for line in done.stdout.splitlines()]
+    return [path for path in changed if not path.startswith(RESULTS)]
 
 
 def run_part(name: str, part: Part, end: float) -> None:
@@ -237,6 +248,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=9)
     options = parser.parse_args()
+    if changed := changed_files():
+        sys.exit(f"commit or remove {', '.join(changed)}: counts are stored with their commit")
     end = time.monotonic() + 60 * options.minutes
     for name in options.parts or PARTS:
         if PARTS[name].with_sanitizers or not SANITIZED:

@@ -1,10 +1,11 @@
 """A server among hostile clients: memory and connections are bounded, health checks go on.
 
-Clients send bodies of the largest size, good and bad, do not read, trickle, say nothing or leave;
-all at once, round after round.
+Clients send bodies of the largest size, good and bad, or in tiny chunks, do not read, trickle, say
+nothing or leave; all at once, round after round, beside ordinary ones.
 """
 
 import functools
+import http.client
 import json
 import os
 import signal
@@ -12,11 +13,12 @@ import socket
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import in_process
+from serving import ask, in_process
 
 from ltls import TextClassifier
 
@@ -24,6 +26,7 @@ for needed in ("starlette", "uvicorn", "msgspec", "prometheus_client"):
     pytest.importorskip(needed, reason=f"needs {needed}: run make test-all")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+CHUNKED = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 SMALL, LARGE = 1 << 20, 8 << 20  # the largest size of bodies: the default is the latter
 SLOWEST_S = 5  # health check
 
@@ -112,7 +115,7 @@ def large(server, rng, size):
     with Client(server) as client:
         client.send(HEAD % len(content) + content)
         status = client.socket.recv(12)[9:12]
-        return status in (b"200", b"400", b"413", b"422", b"503", b"504") or status
+        return status in (b"200", b"400", b"408", b"413", b"422", b"503", b"504") or status
 
 
 def unread(server, rng, size):
@@ -162,7 +165,32 @@ def leaving(server, rng, size):
     return True
 
 
-CLIENTS = [large, large, large, unread, pipelined, trickled_head, trickled_body, silent, leaving]
+def tiny_chunks(server, rng, size):
+    with Client(server) as client:
+        client.send(CHUNKED)
+        while client.send(10_000 * b"1\r\n \r\n"):
+            pass
+        return True
+
+
+def ordinary(server, rng, size):
+    """Ask for one row after another; while the server is busy it may say so."""
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+        for label in rng.integers(100, size=N_ORDINARY):
+            answer = ask(connection, "POST", "/predict", {"text": f"w{label} v{label % 40}"})
+            if answer.status == 200:
+                if answer.json["predictions"][0]["labels"][0] != f"label {label}":
+                    return label, answer.json
+            elif answer.status not in (503, 504):
+                return answer.status
+        return True
+
+
+N_ORDINARY = 250
+CLIENTS = [
+    large, large, large, unread, pipelined, trickled_head, trickled_body, tiny_chunks, tiny_chunks,
+    silent, leaving, ordinary, ordinary, ordinary, ordinary,
+]  # fmt: skip
 
 
 def round_of(server, rng, size, failed):
