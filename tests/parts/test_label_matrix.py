@@ -1,5 +1,7 @@
 """The label matrix against brute force: scores, steps of training, and what a user sees."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,9 @@ import ltls
 from ltls import LTLSClassifier
 from ltls.core import _engine
 from ltls.features.rows import Rows
+from ltls.parts import discriminant
+from ltls.parts.dense_vectors import DenseVectors
+from ltls.parts.discriminant import Transform
 from ltls.parts.label_matrix import LabelMatrixPart
 from ltls.parts.label_trainer import LabelTrainer, Targets
 from ltls.settings import LabelMatrix
@@ -77,6 +82,81 @@ def test_the_engine_rejects_what_would_overflow():
         vectors.scores(rows, np.ones(1, np.float32), ids + 1, out, 1)
     with pytest.raises(ValueError, match="values must have 32 entries"):
         _engine.DenseVectors(np.ones(31, np.int8), np.ones(1, np.float32), np.zeros(1, "f4"), 1)
+
+
+@given(st.integers(1, 100), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_rounding_changes_no_score_at_the_means_and_rounded_vectors_stay(n, d, seed):
+    rng = np.random.default_rng(seed)
+    vectors = rng.choice([-1, 1], size=(n, d)) * rng.uniform(1, 2, (n, d)).astype("f4")
+    vectors, offsets = vectors.astype("f4"), rng.normal(size=n).astype("f4")
+    means = rng.normal(size=(n, d)).astype("f4")
+    found = DenseVectors.rounded(vectors, offsets, means.__getitem__)
+    scores = (found.matrix() * means).sum(axis=1) + found.offsets
+    np.testing.assert_allclose(scores, (vectors * means).sum(axis=1) + offsets, atol=1e-4)
+    again = DenseVectors.rounded(
+        found.matrix(), found.offsets, means.__getitem__, found.feature_scales
+    )
+    np.testing.assert_array_equal(again.values, found.values)
+    np.testing.assert_allclose(again.offsets, found.offsets, atol=1e-4)
+
+
+@pytest.mark.parametrize("n_features", [1, 2])
+def test_few_features_tell_as_many_labels_apart_as_the_nearest_mean(n_features):
+    """A vector of int8 has only 255 different values in each of them."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(size=(150, n_features))
+    if n_features == 1:
+        centres = np.linspace(0, 1, 150)[:, None]
+    y = np.repeat(np.arange(150), 20)
+    X, X_test = (
+        (centres[y] + 0.002 * rng.normal(size=(len(y), n_features))).astype("f4") for _ in range(2)
+    )
+    model = LTLSClassifier(random_state=0).fit(X, y)
+    nearest = ((X_test[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    precision = (nearest == y).mean()
+    assert precision > 0.85
+    assert model.score(X_test, y) > precision - 0.02
+
+
+def test_coordinates_are_undone_and_those_of_few_rows_are_found_in_their_span():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 90)) * np.geomspace(1, 9, 20)[:, None]
+    covariance = X.T @ X / 20
+    variances, axes = discriminant._axes_of(covariance, 20)
+    assert variances.shape == (90,)
+    assert axes.shape == (90, 28)
+    np.testing.assert_allclose(variances[-62:], 0)
+    np.testing.assert_allclose((axes * variances[:28]) @ axes.T, covariance, atol=1e-9)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(28), atol=1e-9)
+    mean = rng.normal(size=90).astype("f4")
+    scales = np.sqrt(variances + 0.5)
+    few = Transform(mean, scales[:28], axes, scales[-1])
+    every, all_axes = np.linalg.eigh(covariance)
+    whole = Transform(mean, np.sqrt(every + 0.5), all_axes)
+    np.testing.assert_allclose(few.matrix, whole.matrix, atol=1e-5)
+    V, offsets, rows = (rng.normal(size=shape).astype("f4") for shape in ((5, 90), 5, (7, 90)))
+    for transform in (few, whole, Transform(mean, np.geomspace(0.1, 9, 90))):
+        W, b = transform.done(V, offsets)
+        np.testing.assert_allclose(
+            transform(rows) @ W.T + b, rows @ V.T + offsets, rtol=1e-3, atol=1e-3
+        )
+        for found, expected in zip(transform.undone(W, b), (V, offsets), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose((rows - mean) @ transform.matrix, transform(rows), atol=1e-4)
+
+
+def test_training_takes_the_memory_of_a_few_matrices():
+    rng = np.random.default_rng(0)
+    y = np.arange(20_000)
+    X = rng.normal(size=(20_000, 64)).astype("f4")
+    model = LTLSClassifier(label_matrix=LabelMatrix(epochs=1), neighbours=False, random_state=0)
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * X.nbytes
 
 
 def test_a_step_follows_the_gradient_of_the_cross_entropy():

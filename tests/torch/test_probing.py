@@ -41,7 +41,8 @@ def test_steps_are_those_of_the_label_trainer(n_sampled):
     squares, counts = np.full(30, 1e-8, "f4"), rng.integers(0, 9, 30)
     here = LabelTrainer(W, b, squares, counts, n_sampled, np.random.default_rng(1))
     there = probing.DeviceTrainer(deepcopy(here), torch.device("cpu"))
-    transform = Transform(rng.normal(size=4).astype("f4"), rng.normal(size=(4, 4)), 2.0)
+    axes = np.linalg.qr(rng.normal(size=(4, 4))).Q
+    transform = Transform(rng.normal(size=4).astype("f4"), rng.uniform(1, 2, 4), axes)
     for _ in range(2):  # a second run continues from the first
         given = list(batches(rng))
         for trainer in (here, there):

@@ -6,6 +6,7 @@ that sums are exact: results are the same for any number of threads and any inst
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from ..features.rows import Rows
 _LANES = 16  # vectors that the engine reads side by side
 _LARGEST, _LARGEST_TOTAL = 16000.0, 9e6  # of a row as integers, and of its sum
 _LARGEST_OFFSET = 4e8  # as an integer
+_LARGEST_INT8 = np.float32(127)
+_SMALLEST_SCALE = np.float16(2**-14)  # of those in full precision
+_BLOCK = 4096  # vectors that are rounded at a time
 
 TENSORS = {
     "values": Array("i1", ("n_values",), mapped=True),
@@ -59,6 +63,43 @@ class DenseVectors:
         padded[:n, :d] = vectors
         values = padded.reshape(blocks, _LANES, pairs, 2).transpose(0, 2, 1, 3).ravel()
         return cls(values, scales, offsets, feature_scales)
+
+    @classmethod
+    def rounded(
+        cls,
+        vectors: Floats,
+        offsets: Floats,
+        means_of: Callable[[slice], Floats],
+        feature_scales: Floats | None = None,
+    ) -> DenseVectors:
+        """Round vectors of shape (n_vectors, n_features) to int8.
+
+        Offsets make up for it, such that products with `means_of` some vectors do not change. The
+        same `feature_scales` round vectors that are rounded already to themselves.
+        """
+        n, most = len(vectors), np.float32(0)
+        if feature_scales is None:
+            squares = sum(np.square(vectors[some]).sum(0, np.float64) for some in _blocks(n))
+            scales = np.sqrt(squares / n)
+            feature_scales = np.where(scales > 0, scales, 1).astype(np.float32)
+        else:
+            most = _LARGEST_INT8
+        # A label without rows has a vector near 0, and an offset that must fit into an integer.
+        largest = np.concatenate(
+            [np.abs(vectors[some] / feature_scales).max(axis=1) for some in _blocks(n)]
+        )
+        usual, most = np.float32(0.25) * largest.mean(), max(largest.max(), most) or np.float32(1)
+        # Scales are rounded to float16 before vectors are to int8, which makes up for it.
+        own_scales = (np.maximum(largest, usual) / most).astype(np.float16)
+        own_scales = np.maximum(own_scales, _SMALLEST_SCALE).astype(np.float32)
+        feature_scales = feature_scales * (most / _LARGEST_INT8)
+        values, offsets = np.empty(vectors.shape, np.int8), offsets.copy()
+        for some in _blocks(n):
+            units = own_scales[some, None] * feature_scales
+            values[some] = np.rint(vectors[some] / units)
+            lost = vectors[some] - values[some] * units
+            offsets[some] += (lost * means_of(some)).sum(axis=1)
+        return cls.of(values, own_scales, offsets, feature_scales)
 
     @staticmethod
     def n_values(n_vectors: int, n_features: int) -> int:
@@ -137,6 +178,10 @@ class DenseVectors:
     def __getstate__(self) -> dict[str, Any]:
         computed = ("engine", "_smallest_unit")
         return {name: value for name, value in self.__dict__.items() if name not in computed}
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(first, first + _BLOCK) for first in range(0, n, _BLOCK)]
 
 
 def _n_pairs(n_features: int) -> int:

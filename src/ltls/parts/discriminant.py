@@ -14,58 +14,78 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.arrays import AnyArray, Doubles, Floats, Ints
+from ..core.arrays import AnyArray, Bools, Doubles, Floats, Ints
+from ..core.caching import cached_property
 
 Scorer: TypeAlias = tuple[Floats, Floats]  # vectors and offsets of labels
 
 COMPARED = 1000  # held-out rows to choose on, at least
 NO_ROWS = -20.0  # the offset of a label without rows
 START = 10.0  # what the means of labels are multiplied by, before training
-_SCALES = 2.0 ** np.arange(-1, 5)  # and may be multiplied by in a mixture
+_SCALES = np.concatenate([2.0 ** np.arange(-1, 5), 4.0 ** np.arange(3, 8)])  # in a mixture
 _SHRINKAGE = 0.03  # of the features' variances towards their mean
 _SHRINKAGE_WITHIN = 0.1  # of those within labels, beyond what is estimated
 _LEAST_BETWEEN = 0.01  # of the variance is between labels, at least
 _MOST_CELLS = 1 << 24  # rows × labels that are compared
 _USABLE = 0.9  # of the precision of the nearest mean, for coordinates to be changed
-_KEPT = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # shares of the trained vectors
-_BLOCK, _SCORED = 4096, 64  # rows that are summed up, and compared with all labels, at a time
+_ERRORS = 2.0  # standard errors by which it must be exceeded
+_KEPT = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # shares of the trained vectors
+_BLOCK, _SCORED = 4096, 64  # rows or labels at a time, and rows that are compared with all labels
+_UNKNOWN = 0.5  # share of the variance within labels, if they have too few rows
+_OVERSAMPLED = 8  # random vectors beyond the number of rows
 _ROUNDING = 1e-6  # errors of squares, which are float32
 _SMALLEST = 1e-15  # of the largest feature
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Transform:
-    """Linear coordinates, in which rows have a mean square length of 1."""
+    """Linear coordinates: rows are centered, and divided by scales along orthogonal axes.
+
+    Parameters
+    ----------
+    mean : float32 array of shape (n_features,)
+    scales : float64 array of shape (n_axes,)
+    axes : float64 array of shape (n_features, n_axes), optional
+        Orthonormal. None are those of the features.
+    others : float
+        The scale in directions that are orthogonal to all axes.
+    """
 
     mean: Floats
-    axes: AnyArray  # (n_features, n_features)
-    length: float
-
-    @property
-    def changes_axes(self) -> bool:
-        """Whether features are mixed."""
-        return bool(np.count_nonzero(self.axes) > len(self.axes))
+    scales: Doubles
+    axes: Doubles | None = None
+    others: float = 1.0
 
     def __call__(self, X: AnyArray) -> Floats:
         """Return rows in these coordinates."""
-        moved: Floats = (X - self.mean) @ self.matrix
-        return moved
+        centered: Floats = X - self.mean
+        if self.axes is None:
+            centered *= (1 / self.scales).astype(np.float32)
+            return centered
+        return centered @ self.matrix
 
-    @property
+    @cached_property
     def matrix(self) -> Floats:
         """What centered rows are multiplied by."""
-        found: Floats = (self.axes / self.length).astype(np.float32)
-        return found
+        if self.axes is None:
+            return np.diag((1 / self.scales).astype(np.float32))
+        return _along(self.axes, 1 / self.scales, 1 / self.others)
+
+    @cached_property
+    def _inverse(self) -> Floats:
+        assert self.axes is not None
+        return _along(self.axes, self.scales, self.others)
 
     def undone(self, W: Floats, b: Floats) -> Scorer:
         """Return vectors and offsets for rows in the original coordinates."""
-        own = W @ (self.axes.T / self.length).astype(np.float32)
+        own = W / self.scales.astype(np.float32) if self.axes is None else W @ self.matrix
         return own, b - own @ self.mean
 
     def done(self, V: Floats, offsets: Floats) -> Scorer:
         """Return vectors and offsets for rows in these coordinates, the inverse of `undone`."""
-        W = np.linalg.solve(self.axes / self.length, V.T.astype(np.float64)).T
-        return np.ascontiguousarray(W, np.float32), offsets + V @ self.mean
+        if self.axes is None:
+            return V * self.scales.astype(np.float32), offsets + V @ self.mean
+        return V @ self._inverse, offsets + V @ self.mean
 
 
 @dataclass(frozen=True)
@@ -74,12 +94,13 @@ class Statistics:
 
     mean: Floats
     covariance: Doubles
-    within: Doubles  # the covariance around the means of labels
+    within: Doubles | None  # the covariance around the means of labels, of enough rows
     n_within: int  # its degrees of freedom
     sums: Floats  # of every label's rows, (n_labels, n_features)
     counts: Ints  # of these rows
     frequencies: Ints  # of all rows of every label, including those that are held out
     analysis: Transform  # the coordinates of the nearest mean
+    noise: float  # the share of the variance in them that is within labels
 
     @classmethod
     def of(cls, context: Any) -> Statistics:
@@ -106,19 +127,26 @@ class Statistics:
         rounding = _ROUNDING * float(np.trace(squares)) / n
         if np.trace(covariance) <= rounding:  # of constant features, nothing else is left
             covariance = (rounding / d or 1.0) * np.eye(d)
-        n_within = n - int(np.count_nonzero(counts))
-        within = covariance / 2
+        n_within, within = n - int(np.count_nonzero(counts)), None
         if n_within >= d:
             roots = sums / np.sqrt(np.maximum(counts, 1), dtype=np.float32)[:, None]
             within = (squares - roots.T @ roots) / n_within
-        as_is = Transform(mean.astype(np.float32), np.eye(d), 1.0)
-        return cls(as_is.mean, covariance, within, n_within, sums, counts, context.counts, as_is)
+        total = _total(np.diag(covariance))
+        noise = _UNKNOWN if within is None else _total(np.diag(within)) / total
+        as_is = Transform(mean.astype(np.float32), np.full(d, total**0.5))
+        frequencies = context.counts
+        return cls(
+            as_is.mean, covariance, within, n_within, sums, counts, frequencies, as_is, noise
+        )
 
-    def with_rows(self, examples: Any) -> Statistics:
-        """Return statistics in which the means of labels include further rows."""
-        sums, counts = self.sums.copy(), self.counts.copy()
-        _add(examples, examples.rows.vectors.dense(), sums, counts)
-        return replace(self, sums=sums, counts=counts)
+    def add(self, examples: Any) -> None:
+        """Include further rows in the means of labels."""
+        _add(examples, examples.rows.vectors.dense(), self.sums, self.counts)
+
+    def means(self, labels: slice) -> Floats:
+        """Return the means of some labels; that of all rows for a label without rows."""
+        counts = self.counts[labels, None].astype(np.float32)
+        return np.where(counts > 0, self.sums[labels] / np.maximum(counts, 1), self.mean)
 
     def transformed(self, compared: Any) -> tuple[Statistics, Transform]:
         """Return statistics with the coordinates of the nearest mean, and those of training.
@@ -127,63 +155,90 @@ class Statistics:
         rows of some labels, such as images, vary in ways of their own: training would start from a
         worse point, so their features stay.
         """
-        as_is = self._scaled(np.eye(len(self.mean)))
         if compared is None:
-            return replace(self, analysis=as_is), as_is
-        variances, axes = np.linalg.eigh(self.within)
-        analysis = self._scaled(axes / np.sqrt(_shrunk(variances, self.n_within)))
+            return self, self.analysis
+        usual, axes = _axes_of(self.covariance, int(self.counts.sum()))
+        changed = self._analyzed(usual, axes)
         some = _some(compared, len(self.counts))
-        found, needed = (precision(*self._means(t), t, some) for t in (analysis, as_is))
-        if found < _USABLE * needed:
-            return replace(self, analysis=as_is), as_is
-        variances, axes = np.linalg.eigh(self.covariance)
-        usual = max(float(variances.mean()), 1e-30)
-        even = axes / np.sqrt(np.maximum(variances, 0) + _SHRINKAGE * usual)
-        return replace(self, analysis=analysis), self._scaled(even)
+        found, needed = (
+            hits(*stats.start(stats.analysis), stats.analysis, some) for stats in (changed, self)
+        )
+        better = found - _USABLE * needed
+        if better.mean() < _ERRORS * better.std() / max(len(better), 1) ** 0.5:
+            return self, self.analysis
+        even = np.sqrt(usual + _SHRINKAGE * max(float(usual.mean()), 1e-30))
+        return changed, _scaled(self.mean, axes, even, _total(usual / even**2))
 
-    def _scaled(self, axes: Doubles) -> Transform:
-        return Transform(self.mean, axes, np.sqrt(_trace(self.covariance, axes)))
+    def _analyzed(self, usual: Doubles, axes: Doubles) -> Statistics:
+        """Return statistics with the coordinates of a linear discriminant analysis.
+
+        `usual` are the variances along the axes of the covariance.
+        """
+        within, total = _UNKNOWN * usual, usual
+        if self.within is not None:
+            within, axes = _axes_of(self.within, len(usual))
+            total = np.einsum("ij,ij->j", self.covariance @ axes, axes)
+        scales = np.sqrt(_shrunk(within, self.n_within))
+        whole = _total(total / scales**2)
+        noise = _total(within / scales**2) / whole
+        return replace(self, analysis=_scaled(self.mean, axes, scales, whole), noise=noise)
 
     def start(self, transform: Transform) -> Scorer:
         """Return the vectors and offsets that training starts with."""
-        return transform.done(*self.analysis.undone(*self._means(self.analysis)))
+        W, b = np.empty_like(self.sums), np.empty(len(self.sums), np.float32)
+        for labels in blocks(len(W)):
+            W[labels], b[labels] = self._start(transform, labels)
+        return W, b
 
-    def _means(self, transform: Transform) -> Scorer:
-        """Return the means of labels as vectors, and offsets, in some coordinates.
+    def _start(self, transform: Transform, labels: slice) -> Scorer:
+        """Return the means of some labels as vectors, and offsets.
 
         Means are the posterior ones if labels and their rows are normal, and offsets those of a
         linear discriminant analysis.
         """
-        shrinkage = self.shrinkage(transform)
-        means = self.sums / np.maximum(self.counts, 1).astype(np.float32)[:, None]
-        sums = transform(means) * self.counts.astype(np.float32)[:, None]
-        W, b = start_of(sums, self.counts, START, shrinkage)
+        counts = self.counts[labels]
+        sums = self.analysis(self.means(labels)) * counts.astype(np.float32)[:, None]
+        W, b = start_of(sums, counts, START, self.shrinkage)
         frequencies = np.maximum(self.frequencies, 1)
-        prior = self._noise(transform) / W.shape[1] * np.log(frequencies / frequencies.mean())
-        return W, b + (START * prior).astype(np.float32)
+        prior = self.noise / W.shape[1] * np.log(frequencies[labels] / frequencies.mean())
+        b += (START * prior).astype(np.float32)
+        same = transform is self.analysis
+        return (W, b) if same else transform.done(*self.analysis.undone(W, b))
 
-    def shrinkage(self, transform: Transform) -> float:
-        """Return the rows that the mean of all rows counts as in the mean of a label."""
-        noise = self._noise(transform)
-        return noise / max(1 - noise, _LEAST_BETWEEN)
+    def moved(self, trained: Scorer, transform: Transform) -> Scorer:
+        """Return what training has changed, in place of what was trained."""
+        for labels in blocks(len(self.counts)):
+            for whole, part in zip(trained, self._start(transform, labels), strict=True):
+                whole[labels] -= part
+        return trained
 
-    def _noise(self, transform: Transform) -> float:
-        """Return the share of the variance that is within labels."""
-        return _trace(self.within, transform.axes) / float(transform.length) ** 2
+    def mixed(self, mixture: Mixture, moved: Scorer, transform: Transform) -> Scorer:
+        """Return a mixture of the means and of what training has changed, in place of the latter.
 
-    def mixture(
-        self,
-        start: Scorer,
-        trained: Scorer,
-        transform: Transform,
-        held_out: Any,
-    ) -> Mixture:
+        It is for rows in the original coordinates.
+        """
+        W, b = moved
+        for labels in blocks(len(W)):
+            both = (
+                np.float32(mixture.scale) * first + np.float32(mixture.kept) * part[labels]
+                for first, part in zip(self._start(transform, labels), moved, strict=True)
+            )
+            W[labels], b[labels] = transform.undone(*both)
+        return W, b
+
+    @property
+    def shrinkage(self) -> float:
+        """The rows that the mean of all rows counts as in the mean of a label."""
+        return self.noise / max(1 - self.noise, _LEAST_BETWEEN)
+
+    def mixture(self, trained: Scorer, transform: Transform, held_out: Any) -> Mixture:
         """Return the mixture of trained vectors and means with the best precision on some rows.
 
         The means are scaled to the smallest cross-entropy first.
         """
         if held_out is None:
             return Mixture(1.0, 1.0)
+        start = self.start(transform)
         some, best = _some(held_out, len(self.counts)), []
         losses = np.zeros(len(_SCALES))
         row_of = np.repeat(np.arange(len(some)), np.diff(some.indptr))
@@ -220,14 +275,11 @@ class Mixture(NamedTuple):
         """The scale of the means, relative to those that training starts with."""
         return self.kept + self.of_means
 
-    def __call__(self, start: Scorer, means: Scorer, trained: Scorer) -> Scorer:
-        """Return vectors and offsets, with other means than training started with."""
-        kept, scale = np.float32(self.kept), np.float32(self.scale)
-        W, b = (
-            scale * new + kept * (final - old)
-            for new, final, old in zip(means, trained, start, strict=True)
-        )
-        return W, b
+
+def blocks(n_labels: int) -> Iterator[slice]:
+    """Yield slices of labels, so that only some of them are copied at a time."""
+    for first in range(0, n_labels, _BLOCK):
+        yield slice(first, first + _BLOCK)
 
 
 def _add(examples: Any, X: Floats, sums: Floats, counts: Ints) -> None:
@@ -239,9 +291,37 @@ def _add(examples: Any, X: Floats, sums: Floats, counts: Ints) -> None:
     counts += np.bincount(Y.indices, minlength=len(counts))
 
 
-def _trace(covariance: Doubles, axes: AnyArray) -> float:
-    """Return the sum of the variances along axes."""
-    return max(float(((covariance @ axes) * axes).sum()), 1e-30)
+def _total(variances: Doubles) -> float:
+    """Return the sum of variances."""
+    return max(float(variances.sum()), 1e-30)
+
+
+def _scaled(mean: Floats, axes: Doubles, scales: Doubles, total: float) -> Transform:
+    """Return coordinates in which the variances, of which `total` is the sum, add up to 1."""
+    scales = scales * np.sqrt(total)
+    return Transform(mean, scales[: axes.shape[1]], axes, float(scales[-1]))
+
+
+def _along(axes: Doubles, factors: Doubles, others: float) -> Floats:
+    """Return the matrix that multiplies by factors along axes, and by `others` beside them."""
+    found: Doubles = (axes * (factors - others)) @ axes.T
+    found[np.diag_indices_from(found)] += others
+    return found.astype(np.float32)
+
+
+def _axes_of(covariance: Doubles, n_rows: int) -> tuple[Doubles, Doubles]:
+    """Return the variances along the axes of a covariance, 0 at the end, and these axes.
+
+    Few rows span a small space, which random vectors find (Halko et al. 2011).
+    """
+    d, n_axes = len(covariance), n_rows + _OVERSAMPLED
+    if 2 * n_axes > d:
+        variances, axes = np.linalg.eigh(covariance)
+        return np.maximum(variances, 0), axes
+    random = np.random.default_rng(0).normal(size=(d, n_axes))
+    span = np.linalg.qr(covariance @ random).Q
+    variances, own = np.linalg.eigh(span.T @ covariance @ span)
+    return np.append(np.maximum(variances, 0), np.zeros(d - n_axes)), span @ own
 
 
 def _shrunk(variances: Doubles, n: int) -> Doubles:
@@ -250,7 +330,7 @@ def _shrunk(variances: Doubles, n: int) -> Doubles:
     The more likely equal ones would look like these, the more they are shrunk: by oracle
     approximating shrinkage (Chen et al. 2010).
     """
-    d, variances = len(variances), np.maximum(variances, 0)
+    d = len(variances)
     usual, square = max(float(variances.mean()), 1e-30), float((variances**2).mean())
     spread = (n + 1 - 2 / d) * (square - usual**2)
     estimated = (1 - 2 / d) * square + d * usual**2
@@ -275,14 +355,16 @@ def _scores(
         yield rows, X[rows] @ W.T + b
 
 
-def precision(W: Floats, b: Floats, transform: Transform, examples: Any) -> float:
-    """Return P@1 on some rows."""
+def hits(W: Floats, b: Floats, transform: Transform, examples: Any) -> Bools:
+    """Return for which rows the label with the highest score is right."""
     best = [scores.argmax(axis=1) for _, scores in _scores(W, b, transform, examples)]
-    return float(examples.contains(np.concatenate(best)[:, None]).mean())
+    found: Bools = examples.contains(np.concatenate(best)[:, None])[:, 0]
+    return found
 
 
 def start_of(sums: Floats, counts: Ints, scale: float, shrinkage: float) -> Scorer:
     """Return vectors and offsets of labels whose rows add up to `sums`."""
     means = sums / np.maximum(counts + shrinkage, 1e-30).astype(np.float32)[:, None]
     offsets = np.where(counts > 0, -0.5 * scale * np.einsum("ij,ij->i", means, means), NO_ROWS)
-    return np.float32(scale) * means, offsets.astype(np.float32)
+    means *= np.float32(scale)
+    return means, offsets.astype(np.float32)

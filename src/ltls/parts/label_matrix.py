@@ -9,7 +9,8 @@ microseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,6 @@ from .discriminant import NO_ROWS, START, Statistics, Transform, start_of
 from .label_trainer import BATCH, NO_SQUARES, LabelTrainer, mini_batches, n_sampled_of, speed_up
 
 MOST_FEATURES = 1 << 14  # their covariance has the square of this
-_SMALLEST_SCALE = np.float16(2**-14)  # of those in full precision
 _LAST_RATE = 0.02  # of the learning rate
 _LOOK_AFTER = 2  # epochs, for the learning rate to rise
 _PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 1.0  # over a further batch and the memory
@@ -99,20 +99,14 @@ class LabelMatrixPart:
         square: float,
         scale: float = START,
         shrinkage: float = 1.0,
+        means_of: Callable[[slice], Floats] | None = None,
     ) -> LabelMatrixPart:
-        """Round vectors of shape (n_labels, n_features) to int8."""
-        scales = np.sqrt(np.mean(vectors * vectors, axis=0, dtype=np.float64))
-        feature_scales = np.where(scales > 0, scales, 1).astype(np.float32)
-        even = vectors / feature_scales
-        # A label without rows has a vector near 0, and an offset that must fit into an integer.
-        largest = np.abs(even).max(axis=1)
-        usual, most = np.float32(0.25) * largest.mean(), largest.max() or np.float32(1)
-        # Scales are rounded to float16 before vectors are to int8, which makes up for it.
-        label_scales = (np.maximum(largest, usual) / most).astype(np.float16)
-        label_scales = np.maximum(label_scales, _SMALLEST_SCALE).astype(np.float32)
-        unit = most / np.float32(127)
-        rounded = np.rint(even / (label_scales * unit)[:, None]).astype(np.int8)
-        found = DenseVectors.of(rounded, label_scales, offsets, feature_scales * unit)
+        """Round vectors of shape (n_labels, n_features) to int8.
+
+        `means_of` returns the means of some labels, on which rounding will not change scores. By
+        default, they are the mean of all rows.
+        """
+        found = DenseVectors.rounded(vectors, offsets, means_of or (lambda labels: mean))
         return cls(found, mean, square, scale, shrinkage)
 
     @property
@@ -158,7 +152,7 @@ class LabelMatrixPart:
                 given.n_negatives, *start, stats.counts, rng, context.how.n_jobs
             )
             trainer = context.label_trainer(trainer)
-            highest = given.filled(learning_rate=1.0 if transform.changes_axes else 0.3)
+            highest = given.filled(learning_rate=1.0 if transform.axes is not None else 0.3)
             rate = float(highest.learning_rate)
             n_steps = given.epochs * -(-context.source.n_rows // BATCH)
 
@@ -170,17 +164,20 @@ class LabelMatrixPart:
                 if looks and given.learning_rate == AUTO:
                     rate *= speed_up(trainer, transform, context.source)
                 trainer.run(mini_batches(context.source.epoch()), transform, rate_at)
-            mixture = stats.mixture(start, trainer.found, transform, held_out)
+            mixture = stats.mixture(trainer.found, transform, held_out)
             square = float(trainer.squares.sum(dtype=np.float64) / max(int(stats.counts.sum()), 1))
-            found = transform.undone(*mixture(start, start, trainer.found))
+            W, b = trainer.found
+            moved = stats.moved((W.copy(), b.copy()), transform)
+            found = stats.mixed(mixture, moved, transform)
         part = cls.of_vectors(
             *found,
             mean=stats.mean,
             square=square,
             scale=START * mixture.scale,
-            shrinkage=stats.shrinkage(stats.analysis),
+            shrinkage=stats.shrinkage,
+            means_of=stats.means,
         )
-        context.kept[part] = trainer, transform, stats, start, mixture, rate
+        context.kept[part] = trainer, transform, stats, mixture, rate
         return part
 
     def finish(self, context: Any) -> LabelMatrixPart:
@@ -188,16 +185,21 @@ class LabelMatrixPart:
         rows = context.source.held_out_rows()
         if rows is None or context.plan.early_stopping:
             return self
-        trainer, transform, stats, start, mixture, rate = context.kept.pop(self)
+        trainer, transform, stats, mixture, rate = context.kept.pop(self)
         order = trainer.rng.permutation(len(rows))
         with _one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)
-            of_all = stats.with_rows(rows).start(transform)
-        return self._with(*transform.undone(*mixture(start, of_all, trainer.found)))
+            moved = stats.moved(trainer.found, transform)
+            stats.add(rows)
+            W, b = stats.mixed(mixture, moved, transform)
+        return replace(self, vectors=DenseVectors.rounded(W, b, stats.means))
 
-    def _with(self, vectors: Floats, offsets: Floats) -> LabelMatrixPart:
-        kept = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
-        return self.of_vectors(vectors, offsets, **kept)
+    def _with(self, vectors: Floats, offsets: Floats, means: Floats) -> LabelMatrixPart:
+        """Return the part with other vectors; those that stay are not rounded once more."""
+        scales = self.vectors.feature_scales
+        return replace(
+            self, vectors=DenseVectors.rounded(vectors, offsets, means.__getitem__, scales)
+        )
 
     def grow(self, n_labels: int, n_new_columns: int) -> LabelMatrixPart:
         """Return the vectors with more labels, which are not predicted yet."""
@@ -206,7 +208,8 @@ class LabelMatrixPart:
             return self
         vectors = np.pad(self.vectors.matrix(), ((0, more), (0, 0)))
         offsets = np.pad(self.vectors.offsets, (0, more), constant_values=NO_ROWS)
-        return self._with(vectors, offsets)
+        means = np.broadcast_to(self.mean, vectors.shape)
+        return self._with(vectors, offsets, means)
 
     def learn(self, context: Any) -> LabelMatrixPart:
         """Return the vectors after training on a further batch and stored rows."""
@@ -221,19 +224,18 @@ class LabelMatrixPart:
         self, examples: Any, wanted: Ints, counts: Ints, n_jobs: int | None
     ) -> LabelMatrixPart:
         """Return the vectors with those of some labels retrained on a few rows."""
-        transform = Transform(
-            self.mean, np.diag(self.vectors.feature_scales.astype(np.float64)), 1.0
-        )
+        transform = Transform(self.mean, 1 / self.vectors.feature_scales.astype(np.float64))
         with _one_thread():
             X = transform(examples.rows.vectors.dense())
             length = float(np.sqrt(np.mean(np.einsum("ij,ij->i", X, X)))) or 1.0
-            transform, X = replace(transform, length=length), X / np.float32(length)
+            transform = replace(transform, scales=transform.scales * length)
+            X /= np.float32(length)
             W, b = transform.done(self.vectors.matrix(), self.vectors.offsets)
             Y = examples.indicators(len(self.vectors))
             own = np.bincount(Y.indices, minlength=len(self.vectors))
             sums, counted = (Y.T @ X)[wanted], own[wanted]
+            means = sums / np.maximum(counted, 1).astype(np.float32)[:, None]
             W[wanted], b[wanted] = start_of(sums, counted, self.scale, self.shrinkage)
-            before = W.copy(), b.copy()
             squares = np.maximum(self.square * counts, NO_SQUARES).astype(np.float32)
             squares[wanted] = NO_SQUARES
             rng = np.random.default_rng(int(counts.sum()))
@@ -245,9 +247,11 @@ class LabelMatrixPart:
                 order = rng.permutation(repeated)
                 trainer.run(mini_batches([(examples, order)]), transform, lambda _: _FURTHER_RATE)
         # A few rows of other labels would cost more accuracy than they give.
-        others = np.delete(np.arange(len(self.vectors)), wanted)
-        W[others], b[others] = before[0][others], before[1][others]
-        return self._with(*transform.undone(W, b))
+        vectors, offsets = self.vectors.matrix(), self.vectors.offsets.copy()
+        vectors[wanted], offsets[wanted] = transform.undone(W[wanted], b[wanted])
+        every = np.tile(self.mean, (len(vectors), 1))
+        every[wanted] += means * transform.scales.astype(np.float32)
+        return self._with(vectors, offsets, every)
 
     # Files
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.arrays import Floats, Ints, entries_of, threads
 from ..core.streams import prefetch
-from .discriminant import COMPARED, Scorer, Transform, precision
+from .discriminant import COMPARED, Scorer, Transform, hits
 
 BATCH, _CHUNK = 256, 512  # rows of a step, and labels that a thread takes at a time
 _FEWEST, _MOST = 400, 4000  # sampled labels
@@ -98,10 +98,10 @@ class LabelTrainer:
         rng: Any,
         n_jobs: int | None,
     ) -> LabelTrainer:
-        """Return vectors that training starts with."""
+        """Return vectors that training starts with, and changes."""
         squares = np.full(len(W), NO_SQUARES, np.float32)
         n_sampled = n_sampled_of(n_negatives, len(W))
-        return cls(W.copy(), b.copy(), squares, counts, n_sampled, rng, n_jobs)
+        return cls(W, b, squares, counts, n_sampled, rng, n_jobs)
 
     @property
     def found(self) -> Scorer:
@@ -194,7 +194,7 @@ def speed_up(trainer: LabelTrainer, transform: Transform, source: Any) -> float:
         return 1.0
     examples, order = next(source.in_order())
     seen, unseen = (
-        precision(trainer.W, trainer.b, transform, part.take(rows[:: -(-len(rows) // COMPARED)]))
+        hits(trainer.W, trainer.b, transform, part.take(rows[:: -(-len(rows) // COMPARED)])).mean()
         for part, rows in ((examples, order), (held_out, np.arange(len(held_out))))
     )
     fitted = (unseen / max(seen, 1e-9) - _OVERFITTED) / (_UNDERFITTED - _OVERFITTED)
