@@ -154,8 +154,25 @@ def test_a_column_of_vectors_is_an_array(column, frame):
     for missing, rows in enumerate([[None, X[0].tolist()], [X[0].tolist(), None]]):
         with pytest.raises(ValueError, match=f"every row, but row {missing} has None; drop"):
             model.predict(column(rows))
+    alone = LTLSClassifier(random_state=0).fit(frame({"v": X.tolist()}), y)
+    np.testing.assert_array_equal(alone.predict(frame({"v": X.tolist()})), expected.predict(X))
+    assert not alone.model_.front_end.given_names  # the column is no feature
     with pytest.raises(ValueError, match="column 'v' has vectors; pass this column alone"):
-        LTLSClassifier().fit(frame({"v": X.tolist()}), y)
+        LTLSClassifier().fit(frame({"v": X.tolist(), "w": X[:, 0].tolist()}), y)
+
+
+def test_tensors_of_any_precision_are_arrays():
+    torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
+    X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float16).astype(np.float32)
+    y = np.arange(60) % 3
+    expected = LTLSClassifier(random_state=0).fit(X, y).predict(X)
+    for given in (torch.tensor(X, requires_grad=True), torch.tensor(X).half()):
+        model = LTLSClassifier(random_state=0).fit(given, y)
+        np.testing.assert_array_equal(model.predict(given), expected)
+    rounded = torch.tensor(X).bfloat16()
+    model = LTLSClassifier(random_state=0).fit(rounded, y)
+    expected = LTLSClassifier(random_state=0).fit(rounded.float().numpy(), y).predict(X)
+    np.testing.assert_array_equal(model.predict(X), expected)
 
 
 def test_fixed_size_lists_are_an_array(library):

@@ -49,6 +49,8 @@ def test_health_and_metadata(client, models):
         each["name"]: each["datatype"] for each in client.get_model_metadata("codes")["outputs"]
     }
     assert outputs == {"labels": "INT64", "scores": "FP32", "probabilities": "FP32"}
+    dense = client.get_model_metadata("codes")["inputs"]
+    assert dense == [{"name": "features", "datatype": "FP32", "shape": [-1, 12]}]
     outputs = [each["name"] for each in client.get_model_metadata("margins")["outputs"]]
     assert outputs == ["labels", "scores"]
 

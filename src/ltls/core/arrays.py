@@ -70,11 +70,18 @@ def unframed(name: str, given: Any) -> Any:
 def unlisted(name: str, given: Any) -> Any:
     """Return a column of vectors, such as a Series of lists, as an array of shape (n_rows, length).
 
-    Anything else is returned as it is.
+    It may be the only column of a data frame. A tensor of PyTorch is returned such that NumPy can
+    read it, and anything else as it is.
     """
-    if isinstance(given, (list, tuple)) or getattr(given, "ndim", 1) != 1:
+    if isinstance(given, (list, tuple)):
         return given
-    if hasattr(given, "tocsr") or as_frame(name, given) is not None:
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        return given.float() if str(given.dtype) == "torch.bfloat16" else given
+    frame = as_frame(name, given)
+    if frame is not None and has_vectors(frame, *frame.columns[:2]):
+        return unlisted(name, frame[frame.columns[0]].to_native())
+    if frame is not None or hasattr(given, "tocsr") or getattr(given, "ndim", 1) != 1:
         return given
     values = np.asarray(unframed(name, given))
     if values.ndim > 1:
@@ -93,6 +100,11 @@ def unlisted(name: str, given: Any) -> Any:
                 f"row {row} has {len(vector)} numbers"
             )
     return np.stack(values)  # type: ignore[call-overload]
+
+
+def has_vectors(frame: nw.DataFrame[Any], *columns: str) -> bool:
+    """Return whether a single column is given, and has vectors."""
+    return len(columns) == 1 and np.ndim(unlisted("", frame[columns[0]].head(1).to_native())) > 1
 
 
 def _native(name: str, given: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.preprocessing import StandardScaler
 
-from ..core.arrays import Ints, Tensors, as_floats, as_frame
+from ..core.arrays import Ints, Tensors, as_floats, as_frame, unlisted
 from ..core.declarations import Described
 from ..core.settings import AUTO, FLAG, Integer, Settings, setting, settings
 from .blocks import Blocks, block_names, given_blocks
@@ -209,7 +209,7 @@ class NumberInputs:
             blocks = given_blocks(X)
             names = [] if blocks is None else block_names(blocks)
         else:
-            frame = as_frame("X", X)
+            frame = as_frame("X", unlisted("X", X))
             names = [] if frame is None else frame.columns
         if all(isinstance(name, str) for name in names):
             self.given_names = list(names)

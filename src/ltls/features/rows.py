@@ -26,6 +26,7 @@ from ..core.arrays import (
     as_floats,
     as_frame,
     check_unmasked,
+    has_vectors,
     smallest,
     unlisted,
 )
@@ -255,6 +256,12 @@ class Columns:
     def _n_own(self) -> int:
         return self.n_features - self.n_beside
 
+    @property
+    def are_dense(self) -> bool:
+        """Whether the features look like those of dense rows: every row has all of them."""
+        scaled_as_sparse = self.unit_length or self.used is not None or self.beside is not None
+        return not scaled_as_sparse
+
     def alone(self) -> Columns:
         """Return the columns without those beside them."""
         return replace(self, n_features=self._n_own, beside=None)
@@ -482,7 +489,7 @@ def _cause(owner: Any, X: Any, frame: Any, reset: bool) -> str:
             f"X must hold numbers, column {texts[0]!r} has texts; TableClassifier takes tables of "
             "texts, numbers and categories"
         )
-    lists = [] if frame is None else [c for c in frame.columns if _has_lists(frame, c)]
+    lists = [] if frame is None else [c for c in frame.columns if has_vectors(frame, c)]
     if lists:
         return (
             f"X must hold numbers, column {lists[0]!r} has vectors; pass this column alone, or use "
@@ -496,11 +503,6 @@ def _cause(owner: Any, X: Any, frame: Any, reset: bool) -> str:
             "columns; give both, as [sparse, dense]"
         )
     return ""
-
-
-def _has_lists(frame: Any, column: str) -> bool:
-    """Return whether a column of a data frame has vectors."""
-    return np.ndim(unlisted(column, frame[column].head(1).to_native())) > 1
 
 
 def _checked_blocks(owner: Any, given: list[Any], reset: bool) -> Any:

@@ -94,6 +94,11 @@ def read_labels(
     """
     with open_input(path) as stream:
         content = stream.read()
+    if content.startswith(Npy.starts):
+        raise FormatError(
+            "labels are text with one line per row: numpy.savetxt(path, y, fmt='%s') writes them",
+            path=path,
+        )
     try:
         text = content.decode(encoding or "utf-8-sig")
     except UnicodeError as error:

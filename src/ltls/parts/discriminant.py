@@ -83,9 +83,8 @@ class Transform:
 
     def done(self, V: Floats, offsets: Floats) -> Scorer:
         """Return vectors and offsets for rows in these coordinates, the inverse of `undone`."""
-        if self.axes is None:
-            return V * self.scales.astype(np.float32), offsets + V @ self.mean
-        return V @ self._inverse, offsets + V @ self.mean
+        W: Floats = V * self.scales.astype(np.float32) if self.axes is None else V @ self._inverse
+        return W, offsets + V @ self.mean
 
 
 @dataclass(frozen=True)

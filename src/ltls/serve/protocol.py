@@ -214,11 +214,15 @@ def metadata(model: ServedModel) -> dict[str, Any]:
     if model.description["probabilities"]:
         outputs["probabilities"] = "FP32"
 
+    columns, inputs = model.estimator.model_.columns, _inputs(model)
     vectors = (model.description["columns"] or {}).get("vectors", ())
+    shapes = {name: [-1, -1] for name in vectors}
+    if "indptr" in inputs and columns.are_dense:
+        inputs, shapes = {"features": "FP32"}, {"features": [-1, columns.n_features]}
 
     def listed(tensors: dict[str, str], n_axes: int) -> list[dict[str, Any]]:
         return [
-            {"name": n, "datatype": kind, "shape": [-1] * (2 if n in vectors else n_axes)}
+            {"name": n, "datatype": kind, "shape": shapes.get(n, [-1] * n_axes)}
             for n, kind in tensors.items()
         ]
 
@@ -226,7 +230,7 @@ def metadata(model: ServedModel) -> dict[str, Any]:
         "name": model.name,
         "versions": [model.version],
         "platform": "ltls",
-        "inputs": listed(_inputs(model), 1),
+        "inputs": listed(inputs, 1),
         "outputs": listed(outputs, 2),
     }
 
