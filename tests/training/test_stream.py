@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from problems import in_batches
 
 from ltls import LTLSClassifier, readers
-from ltls.settings import Memory, Trellises, Views
+from ltls.settings import LabelMatrix, Memory, Trellises, Views
 
 N_ROWS, N_FEATURES, N_LABELS = 600, 40, 30
 
@@ -273,25 +273,36 @@ def test_memory_mapped_features_are_not_copied(tmp_path, dtype, layout):
     assert np.array_equal(ours[0], theirs[0])
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.int8, "Fortran"])
-def test_memory_mapped_numbers_of_any_kind_are_neither_scaled_nor_kept(tmp_path, kind):
-    """Rows with a mean far from 0, which would be standardized, and tried with neighbours."""
+@pytest.mark.parametrize("kind", [np.float16, np.int8, np.float32, "Fortran"])
+def test_memory_mapped_numbers_are_converted_and_scaled_a_few_rows_at_a_time(tmp_path, kind):
+    """Rows with a mean far from 0, which are standardized, and not tried with neighbours."""
     rng = np.random.default_rng(0)
     y = np.arange(3000) % 150
-    X = np.rint(40 + 5 * (rng.normal(size=(150, 200))[y] + rng.normal(size=(3000, 200))))
+    X = np.rint(40 + 5 * (rng.normal(size=(150, 900))[y] + rng.normal(size=(3000, 900))))
     X = np.asfortranarray(X, np.float32) if kind == "Fortran" else X.clip(0, 127).astype(kind)
     np.save(tmp_path / "X.npy", X)
     mapped_X = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model = LTLSClassifier(random_state=0)
-    single = 4 * X.size  # bytes in single precision; a few thousand rows are copied at a time
-    assert memory_of(lambda: model.fit(mapped_X, y)) < 5 * single
-    assert model.model_.columns.standardizer is None
+    expected = LTLSClassifier(neighbours=False, random_state=0).fit(X, y)
+    model = LTLSClassifier(random_state=0).fit(mapped_X, y)
     assert "Neighbours" not in model.plan_
-    streamed = LTLSClassifier(random_state=0).fit_stream(in_batches(mapped_X, y, 500))
-    assert streamed.model_.columns.standardizer is None
-    in_memory = LTLSClassifier(random_state=0).fit(X, y)
-    assert in_memory.model_.columns.standardizer is not None
-    assert "Neighbours" in in_memory.plan_
+    assert model.model_.columns.standardizer is not None
+    assert_same_model(model, expected)
+    np.testing.assert_array_equal(model.predict(mapped_X), expected.predict(X))
+    rows = model.model_.columns.rows(mapped_X)
+    assert rows.converts
+    assert memory_of(lambda: rows[:10].dense()) < X.size
+
+
+def test_memory_mapped_half_precision_takes_no_more_memory_than_single_precision(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(40_000) % 150
+    X = (rng.normal(size=(150, 150))[y] + 0.1 * rng.normal(size=(40_000, 150))).astype(np.float16)
+    model = LTLSClassifier(label_matrix=LabelMatrix(epochs=1), memory=False, random_state=0)
+    peaks = {}
+    for dtype in (np.float16, np.float32):
+        mapped_X = mapped(X.astype(dtype), tmp_path / "X")
+        peaks[dtype] = memory_of(lambda rows=mapped_X: model.fit(rows, y))
+    assert peaks[np.float16] < peaks[np.float32] + 4 * X.size / 2
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float16])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from mmap import mmap
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from .ngrams import Span
 from .rows import Columns, Standardizer, used_features
 
 _MAX_USED = 0.5  # fraction of features: beyond it, a mapping costs more than it saves
-_ROWS_PER_BLOCK = 1024  # converted at a time
+_ROWS_PER_BLOCK = 256  # converted at a time
 
 
 @settings
@@ -43,24 +42,19 @@ class FeatureSettings(Settings):
         help='Scale dense features to mean 0 and standard deviation 1. "auto" does so if a '
         "mean is more than 4 standard deviations from 0, or a standard deviation more than 10 "
         "times the median of all. Otherwise it divides all features by that median if the "
-        'median is below 0.01 or above 30. "auto" never scales memory-mapped features.',
+        "median is below 0.01 or above 30.",
     )
     fit_intercept: bool = setting(FLAG, default=True, help="Add a feature that is always 1.")
 
     def may_standardize(self, X: Any) -> bool:
-        """Return whether features like X may be standardized: dense ones, unless disabled.
-
-        Memory-mapped ones only on request.
-        """
+        """Return whether features like X may be standardized: dense ones, unless disabled."""
         X = X.dense if isinstance(X, Blocks) else X
         if hasattr(X, "indptr") and self.standardize is True:
             raise ValueError(
                 "standardize=True would make sparse features dense: use 'auto' or False, or "
                 "scale them with sklearn.preprocessing.MaxAbsScaler"
             )
-        if hasattr(X, "indptr") or self.standardize is False:
-            return False
-        return self.standardize is True or not is_mapped(X)
+        return not hasattr(X, "indptr") and self.standardize is not False
 
 
 class FeatureStats:
@@ -130,16 +124,6 @@ class FeatureStats:
         if scaling.has_one_scale:
             return length / float(scaling.scale[0]) or 1.0
         return float((scaling.scale != 1).sum()) ** 0.5 or 1.0
-
-
-def is_mapped(X: Any) -> bool:
-    """Return whether an array is memory-mapped, so that a copy would read it into memory."""
-    base: Any = X.dense if isinstance(X, Blocks) else X
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            return True
-        base = base.base
-    return isinstance(base, mmap)
 
 
 # The front end

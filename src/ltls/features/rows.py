@@ -7,7 +7,9 @@ have dense features beside them, which only parts for dense features read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from mmap import mmap
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +48,45 @@ _FAR_MEAN, _FAR_SCALE = 4.0, 10.0
 _SMALL, _LARGE = 0.01, 30.0
 
 
+class MappedRows:
+    """Memory-mapped rows that are converted when some of them are taken.
+
+    Parameters
+    ----------
+    mapped : array
+    convert : callable
+        Returns rows as float32 or float64.
+    """
+
+    ndim: ClassVar[int] = 2
+
+    def __init__(self, mapped: AnyArray, convert: Callable[[Any], AnyArray]) -> None:
+        self.mapped, self._convert = mapped, convert
+        self.shape, self.size = mapped.shape, mapped.size
+        self.dtype = np.promote_types(mapped.dtype, np.float32)
+
+    def __len__(self) -> int:
+        return len(self.mapped)
+
+    def __getitem__(self, rows: slice | int | Ints) -> AnyArray:
+        """Return some of the rows."""
+        return self._convert(self.mapped[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        """Return all rows."""
+        return np.asarray(self[:], dtype)
+
+
+def is_mapped(X: Any) -> bool:
+    """Return whether an array is memory-mapped, so that a copy would read it into memory."""
+    base: Any = X.dense if isinstance(X, Blocks) else X
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return True
+        base = base.base
+    return isinstance(base, mmap)
+
+
 class Rows:
     """Rows of features, dense or sparse, with intermediate results of the parts of a model.
 
@@ -79,6 +120,11 @@ class Rows:
     def sparse(self) -> bool:
         """Whether the rows are sparse."""
         return hasattr(self.X, "indptr")
+
+    @property
+    def converts(self) -> bool:
+        """Whether rows are converted when some of them are taken: all would take much memory."""
+        return isinstance(self.X, MappedRows)
 
     @property
     def n_values(self) -> int:
@@ -271,13 +317,16 @@ class Columns:
         X, others = self._blocks(X)
         # Dense features beside sparse ones are converted a few rows at a time.
         beside = None if self.beside is None else self.beside._rows(others)
-        return self._rows(as_floats(X), beside)
+        return self._rows(X if is_mapped(X) else as_floats(X), beside)
 
     def _rows(self, X: Any, beside: Rows | None = None) -> Rows:
-        if self.standardizer is not None:
+        if is_mapped(X) and self.used is None:
+            plain = X.dtype in _FLOATS and X.flags.c_contiguous and self.standardizer is None
+            X = X if plain else MappedRows(X, self.standardizer or as_floats)
+        elif self.standardizer is not None:
             X = self.standardizer(X)
         elif self.used is not None:
-            X = self._compact(X)
+            X = self._compact(as_floats(X))
         return Rows(X, self.intercept, self.unit_length, beside)
 
     def sample_row(self, dense: bool = False) -> Rows:

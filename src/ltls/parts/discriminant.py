@@ -78,7 +78,10 @@ class Transform:
 
     def undone(self, W: Floats, b: Floats) -> Scorer:
         """Return vectors and offsets for rows in the original coordinates."""
-        own = W / self.scales.astype(np.float32) if self.axes is None else W @ self.matrix
+        if self.axes is None:
+            own: Any = W / self.scales.astype(np.float32)
+        else:
+            own = W @ self.matrix
         return own, b - own @ self.mean
 
     def done(self, V: Floats, offsets: Floats) -> Scorer:

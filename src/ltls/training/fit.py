@@ -69,9 +69,11 @@ def fit(
     class_weight = problem.class_weights(how.class_weight)
     examples = problem.examples(X, targets, sample_weight, class_weight)
     if checkpoint is not None:
-        rows = examples.rows
-        beside = None if rows.beside is None else rows.beside.X
-        checkpoint.add_rows(rows.X, examples.indptr, examples.labels, examples.weights, beside)
+        own, beside = (
+            None if rows is None else getattr(rows.X, "mapped", rows.X)
+            for rows in (examples.rows, examples.rows.beside)
+        )
+        checkpoint.add_rows(own, examples.indptr, examples.labels, examples.weights, beside)
 
     def label_sums(unit_length: bool) -> csr_array:
         return examples.label_sums(len(problem.labels), unit_length)[0]
