@@ -239,6 +239,34 @@ def test_labels_of_few_rows_are_found_as_often_as_by_the_nearest_mean(
     assert gain > (0.35 if anisotropic else -0.01)
 
 
+@pytest.mark.parametrize(
+    ("n_labels", "n_rows", "n_features", "size"),
+    [(150, 2, 256, 2.0), (300, 1, 384, 2.2), (600, 1, 64, 1.0), (60, 1, 64, 1.0), (30, 3, 64, 1.7)],
+)
+def test_fewer_than_a_thousand_rows_are_enough_to_be_as_good_as_the_nearest_mean(
+    n_labels, n_rows, n_features, size
+):
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(n_labels, n_features)), np.tile(np.arange(n_labels), n_rows + 8)
+    X = (centres[y] + size * rng.normal(size=(len(y), n_features))).astype(np.float32)
+    train, test = slice(n_labels * n_rows), slice(n_labels * n_rows, None)
+    means = X[train].reshape(n_rows, n_labels, -1).mean(axis=0)
+    nearest = (X[test] @ means.T - (means**2).sum(axis=1) / 2).argmax(axis=1)
+    model = LTLSClassifier(random_state=0).fit(X[train], y[train])
+    assert (model.model_.part("label_matrix") is not None) == (n_labels > 128)
+    assert (nearest == y[test]).mean() < 0.95
+    assert model.score(X[test], y[test]) > (nearest == y[test]).mean() - 0.01
+    pairs = [[int(label), int(label) + n_labels] for label in y]
+    several = LTLSClassifier(random_state=0).fit(X[train], pairs[train])
+    assert (several.model_.part("label_matrix") is not None) == (n_labels >= 32)
+
+
+def test_neighbours_are_not_tried_on_few_held_out_rows(embeddings):
+    X, y = embeddings
+    assert "Neighbours" not in LTLSClassifier(random_state=0).fit(X[:1999], y[:1999]).plan_
+    assert "Neighbours" in LTLSClassifier(random_state=0).fit(X[:2000], y[:2000]).plan_
+
+
 def test_a_label_without_rows_does_not_harm_the_others(embeddings, model):
     X, y = embeddings
     weights = (y[:1600] > 0).astype(float)
@@ -299,10 +327,10 @@ def test_a_large_first_batch_is_fitted_and_others_follow(embeddings, model):
     assert 1000 not in first.predict(X[1600:])
     first.partial_fit(5 - X[:9], [1000] * 9)
     assert (first.predict(5 - X[:9]) == 1000).mean() > 0.5
-    small = LTLSClassifier(random_state=0).partial_fit(X[:900], y[:900])
-    assert [part.name for part in small.model_.parts] == ["trellises"]
-    small = LTLSClassifier(label_matrix=True, random_state=0).partial_fit(X[:900], y[:900])
+    small = LTLSClassifier(random_state=0).partial_fit(X[:300], y[:300])  # of 130 labels or so
     assert small.model_.part("label_matrix") is not None
+    few = LTLSClassifier(random_state=0).partial_fit(X[:100], y[:100])
+    assert [part.name for part in few.model_.parts] == ["trellises"]
     with pytest.raises(ValueError, match="label_matrix=True needs all rows at once"):
         LTLSClassifier(label_matrix=True).partial_fit(X[:1], y[:1])
 

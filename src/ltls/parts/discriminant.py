@@ -29,6 +29,7 @@ _LEAST_BETWEEN = 0.01  # of the variance is between labels, at least
 _MOST_CELLS = 1 << 24  # rows × labels that are compared
 _USABLE = 0.9  # of the precision of the nearest mean, for coordinates to be changed
 _ERRORS = 2.0  # standard errors by which it must be exceeded
+_AS_SMALL = 1.001  # a cross-entropy that is as small, relative to the smallest
 _KEPT = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # shares of the trained vectors
 _BLOCK, _SCORED = 4096, 64  # rows or labels at a time, and rows that are compared with all labels
 _UNKNOWN = 0.5  # share of the variance within labels, if they have too few rows
@@ -252,7 +253,10 @@ class Statistics:
             for number, scale in enumerate(_SCALES.astype(np.float32)):
                 log_sums = np.log(np.exp(scale * scores).sum(axis=1))
                 losses[number] += (log_sums[at] + scale * lacking).sum()
-        tried = [Mixture(kept, float(_SCALES[np.argmin(losses)])) for kept in _KEPT]
+        # Of equal ones, the means, which vary less; but one threshold suits trained vectors better.
+        shares = _KEPT[::-1] if held_out.multilabel else _KEPT
+        smallest = np.argmax(losses <= _AS_SMALL * losses.min())  # others are less exact
+        tried = [Mixture(kept, float(_SCALES[smallest])) for kept in shares]
         both_scored = (_scores(*each, transform, some) for each in (start, trained))
         for (_, first), (_, last) in zip(*both_scored, strict=True):
             both = (np.float32(m.of_means) * first + np.float32(m.kept) * last for m in tried)
