@@ -101,9 +101,8 @@ def _target(output: Path, to: str | None) -> Format:
 def _convert_model(path: Path, output: Path, size_budget: str | None) -> None:
     given = [] if size_budget is None else [("--size-budget", "size_budget", size_budget)]
     values = settings.parse(given)
-    from ..estimators.load import load  # slow; not needed to reject wrong options
+    from ..estimators.load import load
 
-    settings.check(given, values)
     estimator = load(path, verify=True)
     settings.apply(estimator, values)
     with errors_named(output):
