@@ -8,8 +8,8 @@ sentence on what it does::
         "How labels are found."
         width: int | str = setting(Integer(2), AUTO, default=AUTO, help="States per slice.")
 
-This module imports neither scikit-learn nor NumPy, which would take a second: the terminal checks
-settings by their declarations alone.
+This module imports neither scikit-learn nor NumPy, which would take a second: the server's options
+are declared and checked with it before anything slow is imported.
 """
 
 from __future__ import annotations
