@@ -78,6 +78,18 @@ def test_connections_that_do_not_send_headers_are_closed(models):
         assert server.predict(text="my card is gone").status == 200
 
 
+def test_a_connection_in_use_stays_open_however_short_its_requests_are(models):
+    with in_process(models["tickets"], "--timeout", "0.5") as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        ask(connection, "GET", "/v2/health/live")
+        first = connection.sock
+        for _ in range(60):
+            time.sleep(0.03)
+            assert ask(connection, "GET", "/v2/health/live").status == 200
+            assert connection.sock is first
+        connection.close()
+
+
 @posix
 def test_a_request_that_does_not_finish_is_given_up(models):
     with in_process(models["tickets"], "--drain", "1", "--timeout", "60") as server:

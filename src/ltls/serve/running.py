@@ -129,7 +129,7 @@ def _serve(
         target=server.run, args=([listening],), name=f"{THREADS}-loop", daemon=True
     )
     thread.start()
-    since: dict[Any, float] = {}
+    since: dict[Any, tuple[Any, float]] = {}
     told = False
     while thread.is_alive() and not received:
         thread.join(0.1)
@@ -152,12 +152,15 @@ def _serve(
         raise ValueError("the server could not start; see its log")
 
 
-def _close_idle(server: uvicorn.Server, since: dict[Any, float], seconds: float) -> None:
+def _close_idle(
+    server: uvicorn.Server, since: dict[Any, tuple[Any, float]], seconds: float
+) -> None:
     """Close connections that have not sent the headers of a request for this long.
 
     uvicorn has such a limit only between two requests, until the first byte of the next one.
     Connections are no public part of it, so `pyproject.toml` allows only versions that were tested.
-    `since` records since when connections have been idle, and is kept between calls.
+    `since` records after which request connections are idle, and since when; it is kept between
+    calls.
     """
     now = time.monotonic()
     open_ones = set(server.server_state.connections)
@@ -165,7 +168,10 @@ def _close_idle(server: uvicorn.Server, since: dict[Any, float], seconds: float)
     for connection in [each for each in since if each not in idle]:
         del since[connection]
     for connection in idle:
-        if now - since.setdefault(connection, now) > seconds:
+        # A request may have come and been answered between two calls.
+        if connection not in since or since[connection][0] is not connection.cycle:
+            since[connection] = connection.cycle, now
+        elif now - since[connection][1] > seconds:
             connection.loop.call_soon_threadsafe(connection.transport.close)
 
 
