@@ -243,7 +243,8 @@ def test_a_model_that_is_not_mapped_survives_the_end_of_its_file(name, path):
 def test_pruned_weights_cannot_ask_for_memory(path):
     X, y = np.eye(500, dtype=np.float32), np.arange(500)
     given = Trellises(width=64, n_trellises=2, density=1e-3, epochs=1)
-    model = LTLSClassifier(trellises=given, memory=False, views=False, label_weights=False)
+    parts = dict.fromkeys(("memory", "views", "label_weights", "label_matrix"), False)
+    model = LTLSClassifier(trellises=given, **parts)
     model.fit(X, y).save(path)
     n_rows = 100_000
     file = TensorFile(path, MODEL)
