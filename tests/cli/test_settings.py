@@ -49,7 +49,7 @@ def test_the_list_has_every_setting_with_its_default_and_help(command):
         assert each["help"].split()[0] in out
     views = command("settings", "views").out
     assert "views.n_views=auto" in views
-    assert "trellises." not in views
+    assert "trellises.width" not in views
     error = command("settings", "wings").err
     assert error.startswith("ltls: GROUP must be one of features, trellises, ")
 
