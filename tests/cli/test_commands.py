@@ -563,6 +563,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("words", MISTAKES)
 def test_wrong_names_are_errors_before_anything_slow_is_imported(tmp_path, words):
+    if words.startswith("serve"):
+        pytest.importorskip("uvicorn", reason="needs starlette: run make test-all")
     (tmp_path / "rows.csv").write_text("text,kind\nmy card,card\n")
     (tmp_path / "rows.jsonl").write_text('{"text": "my card", "kind": "card"}\n')
     (tmp_path / "latin.csv").write_bytes(b"text,kind\nmy card,card\nd\xe9j\xe0 vu,fee\n")
