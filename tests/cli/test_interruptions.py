@@ -137,9 +137,14 @@ def test_what_was_learned_until_ctrl_c_becomes_a_model(folder, command):
     assert ltls.load("model.ltls").n_iter_ == 1
 
 
-def test_ctrl_c_after_the_epochs_leaves_the_checkpoint(folder, command, monkeypatch):
+@pytest.mark.parametrize("hidden", [False, True])
+def test_ctrl_c_after_the_epochs_leaves_the_checkpoint(folder, command, monkeypatch, hidden):
     def interrupted(*_):
-        raise KeyboardInterrupt
+        try:
+            raise KeyboardInterrupt
+        finally:
+            if hidden:  # as by a Condition that waits
+                raise RuntimeError("release unlocked lock")
 
     monkeypatch.setattr("ltls.training.fit.choose", interrupted)
     result = command("train", "rows.txt", *SETTINGS, "-o", "model.ltls")

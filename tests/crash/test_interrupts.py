@@ -69,6 +69,11 @@ class Interrupts:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             return True
+        except RuntimeError as error:
+            # What Python raises in place of KeyboardInterrupt while a Condition waits.
+            if "unlocked lock" not in str(error):
+                raise
+            return True
         return False
 
 

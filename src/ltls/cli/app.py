@@ -242,15 +242,30 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except BrokenPipeError:  # the reader of standard output has closed it
         code = 1
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
-    except Exception as error:
-        code = 2
-        print_line(_message(error))
-    except Terminated:
-        code = _TERMINATED
+    except BaseException as error:
+        code = code_of_signal(error)
+        if not code:
+            if not isinstance(error, Exception):
+                raise
+            print_line(_message(error))
+            code = 2
     _drop_unwritten()
     return code
+
+
+def code_of_signal(error: BaseException) -> int:
+    """Return the exit code of the signal behind an exception, or 0.
+
+    Libraries, and Python's own locks, may raise an error of their own in place of a signal's.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (KeyboardInterrupt, typer.Abort)):
+            return INTERRUPTED
+        if isinstance(cause, Terminated):
+            return _TERMINATED
+        cause = cause.__context__
+    return 0
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import typer
 
 from ..features.columns import split_columns
 from . import options, settings
-from .app import Terminated
+from .app import code_of_signal
 from .cluster import check_for_cluster, fit_on_cluster
 from .output import (
     check_output,
@@ -228,10 +228,13 @@ def _told_if_interrupted(place: Path | None) -> Iterator[None]:
     """Say how training continues if the block is interrupted."""
     try:
         yield
-    except (KeyboardInterrupt, Terminated):
-        there = place is not None and place.exists()
-        how = f"; --resume continues from {place}" if there else " before there was a checkpoint"
-        warn(f"training was interrupted{how}")
+    except BaseException as error:
+        if code_of_signal(error):
+            there = place is not None and place.exists()
+            how = (
+                f"; --resume continues from {place}" if there else " before there was a checkpoint"
+            )
+            warn(f"training was interrupted{how}")
         raise
 
 
