@@ -4,9 +4,8 @@ yso_en: 200,000 titles of library records, each with several of 24,000 subjects.
 is trained once with every head: trellises, adaptive softmax layers that end in one (their numbers
 are the cutoffs), a full sigmoid layer and a full softmax over the positives. The sparse model is a
 `TextClassifier`. The hybrid adds up their log-probabilities, with weights that 3,000 held-out
-training rows choose, as `EncoderClassifier` does. With --vectors, which needs the compiled engine,
-a classifier is trained by `ltls.torch.probe` on the vectors of the trained encoder: the second
-stage of `EncoderClassifier`, which then takes part in the hybrid.
+training rows choose. The rows "EncoderClassifier" are the estimator itself, with all three stages;
+they need the compiled engine.
 
 The texts (yso_en_text_train.tsv.xz, yso_en_text_test.tsv.xz) are looked for in the folder that
 --data or the environment variable LTLS_DATA names. The sparse model needs the compiled engine and
@@ -51,6 +50,13 @@ BATCH, EPOCHS, RATE = 512, 15, 1e-3
 ADAPTIVE: dict[str, tuple[list[int], float]] = {  # cutoffs and div_value
     "adaptive trellis, 2,000 and 8,000": ([2_000, 8_000], 4.0),
     "adaptive trellis, 4,000 and 12,000": ([4_000, 12_000], 2.0),
+}
+BY_FREQUENCY: dict[str, Any] = {"cutoffs": [4_000, 12_000], "div_value": 2.0}
+NEAREST = {"neighbours": True, "prototypes": True}
+ESTIMATORS: dict[str, dict[str, Any]] = {  # parameters of the head, and of the vectors' classifier
+    "EncoderClassifier, trellis head": {},
+    "EncoderClassifier, adaptive head": {"head": BY_FREQUENCY},
+    "EncoderClassifier, adaptive head, neighbours": {"head": BY_FREQUENCY, "vectors": NEAREST},
 }
 FLOOR = np.float32(np.log(1e-9))
 
@@ -100,23 +106,37 @@ class Titles:
         return {"P@1": float(hits[:, 0].mean()), "P@5": float(hits.sum(1).mean() / 5)}
 
 
-def words_of(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the words of every text, (texts, LENGTH), 0 as padding, and the features of words.
+class Words:
+    """A tokenizer: the words of texts, up to LENGTH, as ids above 0, which is padding.
 
-    A word has itself and its n-grams of 3 to 5 characters as features, hashed.
+    A word has itself and its n-grams of 3 to 5 characters as `features`, hashed.
     """
-    split = [re.findall(r"\w+", text.lower())[:LENGTH] for text in texts]
-    known = {word: i + 1 for i, word in enumerate(Counter(w for own in split for w in own))}
-    tokens = np.zeros((len(texts), LENGTH), np.int64)
-    for row, own in zip(tokens, split, strict=True):
-        row[: len(own)] = [known[word] for word in own]
-    features = np.zeros((len(known) + 1, GRAMS), np.int64)
-    for word, i in known.items():
-        marked = f"<{word}>"
-        grams = [marked[j : j + n] for n in (5, 4, 3) for j in range(len(marked) - n + 1)]
-        hashed = [1 + zlib.crc32(each.encode()) % (BUCKETS - 1) for each in [word, *grams]]
-        features[i, : min(len(hashed), GRAMS)] = hashed[:GRAMS]
-    return tokens, features
+
+    def __init__(self, texts: list[str]) -> None:
+        split = Counter(word for text in texts for word in self._split(text))
+        self._known = {word: i + 1 for i, word in enumerate(split)}
+        self.features = np.zeros((len(self._known) + 1, GRAMS), np.int64)
+        for word, i in self._known.items():
+            marked = f"<{word}>"
+            grams = [marked[j : j + n] for n in (5, 4, 3) for j in range(len(marked) - n + 1)]
+            hashed = [1 + zlib.crc32(each.encode()) % (BUCKETS - 1) for each in [word, *grams]]
+            self.features[i, : min(len(hashed), GRAMS)] = hashed[:GRAMS]
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        return re.findall(r"\w+", text.lower())[:LENGTH]
+
+    def ids(self, texts: list[str]) -> np.ndarray:
+        """Return words, shape (texts, LENGTH)."""
+        tokens = np.zeros((len(texts), LENGTH), np.int64)
+        for row, text in zip(tokens, texts, strict=True):
+            own = self._split(text)
+            row[: len(own)] = [self._known[word] for word in own]
+        return tokens
+
+    def __call__(self, texts: list[str], **_: Any) -> dict[str, Tensor]:
+        """Return the words of texts as tokenizers of transformers do."""
+        return {"input_ids": torch.from_numpy(self.ids(texts))}
 
 
 # Networks
@@ -137,11 +157,11 @@ class Transformer(nn.Module):
         self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(d), False)
         self.out = nn.Dropout(0.2)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        vectors = self.table(self.features[tokens.flatten()])
-        x = vectors.unflatten(0, tokens.shape) + self.positions
-        empty = tokens == 0
-        x = self.layers(x, src_key_padding_mask=empty & (tokens.any(1, keepdim=True)))
+    def forward(self, input_ids: Tensor) -> Tensor:
+        vectors = self.table(self.features[input_ids.flatten()])
+        x = vectors.unflatten(0, input_ids.shape) + self.positions
+        empty = input_ids == 0
+        x = self.layers(x, src_key_padding_mask=empty & (input_ids.any(1, keepdim=True)))
         kept = (~empty)[..., None].to(x.dtype)
         return self.out((x * kept).sum(1) / kept.sum(1).clamp(min=1))
 
@@ -266,11 +286,12 @@ class Experiment:
 
     def __init__(self, data: Titles, options: argparse.Namespace) -> None:
         self.data, self.options, self.device = data, options, options.device
-        tokens, features = words_of(data.texts)
+        self.words = Words(data.texts)
+        tokens = self.words.ids(data.texts)
         self.tokens = torch.from_numpy(tokens).to(self.device)
-        self.features = torch.from_numpy(features).to(self.device)
+        self.features = torch.from_numpy(self.words.features).to(self.device)
         start = time.perf_counter()
-        self.vectors = label_vectors(data, tokens, len(features), self.device)
+        self.vectors = label_vectors(data, tokens, len(self.features), self.device)
         machine.say(f"vectors of {data.n_labels:,} labels in {time.perf_counter() - start:.0f} s")
         longest = int(np.diff(data.ptr).max())
         padded = np.full((len(data.texts), longest), -100, np.int64)
@@ -287,10 +308,13 @@ class Experiment:
         if name.startswith("adaptive"):
             cutoffs, div_value = ADAPTIVE[name]
             counts = np.bincount(self.data.labels[: self.data.ptr[self.data.n_train]], minlength=n)
-            feasible = [min(cutoff, (i + 1) * n // 4) for i, cutoff in enumerate(cutoffs)]
             options = {"div_value": div_value, "trellis_features": d // 4}
-            return AdaptiveTrellisHead(d, feasible, counts, self.vectors, **options)
+            return AdaptiveTrellisHead(d, self.feasible(cutoffs), counts, self.vectors, **options)
         return FullHead(d, n, "sigmoid" in name)
+
+    def feasible(self, cutoffs: list[int]) -> list[int]:
+        """Return cutoffs for as few labels as a small version has."""
+        return [min(cutoff, (i + 1) * self.data.n_labels // 4) for i, cutoff in enumerate(cutoffs)]
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -299,6 +323,8 @@ class Experiment:
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
         torch.manual_seed(SEED)
         network = Transformer(self.features, *self.size).to(self.device)
+        if case["head"] in ESTIMATORS:
+            return self.with_estimator(network, **ESTIMATORS[case["head"]])
         head = self.head(case["head"]).to(self.device)
         start = time.perf_counter()
         self.train(network, head)
@@ -312,27 +338,63 @@ class Experiment:
             "train s": round(seconds, 1),
             **data.precision(data.test, ids[n:]),
         }
-        others = {} if self.sparse is None else {"sparse": self.sparse}
-        if self.options.vectors:
-            start = time.perf_counter()
-            others["vectors"] = self.of_vectors(network, x)
-            found["vectors s"] = round(time.perf_counter() - start, 1)
-            own = data.precision(data.test, others["vectors"]["ids"][n:])
-            found |= {f"vectors {name}": value for name, value in own.items()}
-        if self.sparse is not None:
-            found |= self.hybrid(head, x, ids, others)
-        return found
+        return found if self.sparse is None else found | self.hybrid(head, x, ids, self.sparse)
 
-    def of_vectors(self, network: nn.Module, x: Tensor) -> dict[str, np.ndarray]:
-        """Train a classifier on the encoder's vectors; return its candidates for vectors x."""
-        from ltls.torch import probe
+    def with_estimator(
+        self,
+        network: nn.Module,
+        head: dict[str, Any] | None = None,
+        vectors: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return P@1 and P@5 of `EncoderClassifier` and of its stages."""
+        from ltls import LTLSClassifier
+        from ltls.torch import EncoderClassifier
+        from ltls.torch.hybrid import HeadScores
 
-        rows = self.data.train[np.diff(self.data.ptr)[self.data.train] > 0]
-        vectors = self.encode(network, rows).cpu().numpy()
-        model = probe(vectors, self.data.of(rows), device=self.device, random_state=SEED)
-        k = min(CANDIDATES, self.data.n_labels)
-        ids, proba = model.predict_topk(x.cpu().numpy(), k=k, proba=True)
-        return {"ids": ids.astype(np.int64), "log_probs": np.log(np.maximum(proba, 1e-9))}
+        data, small = self.data, self.options.small
+        model = EncoderClassifier(
+            network,
+            tokenizer=self.words,
+            head=head and {**head, "cutoffs": self.feasible(head["cutoffs"])},
+            vectors=True if vectors is None else LTLSClassifier(**vectors, random_state=SEED),
+            epochs=2 if small else self.options.epochs,
+            n_iter_no_change=self.options.epochs,
+            batch_size=BATCH,
+            learning_rate=self.options.rate,
+            head_learning_rate=3 * self.options.rate,
+            warmup=0.05,
+            mixed_precision="bf16" if str(self.device).startswith("cuda") else "no",
+            device=self.device,
+            n_jobs=-1,
+            random_state=SEED,
+            verbose=1,
+        )
+        rows = np.arange(data.n_train)
+        rows = rows[np.diff(data.ptr)[rows] > 0]
+        start = time.perf_counter()
+        model.fit([data.texts[i] for i in rows], data.of(rows))
+        seconds = time.perf_counter() - start
+        texts = [data.texts[i] for i in data.test]
+        encoded = model.encode(texts)
+        found = {
+            "hybrid": model.predict_topk(texts, k=5)[0],
+            "text": model.classes_[model.text_.predict_topk(texts, k=5)[0]],
+            "vectors": model.classes_[model.vectors_.predict_topk(encoded, k=5)[0]],
+            "head": model.classes_[HeadScores(model.head_, encoded, True).best(5)],
+        }
+        figures = {
+            f"{stage} {name}": value
+            for stage, ids in found.items()
+            for name, value in data.precision(data.test, ids.astype(np.int64)).items()
+        }
+        head_alone = {name: figures.pop(f"head {name}") for name in ("P@1", "P@5")}
+        return {
+            "parameters": sum(p.numel() for p in model.head_.parameters()),
+            "train s": round(seconds, 1),
+            "weights": model.weights_,
+            **head_alone,
+            **figures,
+        }
 
     def train(self, network: nn.Module, head: nn.Module) -> None:
         rows = torch.from_numpy(self.data.train).to(self.device)
@@ -372,17 +434,18 @@ class Experiment:
         return torch.cat([call(*some) for some in parts]).cpu().numpy()
 
     def hybrid(
-        self, head: nn.Module, x: Tensor, own: np.ndarray, others: dict[str, Any]
+        self, head: nn.Module, x: Tensor, own: np.ndarray, sparse: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return P@1 and P@5 of the sum with other models; weights by held-out rows."""
+        """Return P@1 and P@5 of the sum with the sparse model; weights by held-out rows."""
         data, n = self.data, len(self.data.held_out)
-        theirs = {name: each["ids"].astype(np.int64) for name, each in others.items()}
-        ids = np.sort(np.concatenate([own, *theirs.values()], 1), axis=1)
+        theirs = sparse["ids"].astype(np.int64)
+        ids = np.sort(np.concatenate([own, theirs], 1), axis=1)
         ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
         encoded = self.each(head.log_proba, x, torch.from_numpy(np.maximum(ids, 0)).to(self.device))
-        scores = {"encoder": np.maximum(encoded.astype(np.float32), FLOOR)}
-        for name, each in others.items():
-            scores[name] = looked_up(ids, theirs[name], each["log_probs"].astype(np.float32))
+        scores = {
+            "encoder": np.maximum(encoded.astype(np.float32), FLOOR),
+            "sparse": looked_up(ids, theirs, sparse["log_probs"].astype(np.float32)),
+        }
         hits = data.contains(data.evaluated, ids)
         n_true = np.diff(data.ptr)[data.evaluated]
         weights = best_weights({k: v[:n] for k, v in scores.items()}, hits[:n], n_true[:n])
@@ -426,7 +489,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("LTLS_DATA"))
     parser.add_argument("--make-sparse", type=Path, help="only train the sparse model, store it")
     parser.add_argument("--sparse", type=Path, help="what --make-sparse has stored")
-    parser.add_argument("--vectors", action="store_true", help="also train on the vectors")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--rate", type=float, default=RATE)
     options = parser.parse_args()
@@ -452,6 +514,7 @@ def main() -> None:
         "full softmax",
         "trellis, logistic, width 32",
         *ADAPTIVE,
+        *ESTIMATORS,
     ]
     compare(NAME, result, [{"head": name} for name in names], experiment.run, options)
 

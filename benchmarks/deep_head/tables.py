@@ -116,7 +116,7 @@ def omniglot(result: Result) -> list[str]:
 
 
 def encoder(result: Result) -> list[str]:
-    """Return P@1 / P@5 of heads, of classifiers on vectors, and of hybrids."""
+    """Return P@1 / P@5 of heads, of classifiers on vectors and texts, and of hybrids."""
 
     def both(row: Result, of: str = "") -> str:
         pair = [row.get(f"{of}P@1"), row.get(f"{of}P@5")]
@@ -125,23 +125,29 @@ def encoder(result: Result) -> list[str]:
     rows = []
     if (sparse := result.get("sparse")) is not None:
         alone = both(sparse)
-        rows.append(["sparse model alone", "", alone, "–", alone, f"{sparse['train s']:.0f}"])
+        seconds = f"{sparse['train s']:.0f}"
+        rows.append(["sparse model alone", "", "–", "–", alone, alone, seconds])
     for row in result["rows"]:
         if "error" not in row:
             seconds = f"{row['train s']:.0f}" if "train s" in row else "–"
-            found = [both(row), both(row, "vectors "), both(row, "hybrid "), seconds]
-            rows.append([row["head"], f"{row['parameters']:,}", *found])
-    heads = ["model", "head parameters", "head", "vectors", "hybrid", "training [s]"]
+            found = [both(row, of) for of in ("", "vectors ", "text ", "hybrid ")]
+            rows.append([row["head"], f"{row['parameters']:,}", *found, seconds])
+    heads = ["model", "head parameters", "head", "vectors", "text", "hybrid", "training [s]"]
     return captioned(table(heads, rows), result)
 
 
 def probe(result: Result) -> list[str]:
     rows = [
-        [row["head"], f"{row['P@1']:.4f}", f"{row['train s']:.0f}"]
+        [
+            row["head"],
+            f"{row['P@1']:.4f}",
+            f"{row['train s']:.0f}",
+            f"{row['gpu memory'] / 1e9:.1f}" if "gpu memory" in row else "–",
+        ]
         for row in result["rows"]
         if "error" not in row
     ]
-    return captioned(table(["model", "P@1", "training [s]"], rows), result)
+    return captioned(table(["model", "P@1", "training [s]", "GPU memory [GB]"], rows), result)
 
 
 def scores(row: Result) -> list[str]:

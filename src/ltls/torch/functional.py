@@ -3,10 +3,10 @@
 Every function takes edge scores `h` of shape (…, n_edges), of any floating-point type, on any
 device, and a trellis: an `ltls.Trellis` or a `Layout` from `ltls.torch.make_layout(n_classes,
 width)`, which does not need the compiled engine. `log_partition`, `log_prob`, `marginals`, `topk`
-and `viterbi` run on the compiled engine on a CPU and as fused Triton kernels on a GPU; `sample`,
-`path_scores`, `mean_score`, `logistic_scores` and `logistic_loss` are plain torch operations. All
-accumulate in float32, or in float64 for float64 scores. All but `topk`, `viterbi`, `sample` and
-`marginals` are differentiable; the fused operators do not support double backward.
+and `viterbi` run on the compiled engine on a CPU, and as fused Triton kernels on a GPU, as does
+`logistic_loss`; the others are plain torch operations. All accumulate in float32, or in float64 for
+float64 scores. All but `topk`, `viterbi`, `sample` and `marginals` are differentiable; the fused
+operators do not support double backward.
 
 `log_partition`, `topk` and `sample` take ``within=(first, end)``, which restricts them to the paths
 first … end − 1. This still takes O(log n_classes), in plain torch operations.
@@ -105,7 +105,11 @@ def logistic_scores(h: Tensor, trellis: AnyTrellis) -> Tensor:
 
 
 def logistic_loss(
-    h: Tensor, paths: Tensor, trellis: AnyTrellis, weights: Tensor | None = None
+    h: Tensor,
+    paths: Tensor,
+    trellis: AnyTrellis,
+    weights: Tensor | None = None,
+    fused: bool = True,
 ) -> Tensor:
     """Return the binary cross-entropy of every row, summed over the edges, shape (rows,).
 
@@ -119,6 +123,8 @@ def logistic_loss(
     trellis : Trellis or Layout
     weights : tensor of shape (rows, k), optional
         Weights of the paths, at least 0. A positive edge has the largest weight of its paths.
+    fused : bool, default=True
+        Whether to use the kernel on a GPU; plain torch operations support double backward.
 
     Examples
     --------
@@ -131,7 +137,10 @@ def logistic_loss(
     >>> round(loss.item() / math.log(2))  # all edges are undecided
     19
     """
-    layout, h = layout_of(trellis), h.to(accumulation_dtype(h))
+    layout = layout_of(trellis)
+    if fused and custom.fuses_loss(h, trellis):
+        return custom.logistic_losses(h, paths, weights, layout)
+    h = h.to(accumulation_dtype(h))
     edges = layout.path_edges(paths)
     own = torch.ones_like(paths, dtype=h.dtype) if weights is None else weights.to(h.dtype)
     values = torch.where(edges >= 0, own[..., None], -1).flatten(1)

@@ -398,7 +398,7 @@ class TrellisSoftmax(SoftmaxHead):
         weights = None
         if self.weight is not None:
             weights = self.weight[labels.clamp(0, self.n_classes - 1)]
-        losses = functional.logistic_loss(h, paths, self.layout, weights)
+        losses = functional.logistic_loss(h, paths, self.layout, weights, self.fused)
         if several:
             return -losses, torch.zeros_like(paths[:, 0])
         ignored = paths[:, 0].clamp(max=0)

@@ -4,7 +4,7 @@ On a machine with a CUDA device, pytest, pytest-xdist, torch, triton and scikit-
 this needs, and no compiled engine. Most of the time is spent on compiling kernels, so that several
 processes are that much faster; eight take two minutes on an H200:
 
-    PYTHONPATH=src:tests/support python -m pytest --noconftest -n 8 -m gpu \\
+    PYTHONPATH=src:tests/support python -m pytest --noconftest -o addopts= -n 8 -m gpu \\
         tests/torch/ops/test_gpu_kernels.py
 
 With TRITON_INTERPRET=1 fewer cases run on the CPU, in Triton's interpreter; test_triton.py does so.
@@ -25,7 +25,7 @@ pytest.importorskip("triton", reason="needs triton: run make test-all")
 
 from reference import Graph  # noqa: E402
 
-from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, make_layout  # noqa: E402
+from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, functional, make_layout  # noqa: E402
 from ltls.torch.ops import cluster_loss, clusters, custom, launch, reference  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -552,6 +552,39 @@ def test_the_loss_of_labels_is_that_of_their_paths(kind, table):
             "gradient": error(h.grad, grad),
         }
     )
+
+
+@pytest.mark.parametrize("size", [(2, 2), (22, 2), (243, 3), (777, 8), (70, 64), (4097, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_logistic_loss_of_sets(size, dtype, weighted, monkeypatch):
+    """Beside the cross-entropy of every edge: those of the paths of a row are positive."""
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    layout, oracle, rng = make_layout(*size), Oracle(*size), np.random.default_rng(0)
+    h = inputs(layout.n_edges, 7, "large", dtype, DEVICE).requires_grad_()
+    paths = rng.integers(-1, size[0], size=(7, 4))
+    paths[:, 1] = paths[:, 0]  # counts once
+    paths[2] = -1
+    given = on_device(rng.random(paths.shape), dtype=torch.float32) if weighted else None
+    losses = functional.logistic_loss(h, on_device(paths), layout, given)
+    factors = rng.normal(size=7)
+    losses.backward(on_device(factors, dtype=losses.dtype))
+    own = given.double().cpu().numpy() if weighted else np.ones(paths.shape)
+    used = np.where((paths >= 0)[..., None], oracle.matrix[paths], 0)
+    positive, weights = used.max(1), (used * own[..., None]).max(1)
+    x = h.detach().double().cpu().numpy()
+    each = np.where(positive > 0, weights * np.logaddexp(0, -x), np.logaddexp(0, x))
+    slopes = np.where(positive > 0, -weights / (1 + np.exp(x)), 1 / (1 + np.exp(-x)))
+    rounded = ROUNDED if h.element_size() == 2 else 1
+    agree(
+        {
+            "losses": error(losses.detach(), each.sum(1)),
+            "gradient": error(h.grad, slopes * factors[:, None]) / rounded,
+        }
+    )
+    paths[0, 2] = size[0]
+    losses = functional.logistic_loss(h, on_device(paths), layout, given)
+    assert losses.isnan().tolist() == [True, *[False] * 6]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ..layout import AnyTrellis, Layout, make_layout
 from . import reference
@@ -276,6 +277,28 @@ class _Loss(torch.autograd.Function):
 
 
 loss: Callable[..., tuple[Tensor | None, Tensor]] = _Loss.apply
+
+
+class _LogisticLosses(torch.autograd.Function):
+    """`functional.logistic_loss` as one kernel forward and one backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, paths: Tensor, weights: Tensor | None, layout: Layout
+    ) -> Tensor:
+        given = [None if each is None else each.contiguous() for each in (h, paths, weights)]
+        ctx.save_for_backward(*given)
+        ctx.layout = layout
+        return launch.logistic(*given, layout)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_losses: Tensor) -> Any:
+        grad = launch.logistic(*ctx.saved_tensors, ctx.layout, grad_losses.contiguous())
+        return grad, None, None, None
+
+
+logistic_losses: Callable[..., Tensor] = _LogisticLosses.apply
 
 
 # Top-k

@@ -195,6 +195,31 @@ def backward(
     return grad
 
 
+def logistic(
+    h: Tensor,
+    paths: Tensor,
+    weights: Tensor | None,
+    layout: Layout,
+    grad_losses: Tensor | None = None,
+) -> Tensor:
+    """Return the binary cross-entropy of every row, or with `grad_losses` its gradient in h.
+
+    See `functional.logistic_loss`.
+    """
+    found = h.new_empty(len(h), dtype=accumulation_dtype(h))
+    if grad_losses is not None:
+        found = torch.empty_like(h)
+    if len(h):
+        constants = _constants(layout, h.dtype)
+        grid = (triton.cdiv(len(h), constants["ROWS"]),)
+        given = h, paths, h if weights is None else weights, _table(layout, h.device)
+        results = h if grad_losses is None else grad_losses, found, found
+        sizes = len(h), paths.shape[1], *_sizes(layout)
+        flags = {"HAS_WEIGHTS": weights is not None, "GRADIENT": grad_losses is not None}
+        run(kernels.logistic, grid, *given, *results, *sizes, **flags, **constants)
+    return found
+
+
 def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
     """Return the k best paths of every row and their scores, best first."""
     n, dtype = len(h), accumulation_dtype(h)

@@ -336,6 +336,79 @@ def topk(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def logistic(  # type: ignore[no-untyped-def]
+    h, paths, weights, table, grad_losses, losses, out, n_rows, n_paths, n_classes, n_edges,
+    n_slices, n_last, HAS_WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr,
+    B: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, REAL: tl.constexpr,
+):  # fmt: skip
+    """Compute the binary cross-entropy of every row, summed over the edges, or its gradient.
+
+    An edge is positive if a path of the row uses it, with the largest weight of these paths.
+    """
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row_mask = row < n_rows
+    s = tl.arange(0, WIDTH)
+    state_mask = row_mask[:, None] & (s < B)[None, :]
+    factor = tl.zeros((ROWS,), REAL)
+    if GRADIENT:
+        factor = tl.load(grad_losses + row, mask=row_mask, other=0.0).to(REAL)
+    total = tl.zeros((ROWS,), REAL)
+    for i in range(n_slices + 1):
+        starting = tl.full((ROWS, WIDTH), -1.0, REAL)  # weights; −1 marks a negative
+        exiting = tl.full((ROWS, WIDTH), -1.0, REAL)
+        passing = tl.full((ROWS, WIDTH, WIDTH), -1.0, REAL)
+        for k in range(n_paths):
+            path = tl.load(paths + row * n_paths + k, mask=row_mask, other=-1)
+            given = (path >= 0) & (path < n_classes)
+            last, first = _exit_of(path, table, n_slices)
+            rest = path - first
+            weight = tl.full((ROWS,), 1.0, REAL)
+            if HAS_WEIGHTS:
+                weight = tl.load(weights + row * n_paths + k, mask=row_mask, other=0.0).to(REAL)
+            total = tl.where(row_mask & (path >= n_classes), float("nan"), total)
+            state = rest // tl.load(table + 4 * i + 3) % B
+            here = (s[None, :] == state[:, None]) & given[:, None]
+            chosen = tl.where(here & (last == i)[:, None], weight[:, None], -1.0)
+            exiting = tl.maximum(exiting, chosen)
+            if i == 0:
+                starting = tl.maximum(starting, tl.where(here, weight[:, None], -1.0))
+            else:
+                before = rest // tl.load(table + 4 * (i - 1) + 3) % B
+                used = (s[None, :] == before[:, None])[:, :, None] & here[:, None, :]
+                used = used & (i <= last)[:, None, None]
+                passing = tl.maximum(passing, tl.where(used, weight[:, None, None], -1.0))
+        exits = (row * n_edges)[:, None] + (tl.load(table + 4 * i + 1) + s)[None, :]
+        mask = row_mask[:, None] & (s < tl.load(table + 4 * i))[None, :]
+        total += tl.sum(_cross_entropy(h, out, exits, mask, exiting, factor[:, None], GRADIENT), 1)
+        if i == 0:  # names of tensors of other shapes differ: types are those before the branch
+            starts = (row * n_edges)[:, None] + s[None, :]
+            cells = _cross_entropy(h, out, starts, state_mask, starting, factor[:, None], GRADIENT)
+            total += tl.sum(cells, 1)
+        else:
+            columns = tl.where(i < n_slices, B, n_last)
+            steps = (row * n_edges)[:, None, None] + (B + (i - 1) * B * B)
+            steps += s[None, :, None] * columns + s[None, None, :]
+            inside = state_mask[:, :, None] & (s < columns)[None, None, :]
+            of_row = factor[:, None, None]
+            of_steps = _cross_entropy(h, out, steps, inside, passing, of_row, GRADIENT)
+            total += tl.sum(tl.sum(of_steps, 2), 1)
+    if not GRADIENT:
+        tl.store(losses + row, total, mask=row_mask)
+
+
+@triton.jit
+def _cross_entropy(h, out, edges, mask, weight, factor, GRADIENT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return weight · softplus(−h), or softplus(h) of negatives; or store derivative · factor."""
+    x = tl.load(h + edges, mask=mask, other=0.0).to(weight.dtype)
+    signed = tl.where(weight < 0, x, -x)
+    small = tl.exp(-tl.abs(x))
+    if GRADIENT:
+        slope = -weight * factor * tl.where(signed >= 0, 1.0, small) / (1 + small)
+        tl.store(out + edges, slope.to(out.dtype.element_ty), mask=mask)
+    return tl.where(mask, tl.abs(weight) * (tl.maximum(signed, 0.0) + tl.log(1 + small)), 0.0)
+
+
+@triton.jit
 def look_up(  # type: ignore[no-untyped-def]
     labels, table, out, n, n_labels, n_paths, ignore_index,
     HAS_TABLE: tl.constexpr, BLOCK: tl.constexpr,
