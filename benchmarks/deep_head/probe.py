@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,11 @@ def main() -> None:
     result: dict[str, Any] = {"about": description(options.device)}
     result |= {"rows": [], "n_rows": options.rows, "n_labels": options.labels}
     runs: dict[str, Any] = {"ltls.torch.probe": with_probe}
+    softmax: dict[str, type[Full]] = {"full softmax": Full}
+    if find_spec("cut_cross_entropy") is not None:
+        softmax["cut-cross-entropy"] = CutCrossEntropy
     for rate in RATES:
-        for name, kind in {"full softmax": Full, "cut-cross-entropy": CutCrossEntropy}.items():
+        for name, kind in softmax.items():
             runs[f"{name}, rate {rate:g}"] = partial(with_softmax, rate=rate, kind=kind)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

@@ -226,7 +226,7 @@ def test_an_encoder_learns_with_every_head_and_joins_the_sparse_model(tmp_path):
     data = ("--data", tmp_path, "--small")
     run("encoder", "--make-sparse", sparse, *data)
     rows = rows_of("encoder", tmp_path, "--sparse", sparse, *data)
-    assert len(rows) == 7
+    assert len(rows) == 10
     for row in rows.values():
         assert row["hybrid P@1"] > 0.8
     trellis, full = rows["trellis, logistic, width 32"], rows["full sigmoid"]

@@ -286,7 +286,8 @@ class _LogisticLosses(torch.autograd.Function):
     def forward(
         ctx: Any, h: Tensor, paths: Tensor, weights: Tensor | None, layout: Layout
     ) -> Tensor:
-        given = [None if each is None else each.contiguous() for each in (h, paths, weights)]
+        weights = None if weights is None else weights.contiguous()
+        given = h.contiguous(), paths.contiguous(), weights
         ctx.save_for_backward(*given)
         ctx.layout = layout
         return launch.logistic(*given, layout)
@@ -294,7 +295,8 @@ class _LogisticLosses(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_losses: Tensor) -> Any:
-        grad = launch.logistic(*ctx.saved_tensors, ctx.layout, grad_losses.contiguous())
+        h, paths, weights = ctx.saved_tensors
+        grad = launch.logistic(h, paths, weights, ctx.layout, grad_losses.contiguous())
         return grad, None, None, None
 
 
