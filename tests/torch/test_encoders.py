@@ -652,7 +652,7 @@ def test_bad_input(monkeypatch):
         make(fine_tune=False).fit(texts, y, resume=True)
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
-        with pytest.raises(ValueError, match="random_state must be a number if several processes"):
+        with pytest.raises(ValueError, match="random_state must be an integer if several"):
             make(random_state=None).fit(texts, y)
     if not torch.backends.mps.is_available():
         with pytest.raises(ValueError, match="device must be available, got 'mps'"):

@@ -205,12 +205,12 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         Prototypes and neighbours find a label from its first row on. The model stores training rows
         and replays them with later batches, so that it does not forget old labels; see `memory`.
 
-        The first call trains only trellises, unless the batch is dense and large enough for a label
-        matrix; then it is like `fit`.
+        The first call trains only trellises, unless the batch is dense and has enough labels for a
+        label matrix; then it trains like `fit`.
 
         Other threads may predict or save during the call; they use the old model until it returns.
-        If the call fails or is interrupted, the estimator is unchanged. The call therefore needs
-        memory for two copies of the weights.
+        If the call fails or is interrupted, the estimator is unchanged. Since the old model is kept
+        during the call, the call needs memory for two copies of the weights.
 
         Parameters
         ----------
@@ -285,8 +285,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
 
         Notes
         -----
-        The model differs from that of `fit` on all rows in two ways: rows are trained on in another
-        order, and clusters and similarity codebooks are computed from the first 32 rows per label.
+        The model differs from that of `fit` on all rows: rows are trained on in another order;
+        label weights are trained block by block, and not on held-out rows; clusters and similarity
+        codebooks are computed from the first 32 rows per label.
 
         Examples
         --------

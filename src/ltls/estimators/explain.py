@@ -80,7 +80,8 @@ class Part:
     parts : list of Part
         For a part that consists of others, such as views: these.
     rows : list of dict
-        For neighbours: the training rows that support the label.
+        For neighbours: the training rows that support the label, as dicts of `row` (its number in
+        the memory), `labels`, `cosine` and `shared` (names of features).
     """
 
     part: str

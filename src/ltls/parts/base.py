@@ -59,25 +59,27 @@ class Part(Protocol):
       `partial_fit` learns them.
     - ``learn(context)`` returns the part after a batch of `partial_fit`.
     - ``pruned(density)`` returns the part with a fraction of its weights, for a size budget.
-    - ``smaller()`` yields the part with less and less in it, which a size budget may leave out.
+    - ``smaller()`` yields smaller and smaller versions of the part, for a size budget.
     - ``variants()`` yields the part with other inner weights; held-out rows choose one of them.
     - ``weights_to_try(plan)`` returns the weights in the sum of scores that are tried on held-out
       rows, the default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of
       weights: 0 is then tried, too, unless the user asked for the part, and a size budget may leave
       the part out. Parts with neither have weight 1.
-    - ``label_gains(counts, n_rows)`` returns what every label counts if it is true and among the 5
-      best. The weight of the part is the one with the highest sum of these, instead of the one with
-      the best ranking.
+    - ``label_gains(counts, n_rows)`` returns a gain for every label. The weight of the part is then
+      the one with the highest sum of gains of the true labels among the 5 best, instead of the one
+      with the best ranking.
 
     A part may have traits, class attributes that are True:
 
     - ``ranks_only``: the part changes the ranking of labels, and not their probabilities.
     - ``needs_memory``: predictions need the training rows in its attribute `memory`.
     - ``helps_rare_labels``: it is expected to help if labels have few rows.
-    - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on them.
+    - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on these
+      rows; so `partial_fit` keeps the threshold.
     - ``chosen_first``: its weight is chosen before those of other parts.
     - ``has_more``: this variant of the part takes more time and space than others.
-    - ``scales_steps``: the step size of trellises trained with it is relative to the row length.
+    - ``scales_steps``: if a model has the part, the step size of its trellises is relative to the
+      row length.
     """
 
     name: ClassVar[str]
@@ -164,7 +166,8 @@ class PartExplanation:
     additive : bool
         Whether their scores add up to its own.
     rows : list of dict
-        The training rows that support the label, for neighbours.
+        The training rows that support the label, for neighbours: dicts of `row` (its number in the
+        memory), `cosine` and `shared` (columns).
     """
 
     name: str

@@ -37,7 +37,8 @@ class Calibration(Settings):
 class ScoreCurve:
     """An increasing function from scores to probabilities, linear between knots.
 
-    Below the first knot it falls as exp(score), above the last one it approaches 1 in the same way.
+    Below the first knot, the probability falls as exp(score); above the last one, its distance to 1
+    falls as exp(−score).
 
     Parameters
     ----------

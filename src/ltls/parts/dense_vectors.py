@@ -19,7 +19,7 @@ from ..core.declarations import Array
 from ..features.rows import Rows
 
 _LANES = 16  # vectors that the engine reads side by side
-_LARGEST, _LARGEST_TOTAL = 16000.0, 9e6  # of a row as integers, and of its sum
+_LARGEST, _LARGEST_TOTAL = 16000.0, 9e6  # of a value of a row as integers, and of their sum
 _LARGEST_OFFSET = 4e8  # as an integer
 _LARGEST_INT8 = np.float32(127)
 _SMALLEST_SCALE = np.float16(2**-14)  # of those in full precision
@@ -74,8 +74,9 @@ class DenseVectors:
     ) -> DenseVectors:
         """Round vectors of shape (n_vectors, n_features) to int8.
 
-        Offsets make up for it, such that products with `means_of` some vectors do not change. The
-        same `feature_scales` round vectors that are rounded already to themselves.
+        `means_of` returns a row for each of some vectors; offsets are adjusted so that the products
+        of vectors with these rows do not change. Vectors that were rounded with the same
+        `feature_scales` before are not changed by rounding again.
         """
         n, most = len(vectors), np.float32(0)
         if feature_scales is None:
@@ -89,7 +90,7 @@ class DenseVectors:
             [np.abs(vectors[some] / feature_scales).max(axis=1) for some in _blocks(n)]
         )
         usual, most = np.float32(0.25) * largest.mean(), max(largest.max(), most) or np.float32(1)
-        # Scales are rounded to float16 before vectors are to int8, which makes up for it.
+        # Scales are rounded to float16 first, so that rounding to int8 compensates for it.
         own_scales = (np.maximum(largest, usual) / most).astype(np.float16)
         own_scales = np.maximum(own_scales, _SMALLEST_SCALE).astype(np.float32)
         feature_scales = feature_scales * (most / _LARGEST_INT8)

@@ -1,8 +1,9 @@
-"""Where the training of label vectors starts, and how much of it is kept.
+"""The starting point of training label vectors, and its mixture with the trained vectors.
 
-Training starts with a linear discriminant analysis: at the labels' means, in coordinates in which
-rows vary equally around them in all directions. Held-out rows choose a mixture of the trained
-vectors and the means, which are better if labels have few rows.
+Training starts from a linear discriminant analysis: the means of the labels, in coordinates in
+which rows vary equally around them in all directions. The final vectors are a mixture of the
+trained vectors and the means, chosen on held-out rows; the fewer rows labels have, the better are
+the means.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ START = 10.0  # what the means of labels are multiplied by, before training
 _SCALES = np.concatenate([2.0 ** np.arange(-1, 5), 4.0 ** np.arange(3, 8)])  # in a mixture
 _SHRINKAGE = 0.03  # of the features' variances towards their mean
 _SHRINKAGE_WITHIN = 0.1  # of those within labels, beyond what is estimated
-_LEAST_BETWEEN = 0.01  # of the variance is between labels, at least
+_LEAST_BETWEEN = 0.01  # least share of the variance that is assumed to be between labels
 _MOST_CELLS = 1 << 24  # rows × labels that are compared
-_USABLE = 0.9  # of the precision of the nearest mean, for coordinates to be changed
-_ERRORS = 2.0  # standard errors by which it must be exceeded
-_AS_SMALL = 1.001  # a cross-entropy that is as small, relative to the smallest
+_USABLE = 0.9  # coordinates change only if the nearest mean keeps this share of its precision
+_ERRORS = 2.0  # standard errors by which it must exceed this share
+_AS_SMALL = 1.001  # cross-entropies up to this multiple of the smallest one count as equal
 _KEPT = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # shares of the trained vectors
 _BLOCK, _SCORED = 4096, 64  # rows or labels at a time, and rows that are compared with all labels
 _UNKNOWN = 0.5  # share of the variance within labels, if they have too few rows
@@ -47,7 +48,7 @@ class Transform:
     mean : float32 array of shape (n_features,)
     scales : float64 array of shape (n_axes,)
     axes : float64 array of shape (n_features, n_axes), optional
-        Orthonormal. None are those of the features.
+        Orthonormal columns. By default, the axes of the features.
     others : float
         The scale in directions that are orthogonal to all axes.
     """
@@ -154,9 +155,10 @@ class Statistics:
     def transformed(self, compared: Any) -> tuple[Statistics, Transform]:
         """Return statistics with the coordinates of the nearest mean, and those of training.
 
-        Training converges faster if features are uncorrelated and have the same variance. But the
-        rows of some labels, such as images, vary in ways of their own: training would start from a
-        worse point, so their features stay.
+        Training converges faster if features are uncorrelated and have the same variance. But if
+        the covariance differs between labels, as for images, training would start from a worse
+        point. So coordinates stay as they are unless the nearest mean keeps most of its precision
+        on the rows `compared`.
         """
         if compared is None:
             return self, self.analysis
@@ -196,8 +198,8 @@ class Statistics:
     def _start(self, transform: Transform, labels: slice) -> Scorer:
         """Return the means of some labels as vectors, and offsets.
 
-        Means are the posterior ones if labels and their rows are normal, and offsets those of a
-        linear discriminant analysis.
+        The means are posterior means if the labels' means, and the rows around them, are normally
+        distributed. The offsets are those of a linear discriminant analysis.
         """
         counts = self.counts[labels]
         sums = self.analysis(self.means(labels)) * counts.astype(np.float32)[:, None]
@@ -209,16 +211,16 @@ class Statistics:
         return (W, b) if same else transform.done(*self.analysis.undone(W, b))
 
     def moved(self, trained: Scorer, transform: Transform) -> Scorer:
-        """Return what training has changed, in place of what was trained."""
+        """Subtract the starting point from trained vectors, in place; return the differences."""
         for labels in blocks(len(self.counts)):
             for whole, part in zip(trained, self._start(transform, labels), strict=True):
                 whole[labels] -= part
         return trained
 
     def mixed(self, mixture: Mixture, moved: Scorer, transform: Transform) -> Scorer:
-        """Return a mixture of the means and of what training has changed, in place of the latter.
+        """Return the mixture of the means and `moved`, the changes made by training, in place.
 
-        It is for rows in the original coordinates.
+        The result applies to rows in the original coordinates.
         """
         W, b = moved
         for labels in blocks(len(W)):
@@ -231,13 +233,13 @@ class Statistics:
 
     @property
     def shrinkage(self) -> float:
-        """The rows that the mean of all rows counts as in the mean of a label."""
+        """How many rows the mean of all rows counts as in the mean of a label."""
         return self.noise / max(1 - self.noise, _LEAST_BETWEEN)
 
     def mixture(self, trained: Scorer, transform: Transform, held_out: Any) -> Mixture:
         """Return the mixture of trained vectors and means with the best precision on some rows.
 
-        The means are scaled to the smallest cross-entropy first.
+        First, the scale of the means with the smallest cross-entropy is chosen.
         """
         if held_out is None:
             return Mixture(1.0, 1.0)
@@ -253,7 +255,8 @@ class Statistics:
             for number, scale in enumerate(_SCALES.astype(np.float32)):
                 log_sums = np.log(np.exp(scale * scores).sum(axis=1))
                 losses[number] += (log_sums[at] + scale * lacking).sum()
-        # Of equal ones, the means, which vary less; but one threshold suits trained vectors better.
+        # Ties go to the means, which vary less. With several labels per row, they go to the trained
+        # vectors: a single threshold for all labels suits their scores better.
         shares = _KEPT[::-1] if held_out.multilabel else _KEPT
         smallest = np.argmax(losses <= _AS_SMALL * losses.min())  # others are less exact
         tried = [Mixture(kept, float(_SCALES[smallest])) for kept in shares]
@@ -269,7 +272,7 @@ class Mixture(NamedTuple):
     """A mixture of trained vectors and means."""
 
     kept: float  # share of the trained vectors
-    ratio: float  # scale of the means in the others, relative to those that training starts with
+    ratio: float  # scale of the means, which have the other share, relative to the starting point
 
     @property
     def of_means(self) -> float:
@@ -278,7 +281,7 @@ class Mixture(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The scale of the means, relative to those that training starts with."""
+        """What the starting point is multiplied by; trained vectors include it, too."""
         return self.kept + self.of_means
 
 
@@ -303,22 +306,22 @@ def _total(variances: Doubles) -> float:
 
 
 def _scaled(mean: Floats, axes: Doubles, scales: Doubles, total: float) -> Transform:
-    """Return coordinates in which the variances, of which `total` is the sum, add up to 1."""
+    """Return coordinates with scales enlarged such that variances with the sum `total` sum to 1."""
     scales = scales * np.sqrt(total)
     return Transform(mean, scales[: axes.shape[1]], axes, float(scales[-1]))
 
 
 def _along(axes: Doubles, factors: Doubles, others: float) -> Floats:
-    """Return the matrix that multiplies by factors along axes, and by `others` beside them."""
+    """Return the matrix that multiplies by factors along axes, by `others` orthogonally to them."""
     found: Doubles = (axes * (factors - others)) @ axes.T
     found[np.diag_indices_from(found)] += others
     return found.astype(np.float32)
 
 
 def _axes_of(covariance: Doubles, n_rows: int) -> tuple[Doubles, Doubles]:
-    """Return the variances along the axes of a covariance, 0 at the end, and these axes.
+    """Return the variances along the principal axes of a covariance, padded with 0, and these axes.
 
-    Few rows span a small space, which random vectors find (Halko et al. 2011).
+    Few rows span a small subspace, which a randomized range finder finds (Halko et al. 2011).
     """
     d, n_axes = len(covariance), n_rows + _OVERSAMPLED
     if 2 * n_axes > d:
@@ -333,8 +336,8 @@ def _axes_of(covariance: Doubles, n_rows: int) -> tuple[Doubles, Doubles]:
 def _shrunk(variances: Doubles, n: int) -> Doubles:
     """Return variances along the axes of a covariance, from n rows, shrunk towards their mean.
 
-    The more likely equal ones would look like these, the more they are shrunk: by oracle
-    approximating shrinkage (Chen et al. 2010).
+    Oracle approximating shrinkage (Chen et al. 2010): the better equal variances explain the given
+    ones, the more these are shrunk.
     """
     d = len(variances)
     usual, square = max(float(variances.mean()), 1e-30), float((variances**2).mean())
@@ -346,7 +349,7 @@ def _shrunk(variances: Doubles, n: int) -> Doubles:
 
 
 def _some(examples: Any, n_labels: int) -> Any:
-    """Return rows that are spread evenly, the fewer the more labels they are compared with."""
+    """Return evenly spaced rows; the more labels they are compared with, the fewer."""
     n = max(_MOST_CELLS // n_labels, COMPARED)
     return examples.take(np.arange(len(examples))[:: -(-len(examples) // n)])
 

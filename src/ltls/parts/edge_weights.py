@@ -195,7 +195,8 @@ class Weights(_Weights):
             self, values=self.values[::every], scales=_part(self.scales, slice(None, None, every))
         )
         sizes = np.abs(sample.dense())
-        magnitude = float(np.quantile(sizes, 1 - density)) if sizes.size else 0.0  # of one path
+        # A single path has no edges, and so no weights.
+        magnitude = float(np.quantile(sizes, 1 - density)) if sizes.size else 0.0
         return self.prune(max(magnitude, float(np.finfo(np.float32).tiny)))  # zeros are dropped
 
 

@@ -1,10 +1,9 @@
 """Label matrix: a dense vector for every label, for rows of dense features such as embeddings.
 
 The score of a label is the inner product of its vector with the row, plus an offset.
-`discriminant.py` has the start of training, `label_trainer.py` the steps, which are taken in
-coordinates in which features are uncorrelated and have the same variance. Features stay as they are
-if the nearest mean is a better prediction then. Prediction scores all labels, with int8 vectors, in
-microseconds.
+`discriminant.py` computes the starting point of training, `label_trainer.py` takes the steps.
+Features are first made uncorrelated and scaled to the same variance, unless that makes the nearest
+mean a much worse prediction. Prediction scores all labels, with int8 vectors, in microseconds.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from .label_trainer import BATCH, NO_SQUARES, LabelTrainer, mini_batches, n_samp
 
 MOST_FEATURES = 1 << 14  # their covariance has the square of this
 _LAST_RATE = 0.02  # of the learning rate
-_LOOK_AFTER = 2  # epochs, for the learning rate to rise
-_PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 1.0  # over a further batch and the memory
+_LOOK_AFTER = 2  # epochs, after which the learning rate may rise
+# Training on a further batch and the memory: passes at most, rows of all passes, learning rate.
+_PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 1.0
 _WEIGHTS = (1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0, 16.0)  # beside parts of sparse features
 _NUMBERS = ("square", "scale", "shrinkage")  # of a part
 _SEEN_AS = 32  # rows that a new label is trained on at least, so that it is found among others
@@ -72,10 +72,10 @@ class LabelMatrixPart:
     mean : float32 array of shape (n_features,)
         The mean of the training rows.
     square : float
-        AdaGrad's accumulators per training row of a label, on average: to train further.
+        The mean of AdaGrad's accumulators per training row of a label, for further training.
     scale, shrinkage : float
         What the means of new labels are multiplied by, and how many rows the mean of all rows
-        counts as in them.
+        counts as in these means.
     """
 
     name: ClassVar[str] = "label_matrix"
@@ -103,8 +103,8 @@ class LabelMatrixPart:
     ) -> LabelMatrixPart:
         """Round vectors of shape (n_labels, n_features) to int8.
 
-        `means_of` returns the means of some labels, on which rounding will not change scores. By
-        default, they are the mean of all rows.
+        `means_of` returns the mean rows of some labels. Rounding does not change the scores of
+        labels on their mean rows. By default, all are the mean of all rows.
         """
         found = DenseVectors.rounded(vectors, offsets, means_of or (lambda labels: mean))
         return cls(found, mean, square, scale, shrinkage)
@@ -195,7 +195,7 @@ class LabelMatrixPart:
         return replace(self, vectors=DenseVectors.rounded(W, b, stats.means))
 
     def _with(self, vectors: Floats, offsets: Floats, means: Floats) -> LabelMatrixPart:
-        """Return the part with other vectors; those that stay are not rounded once more."""
+        """Return the part with other vectors, rounded with the same feature scales as before."""
         scales = self.vectors.feature_scales
         return replace(
             self, vectors=DenseVectors.rounded(vectors, offsets, means.__getitem__, scales)
@@ -246,7 +246,7 @@ class LabelMatrixPart:
             for _ in range(max(min(_ROWS // max(len(examples), 1), _PASSES), 1)):
                 order = rng.permutation(repeated)
                 trainer.run(mini_batches([(examples, order)]), transform, lambda _: _FURTHER_RATE)
-        # A few rows of other labels would cost more accuracy than they give.
+        # Other labels keep their vectors: retraining them on a few rows would cost accuracy.
         vectors, offsets = self.vectors.matrix(), self.vectors.offsets.copy()
         vectors[wanted], offsets[wanted] = transform.undone(W[wanted], b[wanted])
         every = np.tile(self.mean, (len(vectors), 1))

@@ -52,7 +52,7 @@ def n_sampled_of(given: int | str, n_labels: int) -> int:
 
 
 class Sampled(NamedTuple):
-    """The labels that a step is taken on, and the targets of a mini-batch among them."""
+    """The labels whose vectors a step changes, and the targets of a mini-batch among them."""
 
     ids: Ints  # sorted
     log_chance: Floats  # of being in the sample
@@ -65,8 +65,8 @@ class Sampled(NamedTuple):
 class LabelTrainer:
     """Vectors and offsets that are trained, with one AdaGrad accumulator per label.
 
-    A subclass may take the steps on another device: it overrides `run`, and has `W`, `b` and
-    `squares` when `run` returns. The samples are the same.
+    A subclass may take the steps on another device: it overrides `run`, which must draw the same
+    samples, and must update `W`, `b` and `squares` before it returns.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LabelTrainer:
         rng: Any,
         n_jobs: int | None,
     ) -> LabelTrainer:
-        """Return vectors that training starts with, and changes."""
+        """Return a trainer that starts from the given vectors, and changes them in place."""
         squares = np.full(len(W), NO_SQUARES, np.float32)
         n_sampled = n_sampled_of(n_negatives, len(W))
         return cls(W, b, squares, counts, n_sampled, rng, n_jobs)
@@ -114,7 +114,7 @@ class LabelTrainer:
         transform: Transform,
         rate: Callable[[int], float],
     ) -> None:
-        """Take a step on every mini-batch; `rate` is the learning rate by the number of steps."""
+        """Take a step on every mini-batch; `rate` maps the number of earlier steps to its size."""
         prepared = ((transform(X), targets) for X, targets in batches)
         if self.n_threads == 1:
             for X, targets in prepared:
@@ -188,7 +188,7 @@ class LabelTrainer:
 
 
 def speed_up(trainer: LabelTrainer, transform: Transform, source: Any) -> float:
-    """Return a factor of the learning rate, which is larger the less labels are overfitted."""
+    """Return a factor for the learning rate: the less the vectors overfit, the larger."""
     held_out = source.held_out_rows()
     if held_out is None:
         return 1.0

@@ -25,7 +25,7 @@ from .sparse_labels import SparseLabels
 
 _TOLERANCE = 0.1
 _COST_ROWS = 1000  # rows that the precision of the trellises is measured on
-_EXPECTED = 0.5  # precision for new labels, on which none was measured
+_EXPECTED = 0.5  # precision that is assumed for new labels
 _BLOCK_VALUES = 1 << 24  # values of streamed rows that are trained on at a time
 _SECONDS = 0.1  # between two calls of `check`
 
@@ -39,9 +39,9 @@ class LabelWeights(Settings):
         AUTO,
         default=AUTO,
         help='Cost of a violated margin. "auto" is 0.5 for several labels per row, where true '
-        "labels are often missing from the data, rising to 2 if labels have fewer than 16 rows on "
-        "average. For one label per row, it is 5p − 0.5, where p is the P@1 of the trellises on "
-        "training rows, and at least 0.25: if features tell little about labels, most violations "
+        "labels are often missing from the data; below 16 rows per label on average, it rises, to "
+        "2 at 4 rows. For one label per row, it is 5p − 0.5, but at least 0.25, where p is the P@1 "
+        "of the trellises on held-out rows: if features tell little about labels, most violations "
         "are noise.",
     )
     passes: int = setting(
@@ -108,7 +108,7 @@ class LabelWeightPart:
         """Train classifiers against their siblings, for several clusterings; see `train_clusters`.
 
         With `groups`, the group of every label, classifiers are trained for groups instead of
-        labels. They are not trained on held-out rows; `finish` returns those that are.
+        labels. Those returned are not trained on held-out rows; `finish` returns those that are.
         """
         source, workers, precision = context.source, context.how.workers, 1.0
         if given.cost == AUTO and not context.several:
@@ -232,7 +232,7 @@ class LabelWeightPart:
 
 
 def usual_cost(context: Any, precision: float) -> float:
-    """Return the cost for labels of so many rows, or for trellises of a given precision."""
+    """Return the default cost, from the rows per label or from the precision of the trellises."""
     if context.several:  # a few rows at a low cost stay far below their margin
         return float(np.clip(8 * context.n_labels / max(context.counts.sum(), 1), 0.5, 2))
     return max(5 * precision - 0.5, 0.25)

@@ -122,7 +122,8 @@ class SparseLabels:
     def grow(self, n_labels: int, n_new_columns: int) -> SparseLabels:
         """Return the vectors with more labels and features, which have no values yet.
 
-        New features follow the old ones, before the feature of all other columns and the intercept.
+        New features are inserted before the last one, which all unknown columns share, and before
+        the intercept.
         """
         at = len(self.ptr) - 2 - self.intercept
         return replace(

@@ -299,8 +299,8 @@ class ArrayMemory:
     def array(self, n_before: int = 0) -> AnyArray | None:
         """Return the next array.
 
-        None if there were more than `n_before`, or if the last one or a view of it is still in use:
-        views, too, refer to the array whose base is this object.
+        None if there were not exactly `n_before` arrays before, or if the last one is still in use;
+        a view of it counts, since views refer to the array whose base is this object.
         """
         with self._lock:
             if self.n_arrays != n_before or self._array() is not None:

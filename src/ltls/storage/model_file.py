@@ -55,7 +55,7 @@ _LABEL_KINDS = {"int": "uint|i8", "float": "f8", "json": "u1"}
 # Largest fraction of a file that is not needed for prediction, and bytes that are always allowed.
 _FRACTION, _FEW_BYTES = 0.1, 96 << 10
 _SMALL_FILE = 256 << 10  # up to which a label matrix does not limit its file
-_HEADER = 3 << 10  # what sections that are added take of it, at most
+_HEADER = 3 << 10  # bytes that added sections take in the header, at most
 _CALLED = {"n_rows": "rows", "n_epochs": "epochs", "recipe": "plan"}  # as `ltls train` does
 _MOST_WEIGHT = 1e30  # of a part: scores are float32
 
@@ -70,9 +70,11 @@ def save_model(
 ) -> None:
     """Write a model and the parameters of its estimator, atomically.
 
-    Unless `resumable`, the sections for further training take at most a tenth of the file or 96
-    KiB, no more than a `budget` in bytes allows, and beside a label matrix what is left of a tenth
-    of its vectors. The content is checked before it is written.
+    Unless `resumable`, the sections for further training take at most a tenth of the rest of the
+    file, or 96 KiB if that is more, and do not make the file larger than `budget` bytes. Without a
+    budget, they do not make the file of a model that is mostly a label matrix more than a tenth
+    larger than its vectors, or larger than 256 KiB if that is more. The content is checked before
+    it is written.
     """
     content = encoded(fitted, parameters, resumable, budget)
     try:
@@ -185,9 +187,9 @@ def encoded(
 
 
 def _usual_size(model: Model) -> int | None:
-    """Return what a file should not exceed if one part is nearly all of it; None for others.
+    """Return the limit for the file of a model that is mostly a label matrix; None for others.
 
-    A row of dense features takes as much as a label.
+    Without this limit, stored rows would take much space: a dense row is as large as a vector.
     """
     sizes = [part.n_bytes for part in model.parts if hasattr(part, "n_bytes")]
     if not sizes or model.columns.n_beside or model.needed_rows is not None:

@@ -37,7 +37,7 @@ from .probing import probe
 from .processes import Processes, n_processes, processes
 
 _MAX_HELD_OUT = 3000  # rows
-_SHARE = 0.05  # of held-out rows that is worth training stages again
+_SHARE = 0.05  # of all rows; if at least as many are held out, stages are trained again on all rows
 _LEARNED = ("vectors_", "text_", "weights_", "_threshold")  # after the encoder
 
 
@@ -62,7 +62,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         A tokenizer of transformers; by default that of `encoder`.
     pooling : {"mean", "cls", "max", "lasttoken"}, optional
         How a sequence of vectors becomes one: by its mean or maximum, or its first or last one. By
-        default as a model of sentence-transformers does it, else by its mean.
+        default, as a model of sentence-transformers does it, and otherwise by the mean.
     max_length : int, optional
         Maximum number of tokens of a text; longer texts are truncated, with a warning in `fit`. By
         default, as many as the encoder takes.
@@ -75,8 +75,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         Whether to train a classifier on n-grams. Pass a `TextClassifier` to set its parameters.
     head : dict, optional
         Parameters of `TrellisSoftmax`, such as `width` (64 if it is not given), `propensities` and
-        `loss`. With "cutoffs", which may be None, those of `AdaptiveTrellisSoftmax`: the most
-        frequent labels then have vectors of their own.
+        `loss`. With the key "cutoffs", whose value may be None, the head is an
+        `AdaptiveTrellisSoftmax` with these parameters: the most frequent labels then have vectors
+        of their own.
     epochs : int, default=3
         Passes over the rows in fine-tuning.
     batch_size : int, default=32
@@ -218,9 +219,10 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             A folder for the state of fine-tuning after every epoch, and for the vectors of all
             rows, which are memory-mapped. By default, vectors are in a temporary folder.
         resume : bool, default=False
-            Continue from the state in `checkpoint`. Data and parameters must be the same, but for
-            `gradient_checkpointing`, mixed_precision="bf16", and `batch_size` if its product with
-            `gradient_accumulation_steps` does not change.
+            Continue from the state in `checkpoint`. Data and parameters must be the same, except
+            for `gradient_checkpointing`, `vectors`, `text`, `device`, `n_jobs` and `verbose`.
+            `mixed_precision` may change between "no" and "bf16", and `batch_size` may change if its
+            product with `gradient_accumulation_steps` does not.
 
         Returns
         -------
@@ -292,7 +294,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         if n_processes() > 1:
             if not isinstance(self.random_state, Integral):
                 raise ValueError(
-                    "random_state must be a number if several processes train, so that all hold "
+                    "random_state must be an integer if several processes train, so that all hold "
                     f"out the same rows, got {self.random_state!r}"
                 )
             device = as_device(self.device)
@@ -346,7 +348,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     def _cached_vectors(
         self, folder: Path, rows: Any, device: torch.device, resume: bool, group: Processes
     ) -> AnyArray:
-        """Return the vectors of all rows, memory-mapped; with `resume`, those that are there.
+        """Return the vectors of all rows, memory-mapped; with `resume`, from the file if it exists.
 
         Every process encodes its share of the rows.
         """
@@ -370,7 +372,10 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         found: AnyArray = np.load(path, mmap_mode="r")
         # Another device rounds differently.
         if computed and not np.allclose(found[0], first, atol=0.1 * np.abs(first).max()):
-            raise ValueError(f"resume=True: {path} has vectors of another encoder")
+            raise ValueError(
+                f"resume=True: {path} has vectors of another encoder; use the same encoder, or "
+                "resume=False"
+            )
         return found
 
     def _learn_stages(
@@ -378,8 +383,9 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     ) -> dict[str, Any]:
         """Train classifiers of vectors and of texts, and choose the weights of all stages.
 
-        Their labels are ids. When the weights are chosen, the classifiers also learn from the
-        held-out rows. Return the attributes that are new.
+        Their labels are ids. After the weights are chosen, the classifiers are trained again on all
+        rows if enough rows were held out; otherwise, that of texts learns the held-out rows by
+        `partial_fit`. Return the new attributes.
         """
         trained, held_out = _cut(examples, n_trained)
         self.vectors_ = self._fit_vectors(trained, vectors[:n_trained], device)
@@ -457,7 +463,10 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             return self.fit(X, y)
         X, targets = as_rows(X, self.encoder_.tokenizer, self.text), as_targets(y)
         if self.vectors_ is None and self.text_ is None:
-            raise ValueError("partial_fit needs vectors or text: a head cannot learn further")
+            raise ValueError(
+                "partial_fit needs vectors or text, since a head cannot learn further: fit again "
+                "with vectors=True or text=True"
+            )
         targets.check_rows(len(X))
         targets.check_kind(self._targets.multilabel)
         labels = Labels(self.labels_.values)

@@ -3,10 +3,10 @@
 Every function takes edge scores `h` of shape (…, n_edges), of any floating-point type, on any
 device, and a trellis: an `ltls.Trellis` or a `Layout` from `ltls.torch.make_layout(n_classes,
 width)`, which does not need the compiled engine. `log_partition`, `log_prob`, `marginals`, `topk`
-and `viterbi` run on the compiled engine on a CPU, and as fused Triton kernels on a GPU, as does
-`logistic_loss`; the others are plain torch operations. All accumulate in float32, or in float64 for
-float64 scores. All but `topk`, `viterbi`, `sample` and `marginals` are differentiable; the fused
-operators do not support double backward.
+and `viterbi` run on the compiled engine on a CPU, and as fused Triton kernels on a GPU.
+`logistic_loss` has a fused kernel on a GPU, too. All others are plain torch operations. All
+functions accumulate in float32, or in float64 for float64 scores. All but `topk`, `viterbi`,
+`sample` and `marginals` are differentiable; the fused operators do not support double backward.
 
 `log_partition`, `topk` and `sample` take ``within=(first, end)``, which restricts them to the paths
 first … end − 1. This still takes O(log n_classes), in plain torch operations.

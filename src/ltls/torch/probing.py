@@ -43,9 +43,10 @@ def probe(
 ) -> LTLSClassifier:
     """Train a linear classifier on vectors of an encoder, on a GPU if there is one.
 
-    It is `LTLSClassifier.fit` with a label matrix: torch takes the same steps on the same samples.
-    Only the small trellis beside the label matrix is trained on other mini-batches. Vectors may be
-    memory-mapped and larger than memory: the next mini-batches are read while the device works.
+    It trains the model of `LTLSClassifier.fit` with a label matrix: torch takes the same steps on
+    the same samples. Only the small trellis beside the label matrix is trained on other
+    mini-batches. Vectors may be memory-mapped and larger than memory: the next mini-batches are
+    read while the device works.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ class DeviceWorkers:
         raise ValueError("views and label_weights are trained on a CPU: use LTLSClassifier.fit")
 
     def run_epoch(self, training: TrellisTraining, source: Source, count_hits: bool) -> EpochStats:
-        """Train all trellises on all rows; settings that only the engine knows run there."""
+        """Train all trellises on all rows, by the engine if only it supports their settings."""
         settings, weights = training.settings, training.weights
         known = all(
             (book.path_of(np.arange(training.n_labels)) >= 0).all() for book in training.codebooks

@@ -183,7 +183,10 @@ def choose(
 
 
 def _weights(table: ScoreTable) -> list[tuple[Any, float]]:
-    """Return the best variant and weight of every part that is for P@1 and recall@5."""
+    """Return the best variant and weight, by P@1 and recall@5, of all parts without label gains.
+
+    The others keep their first option.
+    """
     model, columns = table.model, table.columns
     chosen = [column.options[0] for column in columns]
     if len(table.ids) < _FEWEST:
@@ -267,7 +270,7 @@ def _with_most_gains(
 ) -> tuple[Any, float]:
     """Return the weight of a part with which the true labels among the best 5 gain most.
 
-    A weight that loses more than one standard error of P@1 is not considered.
+    The first weight that costs more than one standard error of P@1, and all after it, are left out.
     """
     options = table.columns[number].options
     best = options[0]

@@ -1,7 +1,8 @@
 """Further training: later batches, replayed rows, new labels and new features.
 
 Training on a batch of a single new label would teach a model to predict nothing else. So its rows
-are mixed with rows from the model's memory: the less the batch resembles earlier ones, the more.
+are mixed with rows from the model's memory: the less the batch resembles earlier ones, the more
+rows are replayed.
 """
 
 from __future__ import annotations
@@ -208,8 +209,8 @@ def _of_vectors(model: Model) -> bool:
 def _check_stays(name: str, wanted: Any, value: Any) -> None:
     if wanted not in (AUTO, value):
         raise ValueError(
-            f"{name} must stay {value!r} in further training, got {wanted!r}; fit without "
-            "warm_start starts from scratch"
+            f"{name} must stay {value!r} in further training, got {wanted!r}; to change it, call "
+            "fit with warm_start=False"
         )
 
 
@@ -256,7 +257,8 @@ def as_before(plan: Plan, training: TrellisTraining) -> Plan:
     views = plan.views if training.shares_paths else None
     if training.shares_paths and plan.label_weights is None:
         raise ValueError(
-            "label_weights must stay on: the model has views; fit again with label_weights=False"
+            "label_weights must stay on, since the model has views; to leave both out, call fit "
+            "with warm_start=False"
         )
     return replace(plan, trellises=given, views=views)
 
@@ -290,7 +292,8 @@ def _as_examples(memory: StoredRows, batch: Examples) -> Examples:
 def _n_unusual(batch: Examples, counts: Ints, n_rows: int) -> int:
     """Return how many rows of the batch are more than expected of their labels.
 
-    Expected are twice the usual share of rows and one more for an old label, none for a new one.
+    For an old label, twice its usual share of the rows and one more are expected; for a new label,
+    none.
     """
     n = len(batch)
     own = np.bincount(batch.labels, minlength=len(counts))

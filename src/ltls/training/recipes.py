@@ -16,9 +16,10 @@ never switches the recipe. The first row of this table that applies is the recip
 If rows × labels exceed 2²⁵, data with several labels per row has views, too.
 
 The recipes "classifiers" and "views" also try prototypes and neighbours, and "label matrix" tries
-neighbours if there are at least 2,000 rows; parts that improve the ranking on held-out rows are
-kept. For sparse rows with dense features beside them, a model has the parts for sparse rows, and a
-label matrix for the dense features.
+neighbours; parts that improve the ranking on held-out rows are kept. Neighbours are tried for up to
+400,000 rows; with a label matrix, only for at least 2,000 rows that are in memory and have at most
+2²⁵ values. For sparse rows with dense features beside them, a model has the parts for sparse rows,
+and a label matrix for the dense features.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The trainer: epochs over batches, codebook updates, early stopping, with or without workers.
 
-The other parts are trained with the trellises that it leaves.
+The other parts are trained afterwards, and may use the trained trellises.
 """
 
 from __future__ import annotations
