@@ -27,7 +27,8 @@ RESUMABLE = ("plain", "views", "sgd")
 LEFT_OUT = {
     "a generator", "numbers of NumPy", "default", "default several", "default dense",
     "indicator, sparse", "stream", "stream, several", "one cluster, pruned", "codebooks",
-    "class weights", "words", "no intercept", "logistic", "separation", "paper several",
+    "class weights", "words", "no intercept", "softmax, several", "logistic",
+    "separation", "paper several",
     "grown", "grown views",
     "propensity", "label matrix", "label matrix, several", "blocks, several",
     "blocks, standardized", "learned", "calibrated, one label",

@@ -169,7 +169,7 @@ def state(model):
             book.path_of(np.arange(len(model.labels))).tolist() for book in training.codebooks
         ],
         "known": (known.facts(), known.counts.tolist()),
-        "numbers": (model.typical_labels, model.threshold, model.weights),
+        "numbers": (model.typical_labels, model.calibration.threshold, model.weights),
         "features": None if model.columns.used is None else model.columns.used.tolist(),
         "parts": parts,
         "memory": None if memory is None else {k: v.tolist() for k, v in memory.items()},

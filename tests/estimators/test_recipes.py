@@ -85,7 +85,7 @@ def same(model, other, X):
     """Whether two models have the same parts and predict the same, bit for bit."""
     assert [part.name for part in model.model_.parts] == [part.name for part in other.model_.parts]
     assert model.model_.weights == other.model_.weights
-    assert model.model_.threshold == other.model_.threshold
+    assert model.model_.calibration.threshold == other.model_.calibration.threshold
     assert model.codebooks_ == other.codebooks_
     for ours, theirs in zip(model.predict_topk(X, 7), other.predict_topk(X, 7), strict=True):
         np.testing.assert_array_equal(ours, theirs)

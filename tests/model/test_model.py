@@ -50,10 +50,10 @@ class Problem:
             parts.append(Toy(f"part {number}", table, proposed, ranks_only=number == 2))
         weights = (1.0, 0.5, 2.0)[:n_parts]
         curve = ScoreCurve(np.array([-4, 4], np.float32), np.array([0.1, 0.9], np.float32))
-        calibration = Calibrator(multilabel, 0.5, curve if multilabel else None)
+        calibration = Calibrator(multilabel, 0.5, curve if multilabel else None, missed, 0.0)
         self.model = Model(
             Labels(range(n_labels)), None, None, tuple(parts), weights, multilabel, "lists", True,
-            calibration, missed, 0.0,
+            calibration,
         )  # fmt: skip
         self.rows = Rows(np.arange(N_ROWS, dtype=np.float32)[:, None], False, False)
 
@@ -297,7 +297,7 @@ def test_probabilities_of_all_labels_and_of_some(problem, per_block, seed):
 @given(problem=problems)
 def test_without_what_ranks_only_the_best_label_is_the_most_probable(problem):
     assume(len(problem.model.parts) < 3)
-    model = replace(problem.model, missed=0.0)
+    model = replace(problem.model, calibration=replace(problem.model.calibration, missed=0.0))
     best = model.topk(problem.rows, 1, None)[0]
     probabilities = model.proba(problem.rows, None)
     own = np.take_along_axis(probabilities, best, axis=1)[:, 0]

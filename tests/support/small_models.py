@@ -77,6 +77,9 @@ MODELS = {
     "paper": lambda: presets.paper(epochs=2).fit(*rows()),
     "paper several": lambda: presets.paper(epochs=2, l1=0.1).fit(rows()[0], several(rows()[1])),
     "separation": lambda: numbers(trellises=trellises(loss="separation")),
+    "softmax, several": lambda: numbers(
+        several, trellises=trellises(loss="softmax"), label_weights=False, calibration=False
+    ),
     "logistic": lambda: numbers(several, trellises=trellises(loss="logistic", l1=0.01)),
     "indicator": lambda: numbers(indicator),
     "indicator, sparse": lambda: numbers(lambda owners: csr_array(indicator(owners))),

@@ -150,6 +150,18 @@ def test_new_labels(fine_tune, request):
         model.partial_fit(new[:1], [["a", "b"]])
 
 
+def test_a_partial_fit_that_fails_changes_no_stage(monkeypatch):
+    texts, y = problem()
+    model = make(fine_tune=False, text=True).fit(texts, y)
+    before = [model.vectors_, model.text_, model.labels_, model.predict_topk(texts, k=3)[1]]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(model.text_), "partial_fit", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model.partial_fit(["w30 w31"] * 20, ["new"] * 20)
+    assert [model.vectors_, model.text_, model.labels_] == before[:3]
+    np.testing.assert_array_equal(model.predict_topk(texts, k=3)[1], before[3])
+
+
 def test_an_indicator_matrix_is_predicted_as_such():
     texts, y = problem(several=True)
     columns = sorted({label for row in y for label in row})

@@ -116,6 +116,15 @@ def test_settings_that_only_the_engine_knows(data):
     assert model.score(X_test[y_test < 100], y_test[y_test < 100]) > 0.8
 
 
+def test_losses_that_only_the_engine_knows(data, monkeypatch):
+    monkeypatch.delattr(probing, "EdgeTrainer")
+    X, y, _, _ = data
+    settings = {"trellises": Trellises(loss="separation"), "label_matrix": True, "random_state": 0}
+    model, same = probe(X, y, device="cpu", **settings), LTLSClassifier(**settings).fit(X, y)
+    ours, theirs = (each.model_.trellises()[0].weights for each in (model, same))
+    np.testing.assert_array_equal(ours.values, theirs.values)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.int8])
 def test_a_file_of_any_numbers_is_scaled_but_not_kept(data, tmp_path, dtype):
     X, y, *_ = data

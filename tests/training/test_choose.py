@@ -116,11 +116,11 @@ def test_a_strength_does_not_cost_precision():
 def test_calibration_and_threshold_are_of_the_chosen_sum():
     weights, model = chosen(BASE, HELPS, multilabel=True, calibrate=True)
     total = (BASE.table + weights["prototypes"] * HELPS.table).astype(np.float32)
-    assert model.threshold == best_threshold(total, HITS > 0, N_ROWS)
+    assert model.calibration.threshold == best_threshold(total, HITS > 0, N_ROWS)
     proba = model.calibration(total)
     assert abs(proba.sum(axis=1).mean() - 1) < 0.1
     assert proba[HITS > 0].mean() > 5 * proba[HITS == 0].mean()
-    assert chosen(BASE, HELPS)[1].threshold is None
+    assert chosen(BASE, HELPS)[1].calibration.threshold is None
 
 
 def test_of_many_labels_only_the_likely_ones_are_compared_but_all_are_calibrated():
@@ -146,4 +146,4 @@ def test_of_many_labels_only_the_likely_ones_are_compared_but_all_are_calibrated
     every = np.tile(np.arange(n_labels), (N_ROWS, 1))
     expected = Calibrator.fit(found.score(rows, every, None), hits > 0, False)
     assert found.calibration.scale == expected.scale
-    assert found.missed == 0
+    assert found.calibration.missed == 0

@@ -132,7 +132,7 @@ class PredictMixin:
     @property
     def threshold_(self) -> float:
         """The lowest score at which a multi-label `predict` returns a label; can be set."""
-        threshold = self._model().threshold
+        threshold = self._model().calibration.threshold
         if threshold is None:
             raise AttributeError("only multi-label models have a threshold")
         return threshold
@@ -141,7 +141,7 @@ class PredictMixin:
     def threshold_(self, threshold: float) -> None:
         if not self.multilabel_:
             raise AttributeError("only multi-label models have a threshold")
-        model = replace(self._model(), threshold=float(threshold))
+        model = self._model().with_threshold(float(threshold))
         self.fitted_ = replace(self.fitted_, model=model)
 
     # Prediction
@@ -316,8 +316,7 @@ class PredictMixin:
 
     def _predict_matrix(self, rows: Rows, model: Model) -> tuple[Any, list[Ints]]:
         """Return the predictions of a multi-label model: an indicator matrix, and lists of ids."""
-        assert model.threshold is not None
-        counts, ids = model.above(rows, model.threshold, self.n_jobs)
+        counts, ids = model.above(rows, self.threshold_, self.n_jobs)
         indptr = pointers(counts)
         shape = (len(rows), model.n_labels)
         matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)

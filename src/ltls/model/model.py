@@ -52,10 +52,6 @@ class Model:
     probabilistic : bool
         Whether there are probabilities.
     calibration : Calibrator
-    missed : float
-        Mean number of true labels per row that are not among the candidates.
-    threshold : float or None
-        Multi-label only: labels that score at least this much are predicted.
     typical_labels : int
         The 99th percentile of the number of labels per training row.
     memory : StoredRows or None
@@ -73,8 +69,6 @@ class Model:
     target_format: str
     probabilistic: bool
     calibration: Calibrator
-    missed: float = 0.0
-    threshold: float | None = None
     typical_labels: int = 1
     memory: StoredRows | None = None
     held_out_precision: float | None = None
@@ -109,6 +103,10 @@ class Model:
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
         """Return the model with other parts and the same weights."""
         return replace(self, parts=tuple(parts), **changes)
+
+    def with_threshold(self, threshold: float) -> Model:
+        """Return the model with another threshold, for several labels per row."""
+        return replace(self, calibration=replace(self.calibration, threshold=threshold))
 
     def keeping(self, keep: Callable[[Any], bool]) -> Model:
         """Return the model with only the parts for which `keep` is true."""
@@ -297,7 +295,7 @@ class Model:
         found = np.empty((len(rows), n_labels), np.float32)
         for some, block in self.blocks(rows, n_labels):
             ids, scores = self._scored(block, n_jobs, ranking=False)
-            proba = self._of_candidates(scores)
+            proba = self.calibration.of_candidates(scores)
             if n_labels <= FEW_LABELS:
                 found[some] = proba
                 continue
@@ -313,21 +311,15 @@ class Model:
         for some, block in self.blocks(rows, min(self.n_labels, FEW_LABELS)):
             known, scores = self._scored(block, n_jobs, ranking=False)
             wanted = np.ascontiguousarray(ids[some])
-            _engine.look_up(wanted, known, self._of_candidates(scores), -1.0, found[some])
+            proba = self.calibration.of_candidates(scores)
+            _engine.look_up(wanted, known, proba, -1.0, found[some])
             found[some] = np.where(found[some] < 0, self._of_others(known), found[some])
         found[ids < 0] = 0
         return found
 
-    def _of_candidates(self, scores: Floats) -> Floats:
-        """Return the probabilities of candidates with these scores."""
-        proba = self.calibration(scores)
-        return proba if self.multilabel else proba * np.float32(1 - self.missed)
-
     def _of_others(self, ids: Ints) -> Floats:
         """Return the probability of a label that is not among the candidates of a row."""
-        n_others = np.maximum(self.n_labels - (ids >= 0).sum(axis=1, keepdims=True), 1)
-        share: Floats = (self.missed / n_others).astype(np.float32)
-        return share
+        return self.calibration.of_others(self.n_labels - (ids >= 0).sum(axis=1, keepdims=True))
 
     def proba_among(
         self, rows: Rows, ids: Ints, allowed: AllowedLabels | None, n_jobs: int | None
@@ -352,7 +344,7 @@ class Model:
         """Return the probabilities of labels, given that one of them is the only one of its row."""
         known, scores = self._scored(rows, n_jobs, ranking=False)
         candidates = np.empty(ids.shape, np.float32)
-        _engine.look_up(ids, known, self._of_candidates(scores), -1.0, candidates)
+        _engine.look_up(ids, known, self.calibration.of_candidates(scores), -1.0, candidates)
         theirs = self._limited(rows, ids, n_jobs, known, ranking=False)
         theirs[(ids < 0).all(axis=1)] = 0
         by_score = np.where(ids < 0, 0, self.calibration(theirs)).astype(np.float64)

@@ -1,9 +1,9 @@
-"""Calibration: from scores to probabilities that match how often labels are right.
+"""Calibration: from scores to probabilities, and to the labels that are predicted.
 
 One map for all labels is fitted on rows that the model was not trained on. With several labels per
 row, the probability of a label is a function of its score. With one label per row, it is a function
 of the log-softmax of the scaled scores, normalized again. The function is increasing: a higher
-score means a higher probability.
+score means a higher probability. A threshold decides which of several labels are predicted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from ..core.arrays import Bools, Doubles, Floats, Tensors
+from ..core.arrays import Bools, Doubles, Floats, Ints, Tensors
 from ..core.declarations import Array, Described
 from ..core.settings import Settings, settings
 
@@ -60,23 +60,30 @@ class ScoreCurve:
 
 @dataclass(frozen=True, eq=False)
 class Calibrator:
-    """Turns the scores of labels into probabilities.
+    """Turns the scores of candidate labels into probabilities.
 
     Parameters
     ----------
     multilabel : bool
+        Whether any number of labels may be true, independently of each other.
     scale : float
         Positive factor of the scores, for one label per row.
     curve : ScoreCurve or None
         None for a plain softmax of the scaled scores or, for several labels per row, exp(score).
+    missed : float
+        Mean number of true labels per row that are not among the candidates.
+    threshold : float or None
+        For several labels per row: labels that score at least this much are predicted.
     """
 
     multilabel: bool
     scale: float = 1.0
     curve: ScoreCurve | None = None
+    missed: float = 0.0
+    threshold: float | None = None
 
     def __call__(self, scores: Floats) -> Floats:
-        """Return the probabilities of the labels of every row; 0 for a score of −inf."""
+        """Return the probabilities of labels, given that no others are true; 0 for −inf."""
         if self.multilabel:
             if self.curve is not None:
                 return self.curve(scores)
@@ -86,6 +93,16 @@ class Calibrator:
         weights = np.exp(logarithms) if self.curve is None else self.curve(logarithms)
         probabilities: Floats = weights / weights.sum(axis=1, keepdims=True)
         return probabilities
+
+    def of_candidates(self, scores: Floats) -> Floats:
+        """Return the probabilities of candidates, among which the true label may be missing."""
+        found = self(scores)
+        return found if self.multilabel else found * np.float32(1 - self.missed)
+
+    def of_others(self, n_others: Ints) -> Floats:
+        """Return the probability of each of so many labels that are not candidates of a row."""
+        found: Floats = (self.missed / np.maximum(n_others, 1)).astype(np.float32)
+        return found
 
     def log_softmax(self, scores: Floats) -> Floats:
         """Return the logarithm of the softmax of the scaled scores."""
@@ -126,20 +143,42 @@ class Calibrator:
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return a JSON description and tensors."""
+        described = {
+            "multilabel": self.multilabel,
+            "scale": self.scale,
+            "missed": self.missed,
+            "threshold": self.threshold,
+        }
         curve = self.curve
         if curve is None:
-            return {"scale": self.scale}, {}
-        return {"scale": self.scale}, {"scores": curve.scores, "probabilities": curve.probabilities}
+            return described, {}
+        return described, {"scores": curve.scores, "probabilities": curve.probabilities}
 
     @classmethod
     def from_state(cls, section: Described, multilabel: bool) -> Calibrator:
-        """Restore a calibration from its `state`."""
+        """Restore a calibration from its `state`, of a model of one or several labels per row."""
         tensors, curve = section.tensors(cls.TENSORS, {}), None
         if tensors:
             curve = ScoreCurve(*(np.array(tensors[name]) for name in ("scores", "probabilities")))
             if not len(curve.scores) or (np.diff(curve.probabilities) < 0).any():
                 raise ValueError("the probabilities of a calibration must not decrease")
-        return cls(multilabel, section.number("scale", 1e-30, 1e30), curve)
+        threshold = section.get("threshold", "a number or null", _is_number_or_null)
+        if multilabel and threshold is None:
+            raise ValueError("a model of several labels per row needs a threshold")
+        independent = section.flag("multilabel")
+        if independent and not multilabel:
+            raise ValueError("labels of a model of one label per row are not independent")
+        return cls(
+            independent,
+            section.number("scale", 1e-30, 1e30),
+            curve,
+            section.number("missed", 0, 1e9),
+            None if threshold is None else section.number("threshold"),
+        )
+
+
+def _is_number_or_null(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def best_threshold(scores: Floats, hits: Bools, n_true: int) -> float:

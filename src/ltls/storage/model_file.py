@@ -7,7 +7,7 @@ of tensors begin with that of their section:
     front_end    how inputs are turned into features: names, a vocabulary, columns of a table
     columns      the features that have weights; means and deviations
     parts        one section per part of the model, with its weight
-    calibration  from scores to probabilities
+    calibration  from scores to probabilities and to predicted labels
     memory       training rows, see `ltls.parts.memory`
     provenance   what the model was trained on
     optimizer    a sketch of AdaGrad's sums of squares, to train the model further
@@ -138,8 +138,6 @@ def encoded(
         "multilabel": model.multilabel,
         "target_format": model.target_format,
         "probabilistic": model.probabilistic,
-        "missed": model.missed,
-        "threshold": model.threshold,
         "typical_labels": model.typical_labels,
         "front_end_kind": model.front_end.name,
         "weights": [float(weight) for weight in model.weights],
@@ -273,13 +271,6 @@ def _check_parts(path: Path, names: list[str]) -> None:
 def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Columns) -> Model:
     multilabel = root.flag("multilabel")
     formats = ("lists", "sparse", "dense") if multilabel else ("single",)
-    threshold = (
-        None
-        if root.get("threshold", "a number or null", _is_number_or_null) is None
-        else root.number("threshold")
-    )
-    if multilabel and threshold is None:
-        raise ValueError("a model of several labels per row needs a threshold")
     sizes = Sizes(
         len(labels),
         columns.n_columns,
@@ -305,15 +296,9 @@ def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Colu
         root.choice("target_format", formats),
         root.flag("probabilistic"),
         Calibrator.from_state(root.section("calibration"), multilabel),
-        root.number("missed", 0, 1e9),
-        threshold,
         root.integer("typical_labels", 1),
         memory,
     )
-
-
-def _is_number_or_null(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def _further(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -295,5 +296,6 @@ def _fingerprint(examples: Examples, encoder: Encoder, parameters: dict[str, Any
     rows_per_step = parameters["batch_size"] * parameters["gradient_accumulation_steps"]
     scales = parameters["mixed_precision"] == "fp16"  # gradients, by a factor in the checkpoint
     kept = {k: v for k, v in parameters.items() if k not in [*others, "mixed_precision"]}
-    found.update(repr((kept, parameters["fine_tune"] and rows_per_step, scales)).encode())
+    with np.printoptions(threshold=sys.maxsize):  # all numbers of an array
+        found.update(repr((kept, parameters["fine_tune"] and rows_per_step, scales)).encode())
     return found.hexdigest()

@@ -472,11 +472,13 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         labels = Labels(self.labels_.values)
         labels.add(targets)
         own = _ids_of(Examples.of(labels, X, targets))
-        if self.vectors_ is not None:
-            self.vectors_.partial_fit(self.encode(X), own)
-        if self.text_ is not None:
-            self.text_.partial_fit(list(X), own)
-        self.labels_ = labels
+        # An error or Ctrl-C leaves all stages as they were: their labels are the same ids.
+        vectors, text = copy(self.vectors_), copy(self.text_)
+        if vectors is not None:
+            vectors.partial_fit(self.encode(X), own)
+        if text is not None:
+            text.partial_fit(list(X), own)
+        self.__dict__ |= {"vectors_": vectors, "text_": text, "labels_": labels}
         return self
 
     # Files

@@ -133,8 +133,8 @@ class DeviceWorkers:
 
     def run_epoch(self, training: TrellisTraining, source: Source, count_hits: bool) -> EpochStats:
         """Train all trellises on all rows, by the engine if only it supports their settings."""
-        settings, weights = training.settings, training.weights
-        known = all(
+        settings, weights, loss = training.settings, training.weights, training.loss
+        known = (loss.normalized or loss.independent_edges) and all(
             (book.path_of(np.arange(training.n_labels)) >= 0).all() for book in training.codebooks
         )
         if not known or settings.l1 or weights.squares is None or weights.sums is not None:

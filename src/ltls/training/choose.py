@@ -174,11 +174,12 @@ def choose(
     if not any(_keeps_rows(part) for part, _ in kept):
         table.drop_rows()
     scores = table.total(chosen)
-    changes: dict[str, Any] = {"held_out_precision": float(table.best(scores)[1][:, 0].mean())}
-    if model.multilabel:
-        changes["threshold"] = best_threshold(scores, table.hits, int(table.n_true.sum()))
+    precision = float(table.best(scores)[1][:, 0].mean())
     parts, weights = zip(*kept, strict=True)
-    model = replace(model, parts=parts, weights=weights, **changes)
+    model = replace(model, parts=parts, weights=weights, held_out_precision=precision)
+    if model.multilabel:
+        n_true = int(table.n_true.sum())
+        model = model.with_threshold(best_threshold(scores, table.hits, n_true))
     return _calibrated(model, table, chosen) if plan.calibrate else model
 
 
@@ -236,7 +237,8 @@ def _calibrated(model: Model, table: ScoreTable, chosen: list[tuple[Any, float]]
         calibration, missed = Calibrator.fit(scores, table.hits, model.multilabel), table.missed
     if calibration is None:
         return model
-    return replace(model, calibration=calibration, missed=missed)
+    threshold = model.calibration.threshold
+    return replace(model, calibration=replace(calibration, missed=missed, threshold=threshold))
 
 
 def threshold_on(model: Model, examples: Examples | None, n_jobs: int | None) -> float:

@@ -244,13 +244,9 @@ class Source:
         self.rng, self._shuffle = rng, bool(plan.trellises.shuffle)
         self._is_checked = False  # whether all of the held-out rows can be held out
         self._kept: Examples | None = None
-        n, numbers = plan.n_held_out, np.empty(0, np.int64)
-        if n and at_once:
-            numbers = rng.permutation(self.n_all)[:n]
-        elif n:
-            n = min(n, _MAX_HELD_OUT)
-            numbers = sample_without_replacement(self.n_all, n, random_state=rng)
-        self.held_out: Ints = np.sort(numbers)
+        n = plan.n_held_out if at_once else min(plan.n_held_out, _MAX_HELD_OUT)
+        numbers = sample_without_replacement(self.n_all, n, random_state=rng) if n else []
+        self.held_out: Ints = np.sort(np.asarray(numbers, np.int64))
 
     @classmethod
     def in_memory(cls, examples: Examples, problem: Problem, plan: Plan, rng: Any) -> Source:

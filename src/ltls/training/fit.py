@@ -232,10 +232,10 @@ def _train(
         with phase(verbose, "rows to remember"):
             memory = context.memory(REPLAYED, held_out=True)
     model = replace(model, memory=memory)
-    if model.multilabel and model.threshold is None:
+    if model.multilabel and model.calibration.threshold is None:
         with phase(verbose, "threshold"):
-            threshold = threshold_on(model, source.evaluation_rows(), how.n_jobs)
-        model = replace(model, threshold=threshold)
+            rows = source.evaluation_rows()
+            model = model.with_threshold(threshold_on(model, rows, how.n_jobs))
     if plan.small_dense:
         training.weights.keep_step_size()
     if plan.ends_average:

@@ -126,8 +126,9 @@ def partial_fit(
     if model.multilabel and not any(getattr(part, "keeps_threshold", False) for part in parts):
         # The mean of the best thresholds of all batches.
         best = threshold_on(model, batch, how.n_jobs)
-        before = best if model.threshold is None else model.threshold
-        model = replace(model, threshold=before + (best - before) / n_epochs)
+        before = model.calibration.threshold
+        before = best if before is None else before
+        model = model.with_threshold(before + (best - before) / n_epochs)
     provenance = replace(
         provenance,
         n_rows=n_rows,
