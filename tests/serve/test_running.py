@@ -307,3 +307,19 @@ def test_packages_are_asked_for_if_they_are_missing(command, models, monkeypatch
     assert result.code == 2
     assert "needs starlette, uvicorn" in result.err
     assert "pip install 'ltls[serve]'" in result.err
+
+
+def test_small_requests_are_answered_beside_large_ones_that_do_not_finish(models):
+    size = 1 << 16
+    with in_process(models["tickets"], "--max-body", str(size), "--timeout", "60") as server:
+        held = []
+        for _ in range(17):  # more than may wait
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            head = f"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n"
+            connection.sendall(head.encode() + b" " * (size - 1))
+            held.append(connection)
+        time.sleep(0.5)
+        for _ in range(3):
+            assert server.predict(text="my card is gone").status == 200
+        for connection in held:
+            connection.close()

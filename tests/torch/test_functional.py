@@ -1,5 +1,7 @@
 """The dynamic programs on tensors, against the enumeration of all paths."""
 
+import re
+
 import numpy as np
 import pytest
 from reference import Graph
@@ -270,3 +272,43 @@ def test_sampling_from_nan_is_an_error_that_names_the_row(value):
         functional.sample(h, layout, 5)
     h[1, 2] = -INFINITY
     assert functional.sample(h, layout, 5).min() >= 0
+
+
+# The logistic loss
+
+
+def test_the_logistic_loss_is_the_cross_entropy_of_every_edge(size):
+    trellis, graph = size
+    rng, n = np.random.default_rng(0), trellis.n_classes
+    h = edge_scores(trellis.n_edges, 2, 3)
+    paths = torch.from_numpy(rng.integers(-1, n, (2, 3, 4)))
+    weights = torch.from_numpy(rng.random(paths.shape))
+    found = functional.logistic_loss(h, paths, trellis, weights)
+    for at in np.ndindex(2, 3):
+        own = np.full(trellis.n_edges, -1.0)  # a negative
+        for path, weight in zip(paths[at].tolist(), weights[at].tolist(), strict=True):
+            for edge in graph.paths[path] if path >= 0 else ():
+                own[edge] = max(own[edge], weight)
+        x = h[at].numpy()
+        each = np.where(own < 0, np.logaddexp(0, x), own * np.logaddexp(0, -x))
+        assert found[at].item() == pytest.approx(each.sum(), rel=1e-9)
+    alone = functional.logistic_loss(h, paths[..., 0], trellis)
+    torch.testing.assert_close(alone, functional.logistic_loss(h, paths[..., :1], trellis))
+    paths[0, 1, 2] = n
+    found = functional.logistic_loss(h, paths, trellis)
+    assert found.isnan().tolist() == [[False, True, False], [False] * 3]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((3, 18), (3, 2), None), "h must have shape"),
+        (((3, 19), (4, 2), None), "paths must have shape"),
+        (((3, 19), (3, 2), (3, 1)), "weights must have the shape of paths, (3, 2), got (3, 1)"),
+        (((3, 19), (3, 2), (2,)), "weights must have the shape of paths"),
+    ],
+)
+def test_shapes_of_the_logistic_loss(shapes, message):
+    h, paths, weights = (None if each is None else torch.zeros(each) for each in shapes)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        functional.logistic_loss(h, paths.long(), Trellis(22), weights)

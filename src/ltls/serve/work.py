@@ -158,7 +158,8 @@ class Work:
                     self._n_held += len(part)
                     if len(content) > limit:  # a chunked request does not announce its size
                         raise too_large
-                    if self._n_held > _MAX_HELD * limit:
+                    held = self._n_held > _MAX_HELD * limit
+                    if held and len(content) > _QUICK_BYTES:  # small ones do not wait for a thread
                         raise busy("too many large requests are waiting")
         except TimeoutError:
             raise RequestError(408, f"the request did not arrive within {seconds:g} s") from None

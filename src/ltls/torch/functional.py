@@ -111,17 +111,17 @@ def logistic_loss(
     weights: Tensor | None = None,
     fused: bool = True,
 ) -> Tensor:
-    """Return the binary cross-entropy of every row, summed over the edges, shape (rows,).
+    """Return the binary cross-entropy of every row, summed over the edges, shape (…).
 
     An edge is positive if one of the paths of the row uses it.
 
     Parameters
     ----------
-    h : tensor of shape (rows, n_edges)
-    paths : int64 tensor of shape (rows, k)
+    h : tensor of shape (…, n_edges)
+    paths : int64 tensor of shape (…) or (…, k)
         −1 is padding; with a path out of range, the loss of the row is NaN.
     trellis : Trellis or Layout
-    weights : tensor of shape (rows, k), optional
+    weights : tensor like paths, optional
         Weights of the paths, at least 0. A positive edge has the largest weight of its paths.
     fused : bool, default=True
         Whether to use the kernel on a GPU; plain torch operations support double backward.
@@ -137,19 +137,28 @@ def logistic_loss(
     >>> round(loss.item() / math.log(2))  # all edges are undecided
     19
     """
-    layout = layout_of(trellis)
-    if fused and custom.fuses_loss(h, trellis):
-        return custom.logistic_losses(h, paths, weights, layout)
-    h = h.to(accumulation_dtype(h))
-    edges = layout.path_edges(paths)
-    own = torch.ones_like(paths, dtype=h.dtype) if weights is None else weights.to(h.dtype)
+    rows, per_row, layout = _rows(h, trellis), _paths_of_rows(paths, h), layout_of(trellis)
+    if weights is not None:
+        if weights.shape != paths.shape:
+            raise ValueError(
+                f"weights must have the shape of paths, {tuple(paths.shape)}, got "
+                f"{tuple(weights.shape)}"
+            )
+        weights = weights.detach().to(h.device).reshape(per_row.shape)
+    few = per_row.shape[1] <= _MANY_PATHS
+    if fused and few and custom.fuses_loss(rows, trellis):
+        return custom.logistic_losses(rows, per_row, weights, layout).reshape(h.shape[:-1])
+    rows = rows.to(accumulation_dtype(h))
+    edges = layout.path_edges(per_row)
+    own = torch.ones_like(per_row, dtype=rows.dtype) if weights is None else weights.to(rows.dtype)
     values = torch.where(edges >= 0, own[..., None], -1).flatten(1)
-    at = edges.clamp(0, h.shape[1] - 1).flatten(1)
-    used = torch.full_like(h, -1).scatter_reduce_(1, at, values, "amax")  # −1 marks a negative
+    at = edges.clamp(0, rows.shape[1] - 1).flatten(1)
+    used = torch.full_like(rows, -1).scatter_reduce_(1, at, values, "amax")  # −1: a negative
     losses = torch.nn.functional.binary_cross_entropy_with_logits(
-        h, (used >= 0).to(h.dtype), torch.where(used >= 0, used, 1), reduction="none"
+        rows, (used >= 0).to(rows.dtype), torch.where(used >= 0, used, 1), reduction="none"
     ).sum(1)
-    return torch.where((paths >= layout.n_classes).any(1), torch.nan, losses)
+    outside = (per_row >= layout.n_classes).any(1)
+    return torch.where(outside, torch.nan, losses).reshape(h.shape[:-1])
 
 
 def path_scores(h: Tensor, paths: Tensor, trellis: AnyTrellis) -> Tensor:

@@ -40,7 +40,7 @@ from .trainer import How, TrainedTrellises, Trainer
 from .trellis_training import TrellisTraining
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
-_ALWAYS = 32  # rows to replay with any batch
+_ALWAYS = 64  # rows to replay with any batch
 _PER_ROW = 60  # and for every row of a label that is more frequent in the batch than usual
 _MOST_WEIGHT = 4.0  # of a replayed row
 _MANY_ROWS = 0.5  # rows in a batch per earlier row of a label, to retrain its weights

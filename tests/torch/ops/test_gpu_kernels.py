@@ -583,8 +583,30 @@ def test_the_logistic_loss_of_sets(size, dtype, weighted, monkeypatch):
         }
     )
     paths[0, 2] = size[0]
+    h.grad = None
     losses = functional.logistic_loss(h, on_device(paths), layout, given)
     assert losses.isnan().tolist() == [True, *[False] * 6]
+    losses.sum().backward()
+    assert not h.grad[0].any()
+
+
+def gradients_of_gradients(loss, of):
+    (gradient,) = torch.autograd.grad(loss, of, create_graph=True)
+    (loss + gradient.square().sum()).backward()
+
+
+def test_gradients_of_gradients_are_an_error(monkeypatch):
+    monkeypatch.setattr(custom, "_use_triton", lambda values: True)
+    layout = make_layout(22, 2)
+    h = torch.zeros(3, layout.n_edges, device=DEVICE, requires_grad=True)
+    paths = on_device([[0, 5], [7, -1], [21, 3]])
+    with pytest.raises(RuntimeError, match="fused=False"):
+        gradients_of_gradients(functional.logistic_loss(h, paths, layout).sum(), h)
+    gradients_of_gradients(functional.logistic_loss(h, paths, layout, fused=False).sum(), h)
+    x = torch.randn(4, 16, device=DEVICE, requires_grad=True)
+    layer = AdaptiveTrellisSoftmax(16, 500, [40, 90], width=4, device=DEVICE)
+    with pytest.raises(RuntimeError, match="fused=False"):
+        gradients_of_gradients(layer(x, on_device([3, 40, 61, 89])).loss, x)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from ..layout import Layout
 from . import clusters as kernels
 from . import launch
+from .custom import differentiable_once
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _CONTIGUOUS = torch.contiguous_format
@@ -282,7 +282,7 @@ class _Loss(torch.autograd.Function):
         return total, log_probs
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_loss: Tensor | None, grad_log_probs: Tensor | None) -> Any:
         if grad_loss is None and grad_log_probs is None:
             return (None,) * len(ctx.needs_input_grad)

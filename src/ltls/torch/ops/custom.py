@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..layout import AnyTrellis, Layout, make_layout
 from . import reference
@@ -191,6 +190,32 @@ _log_probs_op.register_autograd(_backward, setup_context=_setup_context)
 torch.library.register_autograd("ltls::log_probs_backward", _no_double_backward)
 
 
+def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Make an error of gradients of gradients, which `once_differentiable` misses after a sum."""
+
+    @wraps(backward)
+    def call(ctx: Any, *grads: Any) -> Any:
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if not torch.is_grad_enabled():  # it is with create_graph=True
+            return found
+        of = [x for x in (*grads, *ctx.saved_tensors) if x is not None and x.requires_grad]
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(x if x is None else _FirstDerivative.apply(x, *of) for x in results)
+
+    return call
+
+
+class _FirstDerivative(torch.autograd.Function):
+    """A gradient that must not be differentiated further."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, *of: Tensor) -> Tensor:
+        return grad.view_as(grad)
+
+    backward = staticmethod(_no_double_backward)
+
+
 class _LogProbs(torch.autograd.Function):
     """`ltls::log_probs` in eager mode."""
 
@@ -293,7 +318,7 @@ class _LogisticLosses(torch.autograd.Function):
         return launch.logistic(*given, layout)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_losses: Tensor) -> Any:
         h, paths, weights = ctx.saved_tensors
         grad = launch.logistic(h, paths, weights, ctx.layout, grad_losses.contiguous())

@@ -365,7 +365,9 @@ def logistic(  # type: ignore[no-untyped-def]
             weight = tl.full((ROWS,), 1.0, REAL)
             if HAS_WEIGHTS:
                 weight = tl.load(weights + row * n_paths + k, mask=row_mask, other=0.0).to(REAL)
-            total = tl.where(row_mask & (path >= n_classes), float("nan"), total)
+            outside = row_mask & (path >= n_classes)
+            total = tl.where(outside, float("nan"), total)
+            factor = tl.where(outside, 0.0, factor)
             state = rest // tl.load(table + 4 * i + 3) % B
             here = (s[None, :] == state[:, None]) & given[:, None]
             chosen = tl.where(here & (last == i)[:, None], weight[:, None], -1.0)
