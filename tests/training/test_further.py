@@ -193,7 +193,7 @@ def test_the_more_unusual_a_batch_the_more_rows_are_replayed():
     for batch in (batch_of(labels[:140]), batch_of(np.zeros(140, np.int64))):
         counts = np.bincount(np.append(labels, batch.labels), minlength=N_LABELS)
         sizes.append(len(_replayed(memory, batch, counts, N_ROWS + 140)))
-    assert sizes[0] == 32
+    assert sizes[0] == 64
     assert sizes[1] > 1000
 
 
