@@ -40,10 +40,10 @@ from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier, Trellis
 from ltls.features.rows import Columns, Rows
 from ltls.model.examples import Examples
+from ltls.parts.trellis_training import TrellisTraining
 from ltls.readers import Dataset, read
 from ltls.settings import Trellises
 from ltls.structure.policies import LabelStats
-from ltls.training.trellis_training import TrellisTraining
 
 # Readers: plain files of the XMC format into CSR matrices
 

@@ -85,7 +85,7 @@ def test_training_resumes_to_the_same_file(folder, command, number, code, way, p
 SIGNALLED_IN_A_CHUNK = """
 import os, sys
 from ltls import cli
-from ltls.training.trellis_training import TrellisTraining
+from ltls.parts.trellis_training import TrellisTraining
 
 run, number, last, numbers = TrellisTraining.run, int(sys.argv.pop(1)), int(sys.argv.pop(1)), []
 

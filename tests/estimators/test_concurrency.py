@@ -11,9 +11,9 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from ltls import LTLSClassifier
+from ltls.parts.trellis_training import TrellisTraining
 from ltls.settings import Trellises
 from ltls.training import further
-from ltls.training.trellis_training import TrellisTraining
 
 N_FEATURES = 5000
 

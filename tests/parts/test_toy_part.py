@@ -13,6 +13,7 @@ from toy_part import Toy, ToyPart
 
 import ltls
 from ltls import LTLSClassifier, ModelFileError
+from ltls.core.settings import GROUPS
 from ltls.parts.base import PARTS, register_part
 from ltls.readers import write
 from ltls.settings import Trellises
@@ -95,6 +96,7 @@ def test_settings_of_a_part_that_held_out_rows_left_out(rows, tmp_path, monkeypa
     PARTS.pop("toy")
     assert ltls.load(path).parts["toy"].strength == 3
     PARTS.pop("toy")
+    monkeypatch.delitem(GROUPS, "Toy")
     monkeypatch.setattr("ltls.parts.base.entry_points", lambda group: ())
     with pytest.raises(ModelFileError, match="Toy are settings of an unknown part"):
         ltls.load(path)

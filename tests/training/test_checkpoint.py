@@ -10,11 +10,11 @@ from problems import in_batches
 from scipy.sparse import csr_array
 
 from ltls import Checkpoint, LTLSClassifier, ModelFileError, TextClassifier
+from ltls.parts.trellis_training import TrellisTraining
 from ltls.settings import Text, Trellises, Views
 from ltls.storage.tensor_file import TensorFile, write
 from ltls.training.checkpoint import _CHECKPOINT, CheckpointMismatchError
 from ltls.training.progress import TrainingInterruptedWarning
-from ltls.training.trellis_training import TrellisTraining
 
 RNG = np.random.default_rng(0)
 X = csr_array(RNG.random((300, 20)) * (RNG.random((300, 20)) < 0.4))

@@ -27,9 +27,9 @@ from sklearn.preprocessing import MaxAbsScaler
 
 import ltls
 from ltls import LTLSClassifier
+from ltls.parts.trellis_training import TrellisTraining
 from ltls.settings import Trellises, Views
 from ltls.training.progress import InterruptGuard, TrainingInterruptedWarning
-from ltls.training.trellis_training import TrellisTraining
 
 
 @pytest.fixture

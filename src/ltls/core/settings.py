@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import InvalidParameterError
 
@@ -25,7 +27,14 @@ class ParameterError(declared.ParameterError, InvalidParameterError):  # type: i
     """A parameter of an estimator has an invalid value; scikit-learn's error, too."""
 
 
+GROUPS: dict[str, type[Settings]] = {}  # all groups by name, as model files name them
+
+
 class Settings(Declared, BaseEstimator):  # type: ignore[misc]
     """A group of settings; see `settings`."""
 
     _error = ParameterError
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        GROUPS[cls.__name__] = cls

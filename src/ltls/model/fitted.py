@@ -97,7 +97,7 @@ class Fitted:
     ----------
     model : Model
     provenance : Provenance
-    training : ltls.training.trellis_training.TrellisTraining or None
+    training : ltls.parts.trellis_training.TrellisTraining or None
         The weights of the trellises in full precision; None for a model from a file.
     further : dict of str to (dict, dict)
         For a model from a file, its sections for further training: an approximate optimizer state,

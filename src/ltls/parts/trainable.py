@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.arrays import AnyArray, Floats, Ints, aligned_zeros, available_memory
-from ..core.declarations import Array
 from ..structure.trellis import Trellis
 from .edge_weights import AnyWeights, Weights, aligned, padded
 from .trellises import Trellises
@@ -21,19 +20,6 @@ from .trellises import Trellises
 # Initial value of AdaGrad's accumulators. With 0, the first step of every weight would have full
 # size, however small its gradient, and rare features would count too much.
 INITIAL_SQUARES = np.float32(0.3)
-_SHAPE = ("n_columns", "stride")
-# What training continues from: the tensors of a `SquaresSketch`, and of `TrainableWeights`.
-FURTHER = {
-    "optimizer": {
-        "features": Array("u1", ("n_columns",)),
-        "edges": Array("f4", ("stride",), low=0),
-    },
-    "resume": {
-        "weights": Array("f4", _SHAPE),
-        "squares": Array("f4", _SHAPE, low=0, group="squares"),
-        "sums": Array("f8", _SHAPE, group="sums"),
-    },
-}
 _LARGEST_SQUARES = 1e30  # leaves room to add to them in float32
 
 

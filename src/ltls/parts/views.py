@@ -12,11 +12,12 @@ be found by another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
@@ -324,3 +325,37 @@ def clusters_of(trellises: TrellisPart) -> tuple[Ints, Ints]:
     paths = _paths_of(trellises)
     sizes = np.bincount(paths, minlength=trellises.trellis.n_classes)
     return np.concatenate([[0], np.cumsum(sizes)]), np.argsort(paths, kind="stable")
+
+
+def similar_clusters(
+    vectors: Any, n_clusters: int, seeds: Sequence[int], n_jobs: int | None = None
+) -> Ints:
+    """Assign every label to a cluster of similar labels, once per seed; shape (n_seeds, n_labels).
+
+    Balanced spherical 2-means splits the labels in two, then each half again, until there are
+    `n_clusters` parts. The sizes of clusters differ by at most one label. Different random starts
+    give different clusters. The result does not depend on the number of threads.
+
+    Parameters
+    ----------
+    vectors : array or sparse matrix of shape (n_labels, n_dimensions)
+        Vectors of unit length; similar labels have similar vectors.
+    n_clusters : int
+        From 1 to n_labels.
+    seeds : sequence of int
+        Seeds of the random starts.
+    n_jobs : int or None
+    """
+    sparse = csr_array(vectors)
+    clusters = np.empty((len(seeds), sparse.shape[0]), np.int64)
+    _engine.similar_buckets(
+        sparse.indptr.astype(np.int64),
+        sparse.indices.astype(np.int64),
+        sparse.data.astype(np.float32),
+        sparse.shape[1],
+        np.array(seeds, np.uint64),
+        clusters,
+        n_buckets=n_clusters,
+        n_jobs=threads(n_jobs),
+    )
+    return clusters

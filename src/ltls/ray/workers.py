@@ -18,10 +18,10 @@ from ..core.arrays import Ints, pointers
 from ..model.examples import Examples
 from ..parts.label_trainer import LabelTrainer
 from ..parts.label_weights import LabelWeights, train_clusters
+from ..parts.trellis_training import TrellisTraining
 from ..training.data import Source
 from ..training.progress import EpochStats, InterruptGuard, signals_deferred
 from ..training.trainer import Trainer
-from ..training.trellis_training import TrellisTraining
 from .cluster import Tasks, values_of
 
 _SHARD_ROWS = 1 << 21  # approximate rows that a task trains label weights on

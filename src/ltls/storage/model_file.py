@@ -25,7 +25,6 @@ from typing import Any
 
 from ..core.arrays import Tensors
 from ..core.declarations import Array, Described
-from ..core.settings import AUTO
 from ..features.front_ends import FRONT_ENDS
 from ..features.rows import Columns
 from ..model.fitted import Fitted, Provenance
@@ -33,10 +32,8 @@ from ..model.labels import Labels
 from ..model.model import Model
 from ..parts.base import PARTS, Sizes, load_parts
 from ..parts.calibration import Calibrator
-from ..parts.edge_weights import padded
 from ..parts.memory import StoredRows
-from ..parts.trainable import FURTHER
-from ..parts.trellises import Trellises
+from ..parts.trellis_training import further_sections
 from .tensor_file import (
     Kind,
     ModelFileError,
@@ -221,10 +218,12 @@ def _decode(file: TensorFile, verify: bool) -> tuple[Fitted, dict[str, Any]]:
         _check_parts(file.path, root.texts("part_names"))
         model = _decode_model(root, labels, front_end, columns)
         provenance = Provenance.from_state(root.section("provenance"), len(labels))
-        parameters = decode_parameters(
-            root.get("parameters", "an object", lambda v: isinstance(v, dict))
-        )
-        fitted = Fitted(model, provenance, further=_further(root, model.parts, columns.n_columns))
+        given = root.get("parameters", "an object", lambda v: isinstance(v, dict))
+        if given.get("parts"):  # settings of parts of other packages
+            load_parts()
+        parameters = decode_parameters(given)
+        further = further_sections(root, model.trellises(), columns.n_columns)
+        fitted = Fitted(model, provenance, further=further)
         root.check_all_read()
         root.check_all_taken()
         return fitted, parameters
@@ -299,24 +298,3 @@ def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Colu
         root.integer("typical_labels", 1),
         memory,
     )
-
-
-def _further(
-    root: Described, parts: tuple[Any, ...], n_columns: int
-) -> dict[str, tuple[dict[str, Any], Tensors]]:
-    """Return the sections for further training."""
-    (trellises,) = (part.trellis_parts() for part in parts if hasattr(part, "trellis_parts"))
-    n = sum(len(part.codebooks) for part in trellises)
-    sizes = {"n_columns": n_columns, "stride": n * padded(trellises[0].trellis.n_edges)}
-    found = {}
-    for name in filter(root.has, FURTHER):
-        section = root.section(name)
-        described: dict[str, Any] = {}
-        if name == "resume":
-            settings = section.get("settings", "settings", lambda v: isinstance(v, dict))
-            if AUTO in Trellises.from_dict(settings).get_params().values():
-                raise ValueError("settings of training must not be 'auto'")
-            described = {"step": section.integer("step", 1), "epochs": section.integer("epochs", 0)}
-            described["settings"] = settings
-        found[name] = described, section.tensors(FURTHER[name], dict(sizes))
-    return found

@@ -27,13 +27,9 @@ from safetensors.numpy import save
 from ..core.arrays import AnyArray, Tensors, smallest
 from ..core.atomic import replacing
 from ..core.declarations import Described
-from ..core.settings import Settings
+from ..core.settings import GROUPS, Settings
 from ..core.streams import is_special, open_special
 from ..core.version import __version__
-from ..features.front_ends import Numbers, Table, Text
-from ..parts.base import PARTS, load_parts
-from ..parts.calibration import Calibration
-from ..parts.memory import Memory
 from ..structure.codebook import RandomCodebook, TableCodebook
 
 DTYPES: dict[str, npt.DTypeLike] = {
@@ -311,12 +307,6 @@ def _parameter(value: Any) -> Any:
     return _to_json(value)
 
 
-def _groups(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the groups of settings, by name."""
-    kinds = [part.settings for part in parts.values()]
-    return {kind.__name__: kind for kind in (*kinds, Numbers, Text, Table, Calibration, Memory)}
-
-
 def _to_json(value: Any) -> Any:
     if isinstance(value, (np.datetime64, np.timedelta64)):  # timedelta64 is a np.number
         kind, unit = type(value).__name__, np.datetime_data(value.dtype)
@@ -359,10 +349,9 @@ def _from_json(value: Any) -> Any:
     if kind == "settings":
         name, values = content
         decoded = decode_parameters(values)
-        group = _groups(PARTS).get(name) or _groups(load_parts()).get(name)
-        if group is None:
+        if name not in GROUPS:
             raise ValueError(f"{name} are settings of an unknown part")
-        made = group.from_dict(decoded)
+        made = GROUPS[name].from_dict(decoded)
         for each in decoded:  # lists that are not tuples
             setattr(made, each, decoded[each])
         return made

@@ -23,11 +23,11 @@ from ..estimators.classifier import LTLSClassifier
 from ..parts.discriminant import Transform
 from ..parts.edge_weights import padded
 from ..parts.label_trainer import LabelTrainer, Targets, mini_batches
+from ..parts.trellis_training import TrellisTraining
 from ..training.data import Source
 from ..training.fit import fit
 from ..training.progress import EpochStats, InterruptGuard
 from ..training.trainer import Trainer
-from ..training.trellis_training import TrellisTraining
 from . import functional
 from .devices import as_device, enough_memory
 from .layout import make_layout

@@ -23,12 +23,12 @@ from ..core.atomic import remove_abandoned
 from ..core.declarations import Array, Described
 from ..core.settings import Settings
 from ..features.blocks import Blocks
+from ..parts.trellis_training import TrellisTraining
 from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, encode_parameters, write
 from ..structure.codebook import BucketCodebook, Codebook
 from .progress import EpochStats
 from .trainer import TrainerState
-from .trellis_training import TrellisTraining
 
 _CHECKPOINT = Kind("checkpoint", "ltls-checkpoint", version=1)
 _FREE = {"trellises__epochs", "n_jobs", "verbose"}  # parameters that may differ in resuming

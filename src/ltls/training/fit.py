@@ -24,6 +24,7 @@ from ..model.model import Model
 from ..parts.base import PARTS, Part
 from ..parts.label_trainer import LabelTrainer
 from ..parts.memory import StoredRows
+from ..parts.trellis_training import TrellisTraining
 from .checkpoint import Checkpoint
 from .choose import affordable, choose, threshold_on
 from .data import DatasetStats, Problem, Source
@@ -31,7 +32,6 @@ from .further import as_before, warm_start
 from .progress import InterruptGuard, phase, show
 from .recipes import REPLAYED, Plan, plan_for
 from .trainer import How, TrainedTrellises, Trainer, TrainerState
-from .trellis_training import TrellisTraining
 
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]

@@ -25,6 +25,7 @@ from ..model.labels import Labels, Targets
 from ..model.model import Model
 from ..parts.memory import Memory, StoredRows, row_keys
 from ..parts.trainable import SquaresSketch
+from ..parts.trellis_training import TrellisTraining
 from ..parts.trellises import FIXED, Trellises
 from .choose import threshold_on
 from .data import DatasetStats
@@ -37,7 +38,6 @@ from .recipes import (
     usual_learning_rate,
 )
 from .trainer import How, TrainedTrellises, Trainer
-from .trellis_training import TrellisTraining
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
 _ALWAYS = 64  # rows to replay with any batch

@@ -19,6 +19,7 @@ from ..features.rows import Columns
 from ..parts.edge_weights import Weights
 from ..parts.label_trainer import LabelTrainer
 from ..parts.label_weights import LabelWeights
+from ..parts.trellis_training import TrellisTraining
 from ..parts.trellises import TrellisPart
 from ..structure.codebook import Codebook
 from .data import Batch, Source
@@ -31,7 +32,6 @@ from .progress import (
     progress_bar,
     signals_deferred,
 )
-from .trellis_training import TrellisTraining
 
 _CHUNK_SECONDS = 0.1  # between checks for Ctrl-C, and updates of the progress bar
 

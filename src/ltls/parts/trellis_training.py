@@ -18,14 +18,9 @@ from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
+from ..core.declarations import Array, Described
+from ..core.settings import AUTO
 from ..features.rows import Columns, Rows
-from ..model.examples import Examples
-from ..parts.edge_weights import AnyWeights, Weights
-from ..parts.trainable import SquaresSketch, TrainableWeights, check_memory
-from ..parts.trellises import Trellises, TrellisPart
-from ..parts.views import Views
-from ..storage.tensor_file import encode_parameters
-from ..structure.buckets import similar_buckets
 from ..structure.codebook import (
     BucketCodebook,
     Codebook,
@@ -36,10 +31,25 @@ from ..structure.codebook import (
 from ..structure.losses import Loss
 from ..structure.policies import POLICIES, CodebookPolicy, LabelStats
 from ..structure.trellis import Trellis
-from .data import Batch, Problem
-from .recipes import Plan
+from .edge_weights import AnyWeights, Weights, padded
+from .trainable import SquaresSketch, TrainableWeights, check_memory
+from .trellises import Trellises, TrellisPart
+from .views import Views, similar_clusters
 
 _ROWS_PER_CALL = 4096
+_SHAPE = ("n_columns", "stride")
+# What training continues from: the tensors of a `SquaresSketch`, and of `TrainableWeights`.
+_SECTIONS = {
+    "optimizer": {
+        "features": Array("u1", ("n_columns",)),
+        "edges": Array("f4", ("stride",), low=0),
+    },
+    "resume": {
+        "weights": Array("f4", _SHAPE),
+        "squares": Array("f4", _SHAPE, low=0, group="squares"),
+        "sums": Array("f8", _SHAPE, group="sums"),
+    },
+}
 
 
 @dataclass
@@ -70,8 +80,8 @@ class TrellisTraining:
     @classmethod
     def of_plan(
         cls,
-        plan: Plan,
-        problem: Problem,
+        plan: Any,
+        problem: Any,
         label_sums: Callable[[bool], csr_array],
         rng: Any,
         n_jobs: int | None,
@@ -79,8 +89,9 @@ class TrellisTraining:
     ) -> TrellisTraining:
         """Return trellises with weights of 0.
 
-        `label_sums` returns the sum of every label's rows, scaled to unit length or not; it is
-        called if codebooks depend on the rows of labels.
+        `plan` and `problem` are those of `ltls.training.fit`. `label_sums` returns the sum of every
+        label's rows, scaled to unit length or not; it is called if codebooks depend on the rows of
+        labels.
         """
         views, assignment = plan.views, plan.trellises.assignment
         policy = POLICIES[assignment] if isinstance(assignment, str) else None
@@ -134,7 +145,12 @@ class TrellisTraining:
         if views is not None:
             trellis = Trellis(max(-(-stats.n_labels // int(views.cluster_size)), 1), width)
             check_memory(settings, trellis, n_views * n_trellises, n_features)  # before the work
-            books = _clusters(trellis, n_views, n_trellises, stats, rng, n_jobs)
+            n_paths, seeds = trellis.n_classes, [int(rng.randint(2**31)) for _ in range(n_views)]
+            books = [  # on random paths of every trellis
+                BucketCodebook(n_paths, rng.permutation(n_paths)[clusters])
+                for clusters in similar_clusters(stats.vectors, n_paths, seeds, n_jobs)
+                for _ in range(n_trellises)
+            ]
         elif policy is not None:
             trellis = Trellis(max(stats.n_labels, min_paths), width)
             assignments = policy.initial(trellis, n_trellises, stats, rng)
@@ -205,7 +221,7 @@ class TrellisTraining:
         weights = self.weights.for_prediction(self.settings.l1)
         return TrellisPart(self.trellis, list(self.codebooks), self.loss, weights, self.n_labels)
 
-    def precision(self, examples: Examples, n_jobs: int | None) -> float:
+    def precision(self, examples: Any, n_jobs: int | None) -> float:
         """Return how often the best path is one of a row's labels."""
         if self.shares_paths:
             return self._cluster_precision(examples, n_jobs)
@@ -215,7 +231,7 @@ class TrellisTraining:
             found[some] = part.topk(examples.rows[some], 1, n_jobs)[0]
         return float(examples.contains(found).mean())
 
-    def _cluster_precision(self, examples: Examples, n_jobs: int | None) -> float:
+    def _cluster_precision(self, examples: Any, n_jobs: int | None) -> float:
         part, found = self.as_trained(), []
         blocks = part.blocks(part.edge_scores(examples.rows, n_jobs))
         for h, book in zip(blocks, self.codebooks, strict=True):
@@ -226,7 +242,7 @@ class TrellisTraining:
 
     # Training
 
-    def scale_steps(self, plan: Plan, row_length: float) -> None:
+    def scale_steps(self, plan: Any, row_length: float) -> None:
         """Make step sizes relative to the row length, for dense rows of any length."""
         power = 2.0 ** round(math.log2(row_length))  # a power of 2, so that products are exact
         if plan.small_dense:
@@ -234,7 +250,7 @@ class TrellisTraining:
         elif plan.of_vectors:
             self.weights.row_length = power
 
-    def task(self, examples: Examples) -> _engine.TrainTask:
+    def task(self, examples: Any) -> _engine.TrainTask:
         """Pass the examples and the paths of their labels to the engine, which validates them."""
         return _engine.TrainTask(
             self.trellis.engine,
@@ -307,7 +323,7 @@ class TrellisTraining:
             row[known] = codebook.path_of(labels[known])
         return paths
 
-    def update_codebooks(self, batches: Iterable[Batch], n_jobs: int | None) -> None:
+    def update_codebooks(self, batches: Iterable[tuple[Any, Ints]], n_jobs: int | None) -> None:
         """Let the codebook policy move labels to better paths."""
         if self.policy is None:
             return
@@ -322,7 +338,7 @@ class TrellisTraining:
             n_paths = self.trellis.n_classes
             self.codebooks = [TableCodebook(n_paths, paths) for paths in moved]
 
-    def _label_score_sums(self, batches: Iterable[Batch], n_jobs: int | None) -> Floats:
+    def _label_score_sums(self, batches: Iterable[tuple[Any, Ints]], n_jobs: int | None) -> Floats:
         """Return edge scores summed over the rows of labels, (n_trellises, n_labels, n_edges).
 
         Rows are weighted; the weight is divided among the labels if the loss does so.
@@ -368,7 +384,7 @@ class TrellisTraining:
         """Return trellises to train further, which share weights with these until `unshare`."""
         return replace(self, weights=self.weights.branch())
 
-    def grow(self, n_labels: int, batch: Examples, old: Rows | None, n_jobs: int | None) -> None:
+    def grow(self, n_labels: int, batch: Any, old: Rows | None, n_jobs: int | None) -> None:
         """Add the new labels of a batch.
 
         If every label has its own path, the trellis grows until there are enough: old labels keep
@@ -392,7 +408,7 @@ class TrellisTraining:
         self.codebooks, self.n_labels = list(books), n_labels
 
     def _paths_of_new_labels(
-        self, n_labels: int, batch: Examples, old: Rows | None, n_jobs: int | None
+        self, n_labels: int, batch: Any, old: Rows | None, n_jobs: int | None
     ) -> Ints:
         rows = batch.rows if old is None else old
         new = batch.indicators(n_labels)[:, self.n_labels :]
@@ -419,7 +435,9 @@ class TrellisTraining:
         if weights.squares is not None:
             sketch = SquaresSketch.of(weights.squares)
             found["optimizer"] = {}, {"features": sketch.features, "edges": sketch.edges}
-        settings = encode_parameters(self.settings.get_params())
+        settings = self.settings.get_params()
+        if not isinstance(settings["assignment"], str):
+            settings["assignment"] = "random"  # the codebooks are stored with the model
         facts = {"step": weights.step, "epochs": weights.epochs, "settings": settings}
         return {**found, "resume": (facts, weights.tensors())}
 
@@ -448,20 +466,21 @@ class TrellisTraining:
         self.codebooks = codebooks
 
 
-def _clusters(
-    trellis: Trellis,
-    n_views: int,
-    n_trellises: int,
-    stats: LabelStats,
-    rng: Any,
-    n_jobs: int | None,
-) -> list[Codebook]:
-    """Return clusters of similar labels for every view, on random paths of every trellis."""
-    n_paths = trellis.n_classes
-    seeds = [int(rng.randint(2**31)) for _ in range(n_views)]
-    views = similar_buckets(stats.vectors, n_paths, seeds, n_jobs)
-    return [
-        BucketCodebook(n_paths, rng.permutation(n_paths)[clusters])
-        for clusters in views
-        for _ in range(n_trellises)
-    ]
+def further_sections(
+    root: Described, trellises: list[TrellisPart], n_columns: int
+) -> dict[str, tuple[dict[str, Any], Tensors]]:
+    """Restore from a file what `TrellisTraining.sections` returned, as far as it is there."""
+    n = sum(len(part.codebooks) for part in trellises)
+    sizes = {"n_columns": n_columns, "stride": n * padded(trellises[0].trellis.n_edges)}
+    found = {}
+    for name in filter(root.has, _SECTIONS):
+        section = root.section(name)
+        described: dict[str, Any] = {}
+        if name == "resume":
+            settings = section.get("settings", "settings", lambda v: isinstance(v, dict))
+            if AUTO in Trellises.from_dict(settings).get_params().values():
+                raise ValueError("settings of training must not be 'auto'")
+            described = {"step": section.integer("step", 1), "epochs": section.integer("epochs", 0)}
+            described["settings"] = settings
+        found[name] = described, section.tensors(_SECTIONS[name], dict(sizes))
+    return found
