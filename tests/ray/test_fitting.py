@@ -58,7 +58,7 @@ def test_every_phase_is_shown_and_a_budget_is_checked_before_training(dataset, c
     assert [each for each in phases if each in first] == first
     with pytest.raises(ValueError, match="size_budget of 100 bytes is too small"):
         ltls.ray.fit(TextClassifier(size_budget=100, verbose=1), rows, **given)
-    assert "counting rows" not in capsys.readouterr().err
+    assert "epoch" not in capsys.readouterr().err
 
 
 # One chunk: the result is that of `fit`

@@ -26,7 +26,7 @@ from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
 from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
-from ..storage.budget import check_front_end, check_smallest, within_budget
+from ..storage.budget import within_budget
 from ..storage.model_file import save_model
 from .explain import ExplainMixin
 from .parameters import Parameters
@@ -184,15 +184,12 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             how, saved = self._how(), self._checkpoint(checkpoint)
             previous: Fitted | None = getattr(self, "fitted_", None) if self.warm_start else None
             front_end, X, targets, weights = self._inputs(X, y, sample_weight, previous)
-            if previous is None:
-                self._check_smallest(how, front_end, X, targets)
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
-            found = fit(
+            self.fitted_ = fit(
                 how, X, targets, weights, front_end, rng, checkpoint=saved, previous=previous
             )
-            self.fitted_ = self._within_budget(found)
         return self
 
     def partial_fit(
@@ -311,10 +308,9 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
             inputs = (_pair(batch)[0] for batch in batches)
             with self._phase("features"):
                 front_end = self.front_end_settings().fit_batches(inputs, self.n_jobs)
-            self._check_budget(front_end)
             rng = check_random_state(self.random_state)
             rows = partial(self._stream_rows, batches, front_end)
-            self.fitted_ = self._within_budget(fit_stream(how, rows, front_end, rng, saved))
+            self.fitted_ = fit_stream(how, rows, front_end, rng, saved)
         return self
 
     def _stream_rows(
@@ -343,7 +339,6 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         if before is None:
             with self._phase("features"):
                 front_end, matrix = given.fit(X, self.n_jobs)
-            self._check_budget(front_end)
         else:
             from ..training.further import check_same_features
 
@@ -427,12 +422,12 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         """
         check_is_fitted(self)
         self.check_own()
-        fitted, budget = self.fitted_, self._budget
+        fitted, budget, parameters = self.fitted_, self._budget, self.get_params(deep=False)
         if budget is not None:
             if resumable:
                 raise ValueError("resumable must be False with a size_budget, got True")
-            fitted = self.fitted_ = self._within_budget(fitted)
-        parameters = self.get_params(deep=False)
+            model = within_budget(self._kept(fitted), parameters, budget)
+            fitted = self.fitted_ = replace(fitted, model=model)
         save_model(self._kept(fitted), parameters, path, resumable=resumable, budget=budget)
 
     @property
@@ -440,36 +435,6 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
         """The size budget in bytes."""
         given = self.size_budget
         return n_bytes(given) if isinstance(given, str) else given
-
-    def _within_budget(self, fitted: Fitted) -> Fitted:
-        if self._budget is None:
-            return fitted
-        with self._phase("weights within size_budget"):
-            parameters = self.get_params(deep=False)
-            model = within_budget(self._kept(fitted), parameters, self._budget)
-        return replace(fitted, model=model)
-
-    def _check_budget(self, front_end: FrontEnd) -> None:
-        """Raise an error before training if features alone take more than the size budget."""
-        budget = self._budget
-        if budget is not None and not callable(getattr(front_end.settings, "tokenizer", None)):
-            check_front_end(front_end, budget)
-
-    def _check_smallest(self, how: How, front_end: FrontEnd, X: Any, targets: Targets) -> None:
-        """Raise an error before training if the smallest model exceeds the size budget."""
-        from ..training.data import DatasetStats
-        from ..training.recipes import plan_for
-
-        budget = self._budget
-        if budget is None or callable(getattr(front_end.settings, "tokenizer", None)):
-            return
-        stats = DatasetStats()
-        stats.add(X, targets, scale=False)
-        problem = stats.problem(front_end)
-        plan = plan_for(how.given, problem.size)
-        n_tables = 0 if not problem.size.sparse else 1 if plan.label_weights is None else 2
-        parameters = self.get_params(deep=False)
-        check_smallest(front_end, problem.columns, problem.labels, n_tables, parameters, budget)
 
     def _kept(self, fitted: Fitted) -> Fitted:
         """Return the model, without training rows if ``memory=False``."""

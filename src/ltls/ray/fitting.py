@@ -106,8 +106,7 @@ def fit(
         how = replace(how, n_jobs=n_threads, workers=ClusterWorkers(tasks))
         with estimator._phase("reading rows"):
             tables = tables_of(dataset, columns.names)
-        found = _fitted(estimator, how, tables, columns, n_features, tasks, saved)
-        estimator.fitted_ = estimator._within_budget(found)
+        estimator.fitted_ = _fitted(estimator, how, tables, columns, n_features, tasks, saved)
     return estimator
 
 
@@ -123,7 +122,6 @@ def _fitted(
     """Train on a list of tables, which is emptied."""
     with estimator._phase("features"):
         front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
-    estimator._check_budget(front_end)
     with estimator._phase("features of all rows"):
         rows = Chunks.of(tables, columns, front_end, n_features, tasks)
     tables.clear()  # the object store may free them

@@ -57,16 +57,6 @@ def check_smallest(
         raise _too_small(budget, front_end, columns, labels, f"at least {size:,}")
 
 
-def check_front_end(front_end: FrontEnd, budget: int) -> None:
-    """Raise an error if the front end alone exceeds the budget."""
-    size = sum(tensor.nbytes for tensor in front_end.state()[1].values())
-    if size > budget:
-        raise ValueError(
-            f"a size_budget of {budget:,} bytes is too small: the vocabulary alone takes {size:,}; "
-            f"use a larger budget, or train again with {front_end.settings.fewer}"
-        )
-
-
 def _too_small(
     budget: int, front_end: FrontEnd, columns: Columns, labels: Labels, size: str
 ) -> ValueError:

@@ -88,8 +88,7 @@ def probe(
         raise ValueError("label_matrix must not be False: it is what probe trains")
     front_end, X, targets, weights = estimator._inputs(X, labels, sample_weight, None)
     rng = check_random_state(estimator.random_state)
-    found = fit(how, X, targets, weights, front_end, rng)
-    estimator.fitted_ = estimator._within_budget(found)
+    estimator.fitted_ = fit(how, X, targets, weights, front_end, rng)
     return estimator
 
 

@@ -25,6 +25,7 @@ from ..parts.base import PARTS, Part
 from ..parts.label_trainer import LabelTrainer
 from ..parts.memory import StoredRows
 from ..parts.trellis_training import TrellisTraining
+from ..storage.budget import check_smallest, within_budget
 from .checkpoint import Checkpoint
 from .choose import affordable, choose, threshold_on
 from .data import DatasetStats, Problem, Source
@@ -166,6 +167,11 @@ def _fit(
         warn_of_joined_labels(problem.labels.values, problem.counts)
     plan = plan_for(how.given, problem.size)
     if training is None:
+        if how.size_budget is not None:
+            n_tables = 0 if not problem.size.sparse else 1 if plan.label_weights is None else 2
+            parameters = how.given.get_params(deep=False)
+            described = (problem.front_end, problem.columns, problem.labels)
+            check_smallest(*described, n_tables, parameters, how.size_budget)
         with phase(bool(how.verbose), "clusters and paths of labels"):
             training = TrellisTraining.of_plan(plan, problem, label_sums, rng, how.n_jobs)
     else:
@@ -251,8 +257,17 @@ def _train(
         held_out_precision=precision,
     )
     if len(model.trellises()) < training.n_views:  # the others did not fit into the budget
-        return Fitted(model, provenance)
-    return Fitted(model, provenance, training)
+        return _within_budget(how, Fitted(model, provenance))
+    return _within_budget(how, Fitted(model, provenance, training))
+
+
+def _within_budget(how: How, fitted: Fitted) -> Fitted:
+    """Return a model that is pruned until its file fits into the size budget, if there is one."""
+    if how.size_budget is None:
+        return fitted
+    with phase(bool(how.verbose), "weights within size_budget"):
+        parameters = how.given.get_params(deep=False)
+        return replace(fitted, model=within_budget(fitted, parameters, how.size_budget))
 
 
 def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Examples) -> Model:
