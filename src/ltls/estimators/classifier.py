@@ -24,8 +24,8 @@ from ..features.numbers import NumberInputs
 from ..features.rows import check_features
 from ..io.readers import Dataset
 from ..model.examples import check_sample_weight
-from ..model.fitted import Fitted
 from ..model.labels import Targets, as_targets
+from ..model.model import Fitted
 from ..storage.budget import within_budget
 from ..storage.model_file import save_model
 from .explain import ExplainMixin

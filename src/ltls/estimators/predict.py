@@ -14,9 +14,8 @@ from ..core.arrays import AnyArray, Floats, Ints, as_integer, pointers
 from ..features.rows import Rows, check_features
 from ..model.among import allowed_labels
 from ..model.examples import subset_accuracy
-from ..model.fitted import Fitted
 from ..model.labels import as_targets
-from ..model.model import Model
+from ..model.model import Fitted, Model
 from ..model.predictor import Predictor
 from ..structure.codebook import Codebook
 from ..structure.losses import LOSSES

@@ -11,8 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Bools, Doubles, Ints
-from ..model.fitted import Provenance
-from ..model.model import Model
+from ..model.model import Model, Provenance
 from . import metrics
 
 _GROUPS = ("head", "middle", "tail", "unseen")

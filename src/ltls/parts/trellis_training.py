@@ -18,8 +18,6 @@ from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
-from ..core.declarations import Array, Described
-from ..core.settings import AUTO
 from ..features.rows import Columns, Rows
 from ..structure.codebook import (
     BucketCodebook,
@@ -31,25 +29,12 @@ from ..structure.codebook import (
 from ..structure.losses import Loss
 from ..structure.policies import POLICIES, CodebookPolicy, LabelStats
 from ..structure.trellis import Trellis
-from .edge_weights import AnyWeights, Weights, padded
+from .edge_weights import AnyWeights, Weights
 from .trainable import SquaresSketch, TrainableWeights, check_memory
 from .trellises import Trellises, TrellisPart
 from .views import Views, similar_clusters
 
 _ROWS_PER_CALL = 4096
-_SHAPE = ("n_columns", "stride")
-# What training continues from: the tensors of a `SquaresSketch`, and of `TrainableWeights`.
-_SECTIONS = {
-    "optimizer": {
-        "features": Array("u1", ("n_columns",)),
-        "edges": Array("f4", ("stride",), low=0),
-    },
-    "resume": {
-        "weights": Array("f4", _SHAPE),
-        "squares": Array("f4", _SHAPE, low=0, group="squares"),
-        "sums": Array("f8", _SHAPE, group="sums"),
-    },
-}
 
 
 @dataclass
@@ -464,23 +449,3 @@ class TrellisTraining:
         weights, codebooks = best
         self.weights.load(weights, self.settings.l1)
         self.codebooks = codebooks
-
-
-def further_sections(
-    root: Described, trellises: list[TrellisPart], n_columns: int
-) -> dict[str, tuple[dict[str, Any], Tensors]]:
-    """Restore from a file what `TrellisTraining.sections` returned, as far as it is there."""
-    n = sum(len(part.codebooks) for part in trellises)
-    sizes = {"n_columns": n_columns, "stride": n * padded(trellises[0].trellis.n_edges)}
-    found = {}
-    for name in filter(root.has, _SECTIONS):
-        section = root.section(name)
-        described: dict[str, Any] = {}
-        if name == "resume":
-            settings = section.get("settings", "settings", lambda v: isinstance(v, dict))
-            if AUTO in Trellises.from_dict(settings).get_params().values():
-                raise ValueError("settings of training must not be 'auto'")
-            described = {"step": section.integer("step", 1), "epochs": section.integer("epochs", 0)}
-            described["settings"] = settings
-        found[name] = described, section.tensors(_SECTIONS[name], dict(sizes))
-    return found

@@ -32,7 +32,7 @@ from ..structure.losses import LOSSES, Loss
 from ..structure.policies import POLICIES
 from ..structure.trellis import Trellis
 from .base import Edge, PartExplanation, Sizes, register_part
-from .edge_weights import DTYPES, AnyWeights, weights_from_state, weights_state
+from .edge_weights import DTYPES, AnyWeights, padded, weights_from_state, weights_state
 
 _MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels to return
 _SCAN = 64  # scoring all labels costs as much as finding one in 64 by list Viterbi
@@ -46,6 +46,20 @@ _WEIGHTS, _WEAK_WEIGHTS = (0.5, 0.25, 1.0, 2.0, 4.0), (0.1, 0.01, 0.3, 1.0)
 _PATHS_PER_LABEL, _FEW_PATHS = 16, 1 << 16
 
 _CODEBOOKS = Instance("a codebook or a list of codebooks", TableCodebook, RandomCodebook, list)
+
+_SHAPE = ("n_columns", "stride")
+# What training continues from: the tensors of a `SquaresSketch`, and of `TrainableWeights`.
+_TRAINING = {
+    "optimizer": {
+        "features": Array("u1", ("n_columns",)),
+        "edges": Array("f4", ("stride",), low=0),
+    },
+    "resume": {
+        "weights": Array("f4", _SHAPE),
+        "squares": Array("f4", _SHAPE, low=0, group="squares"),
+        "sums": Array("f8", _SHAPE, group="sums"),
+    },
+}
 
 
 @settings
@@ -528,3 +542,23 @@ def _check_n_paths(n_paths: int, n_labels: int) -> None:
             f"a table codebook of {n_labels} labels may have at most {limit} paths in a file, "
             f"got {n_paths}; a random codebook takes no memory"
         )
+
+
+def training_from_state(
+    root: Described, trellises: list[TrellisPart], n_columns: int
+) -> dict[str, tuple[dict[str, Any], Tensors]]:
+    """Restore what training continues from, as far as a file has it; for `TrellisTraining`."""
+    n = sum(len(part.codebooks) for part in trellises)
+    sizes = {"n_columns": n_columns, "stride": n * padded(trellises[0].trellis.n_edges)}
+    found = {}
+    for name in filter(root.has, _TRAINING):
+        section = root.section(name)
+        described: dict[str, Any] = {}
+        if name == "resume":
+            settings = section.get("settings", "settings", lambda v: isinstance(v, dict))
+            if AUTO in Trellises.from_dict(settings).get_params().values():
+                raise ValueError("settings of training must not be 'auto'")
+            described = {"step": section.integer("step", 1), "epochs": section.integer("epochs", 0)}
+            described["settings"] = settings
+        found[name] = described, section.tensors(_TRAINING[name], dict(sizes))
+    return found

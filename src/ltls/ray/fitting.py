@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from ..core.arrays import as_integer
 from ..estimators.classifier import LTLSClassifier
 from ..io.tables import Columns, check_columns
-from ..model.fitted import Fitted
 from ..model.labels import Targets
+from ..model.model import Fitted
 from ..training.checkpoint import Checkpoint
 from ..training.data import Problem, Source
 from ..training.fit import ROWS_FOR_VECTORS, Encoder, fit_stream

@@ -9,9 +9,8 @@ import numpy as np
 
 from ..features.front_ends import FrontEnd
 from ..features.rows import Columns
-from ..model.fitted import Fitted
 from ..model.labels import Labels
-from ..model.model import Model
+from ..model.model import Fitted, Model
 from .model_file import MODEL, encoded, labels_state
 from .tensor_file import encode, encode_parameters
 

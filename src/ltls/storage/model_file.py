@@ -27,13 +27,12 @@ from ..core.arrays import Tensors
 from ..core.declarations import Array, Described
 from ..features.front_ends import FRONT_ENDS
 from ..features.rows import Columns
-from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels
-from ..model.model import Model
+from ..model.model import Fitted, Model, Provenance
 from ..parts.base import PARTS, Sizes, load_parts
 from ..parts.calibration import Calibrator
 from ..parts.memory import StoredRows
-from ..parts.trellis_training import further_sections
+from ..parts.trellises import training_from_state
 from .tensor_file import (
     Kind,
     ModelFileError,
@@ -222,7 +221,7 @@ def _decode(file: TensorFile, verify: bool) -> tuple[Fitted, dict[str, Any]]:
         if given.get("parts"):  # settings of parts of other packages
             load_parts()
         parameters = decode_parameters(given)
-        further = further_sections(root, model.trellises(), columns.n_columns)
+        further = training_from_state(root, model.trellises(), columns.n_columns)
         fitted = Fitted(model, provenance, further=further)
         root.check_all_read()
         root.check_all_taken()

@@ -15,9 +15,8 @@ from torch import nn
 from ..estimators.classifier import LTLSClassifier
 from ..features.numbers import NumberInputs, Numbers
 from ..features.rows import Columns
-from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels
-from ..model.model import Model
+from ..model.model import Fitted, Model, Provenance
 from ..parts.calibration import Calibrator
 from ..parts.edge_weights import Weights, aligned, padded
 from ..parts.trellises import Trellises, TrellisPart

@@ -16,8 +16,7 @@ from ..core import _engine
 from ..core.arrays import Bools, Doubles, Floats, Ints
 from ..features.rows import Rows
 from ..model.examples import Examples
-from ..model.fitted import Fitted, Provenance
-from ..model.model import FEW_LABELS, Model, united
+from ..model.model import FEW_LABELS, Fitted, Model, Provenance, united
 from ..parts.calibration import Calibrator, best_threshold
 from ..storage.budget import within_budget
 from .recipes import Plan

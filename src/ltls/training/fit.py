@@ -18,9 +18,8 @@ from ..core.arrays import Floats, Ints
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..model.examples import Examples
-from ..model.fitted import Fitted, Provenance
 from ..model.labels import Labels, Targets, warn_of_joined_labels
-from ..model.model import Model
+from ..model.model import Fitted, Model, Provenance
 from ..parts.base import PARTS, Part
 from ..parts.label_trainer import LabelTrainer
 from ..parts.memory import StoredRows

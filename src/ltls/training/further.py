@@ -20,9 +20,8 @@ from ..features.front_ends import FrontEnd
 from ..features.numbers import FeatureSettings
 from ..features.rows import Columns, used_features
 from ..model.examples import Examples, class_weights
-from ..model.fitted import MOST_ROWS, Fitted, Provenance
 from ..model.labels import Labels, Targets
-from ..model.model import Model
+from ..model.model import MOST_ROWS, Fitted, Model, Provenance
 from ..parts.memory import Memory, StoredRows, row_keys
 from ..parts.trainable import SquaresSketch
 from ..parts.trellis_training import TrellisTraining
