@@ -11,11 +11,11 @@ import re
 import socket
 import time
 from contextlib import suppress
-from contextvars import ContextVar
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .connection import Connection
 from .messages import RequestError, quoted
 from .monitoring import Metrics, log
 from .settings import Settings
@@ -26,11 +26,6 @@ OPEN_ROUTES = frozenset(
 )  # need no token and have no limit: they reveal nothing about the models, and cost nothing
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
-# uvicorn starts a pipelined request while it sends the response before, in the context of that
-# response's task. So this counts pipelined requests. uvicorn would buffer all that a client sends
-# without reading responses: after this many, the connection is closed.
-_MAX_PIPELINED = 32
-_PIPELINED = ContextVar("pipelined", default=0)
 
 
 class Gate:
@@ -53,16 +48,15 @@ class Gate:
         started, status = time.perf_counter(), 0
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = _request_id(headers.get(b"x-request-id"))
-        scope.setdefault("state", {})
-        n_pipelined = _PIPELINED.get() + 1
-        _PIPELINED.set(n_pipelined)
+        connection: Connection | None = scope.setdefault("state", {}).get("connection")
+        is_last = connection is not None and connection.begin_request()
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id.encode()))
-                if n_pipelined >= _MAX_PIPELINED:
+                if is_last:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
@@ -87,6 +81,8 @@ class Gate:
                 await error.answer()(scope, receive, send_and_note)
             self._n_running -= 1
             self._metrics.in_progress.dec()
+            if connection is not None:
+                connection.end_request()
             self._note(scope, status, time.perf_counter() - started, request_id)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:

@@ -6,6 +6,7 @@ import functools
 import gc
 import logging
 import logging.config
+import math
 import multiprocessing
 import os
 import signal
@@ -41,6 +42,7 @@ def configuration(settings: Settings, log_level: str = "info") -> uvicorn.Config
         functools.partial(create_app, settings),
         factory=True,
         http=Connection,
+        timeout_keep_alive=math.ceil(settings.timeout),
         loop="asyncio",  # uvloop is no faster with it
         ws="none",
         lifespan="on",
@@ -129,7 +131,6 @@ def _serve(
         target=server.run, args=([listening],), name=f"{THREADS}-loop", daemon=True
     )
     thread.start()
-    since: dict[Any, tuple[Any, float]] = {}
     told = False
     while thread.is_alive() and not received:
         thread.join(0.1)
@@ -138,7 +139,6 @@ def _serve(
             host, port, *_ = listening.getsockname()
             address = f"[{host}]" if ":" in host else host
             log(logging.INFO, f"running on http://{address}:{port}")
-        _close_idle(server, since, settings.timeout)
     server.should_exit = True
     end = time.monotonic() + settings.drain + _GRACE
     for each in threading.enumerate():
@@ -150,29 +150,6 @@ def _serve(
                 os._exit(0)
     if not server.started:
         raise ValueError("the server could not start; see its log")
-
-
-def _close_idle(
-    server: uvicorn.Server, since: dict[Any, tuple[Any, float]], seconds: float
-) -> None:
-    """Close connections that have not sent the headers of a request for this long.
-
-    uvicorn has such a limit only between two requests, until the first byte of the next one.
-    Connections are no public part of it, so `pyproject.toml` allows only versions that were tested.
-    `since` records after which request connections are idle, and since when; it is kept between
-    calls.
-    """
-    now = time.monotonic()
-    open_ones = set(server.server_state.connections)
-    idle = {each for each in open_ones if each.cycle is None or each.cycle.response_complete}
-    for connection in [each for each in since if each not in idle]:
-        del since[connection]
-    for connection in idle:
-        # A request may have come and been answered between two calls.
-        if connection not in since or since[connection][0] is not connection.cycle:
-            since[connection] = connection.cycle, now
-        elif now - since[connection][1] > seconds:
-            connection.loop.call_soon_threadsafe(connection.transport.close)
 
 
 def _supervise(
