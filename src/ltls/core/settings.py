@@ -38,3 +38,8 @@ class Settings(Declared, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         GROUPS[cls.__name__] = cls
+
+    def stored(self) -> dict[str, Any]:
+        """Return the settings as a file stores them; see `from_dict`."""
+        given: dict[str, Any] = self.get_params(deep=False)
+        return given

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..core.arrays import check_unmasked
 from ..model.indicators import label_matrix
-from ..parts import propensity as propensity_model
+from ..parts.propensity import propensities_of
 
 __all__ = [
     "calibration_error",
@@ -292,38 +292,6 @@ def propensities(
         raise ValueError(f"n_labels must be at least the {width} of y_train, got {n_labels}")
     counts = np.bincount(truth.indices, minlength=width if n_labels is None else n_labels)
     return propensities_of(counts, n_rows, a, b)
-
-
-def propensities_of(
-    counts: ArrayLike, n_rows: int, a: float = 0.55, b: float = 1.5
-) -> NDArray[np.float64]:
-    """Estimate propensities like :func:`propensities`, from the number of rows of each label.
-
-    Parameters
-    ----------
-    counts : array-like of shape (n_labels,)
-        Number of training rows of each label.
-    n_rows : int
-        Number of training rows.
-    a, b : float, default=0.55 and 1.5
-        As in :func:`propensities`.
-
-    Returns
-    -------
-    array of shape (n_labels,)
-
-    Examples
-    --------
-    >>> from ltls.metrics import propensities_of
-    >>> propensities_of([6, 1, 1], n_rows=8).round(4)
-    array([0.629 , 0.4809, 0.4809])
-    """
-    check_unmasked("counts", counts)
-    if not a >= 0:
-        raise ValueError(f"a must be at least 0, got {a!r}")
-    if not b > 0:
-        raise ValueError(f"b must be above 0, got {b!r}")
-    return propensity_model.propensities_of(counts, n_rows, a, b)
 
 
 # Metrics of an evaluation: their names in tables, and functions of the true labels, the

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..core.arrays import Doubles, Floats, Ints, Tensors
+from ..core.arrays import Doubles, Floats, Ints, Tensors, check_unmasked
 from ..core.declarations import Array, Described
 from ..core.settings import AUTO, Number, Settings, setting, settings
 from ..features.rows import Rows
@@ -37,10 +37,35 @@ class Propensity(Settings):
 
 
 def propensities_of(counts: npt.ArrayLike, n_rows: int, a: float = 0.55, b: float = 1.5) -> Doubles:
-    """Return the propensities of labels with these numbers of training rows.
+    """Estimate propensities like `ltls.metrics.propensities`, from the rows of each label.
 
-    1 / (1 + c · (count + b)^−a) with c = (log n_rows − 1) · (b + 1)^a: Jain, Prabhu and Varma 2016.
+    They are 1 / (1 + c · (count + b)^−a), where c = (log n_rows − 1) · (b + 1)^a (Jain, Prabhu and
+    Varma 2016).
+
+    Parameters
+    ----------
+    counts : array-like of shape (n_labels,)
+        Number of training rows of each label.
+    n_rows : int
+        Number of training rows.
+    a, b : float, default=0.55 and 1.5
+        As in `ltls.metrics.propensities`.
+
+    Returns
+    -------
+    array of shape (n_labels,)
+
+    Examples
+    --------
+    >>> from ltls.metrics import propensities_of
+    >>> propensities_of([6, 1, 1], n_rows=8).round(4)
+    array([0.629 , 0.4809, 0.4809])
     """
+    check_unmasked("counts", counts)
+    if not a >= 0:
+        raise ValueError(f"a must be at least 0, got {a!r}")
+    if not b > 0:
+        raise ValueError(f"b must be above 0, got {b!r}")
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
     result: Doubles = 1.0 / (1.0 + c * (np.asarray(counts) + b) ** -a)
     return result

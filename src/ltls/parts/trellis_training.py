@@ -420,10 +420,7 @@ class TrellisTraining:
         if weights.squares is not None:
             sketch = SquaresSketch.of(weights.squares)
             found["optimizer"] = {}, {"features": sketch.features, "edges": sketch.edges}
-        settings = self.settings.get_params()
-        if not isinstance(settings["assignment"], str):
-            settings["assignment"] = "random"  # the codebooks are stored with the model
-        facts = {"step": weights.step, "epochs": weights.epochs, "settings": settings}
+        facts = {"step": weights.step, "epochs": weights.epochs, "settings": self.settings.stored()}
         return {**found, "resume": (facts, weights.tensors())}
 
     @classmethod

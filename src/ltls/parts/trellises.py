@@ -164,6 +164,11 @@ class Trellises(Settings):
         help="Type that trained weights are rounded to. Pruned weights are int8.",
     )
 
+    def stored(self) -> dict[str, Any]:
+        """Return the settings as a file stores them; codebooks are stored with the model."""
+        given = super().stored()
+        return given if isinstance(self.assignment, str) else {**given, "assignment": "random"}
+
     @classmethod
     def from_dict(cls, given: Any) -> Any:
         """Return settings from a file; their policy, for training only, may be unregistered."""

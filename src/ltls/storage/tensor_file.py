@@ -30,7 +30,6 @@ from ..core.declarations import Described
 from ..core.settings import GROUPS, Settings
 from ..core.streams import is_special, open_special
 from ..core.version import __version__
-from ..structure.codebook import RandomCodebook, TableCodebook
 
 DTYPES: dict[str, npt.DTypeLike] = {
     "F64": np.float64,
@@ -284,9 +283,8 @@ def decode_labels(kind: str, tensor: AnyArray) -> list[Any]:
 def encode_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return an estimator's parameters as JSON values.
 
-    Codebooks and random generators are replaced by defaults: codebooks are stored as tensors, and a
-    generator is not part of a model. A function is replaced by its name, for checkpoints to
-    compare.
+    A random generator, which is not part of a model, is replaced by the default. A function is
+    replaced by its name, for checkpoints to compare.
     """
     return {name: _parameter(value) for name, value in parameters.items()}
 
@@ -299,9 +297,6 @@ def decode_parameters(encoded: dict[str, Any]) -> dict[str, Any]:
 def _parameter(value: Any) -> Any:
     if isinstance(value, np.random.RandomState):
         return None
-    first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, (TableCodebook, RandomCodebook)):
-        return "random"
     if callable(value):
         return {"function": getattr(value, "__qualname__", type(value).__qualname__)}
     return _to_json(value)
@@ -322,7 +317,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, dict):  # class_weight, or settings of parts
         return {"dict": [[_to_json(key), _to_json(each)] for key, each in value.items()]}
     if isinstance(value, Settings):
-        return {"settings": [type(value).__name__, encode_parameters(value.get_params(deep=False))]}
+        return {"settings": [type(value).__name__, encode_parameters(value.stored())]}
     raise TypeError(
         "a model file can store labels that are str, int, float, bool, bytes, numpy.datetime64, "
         f"numpy.timedelta64 or tuples of these, got {value!r} of type {type(value).__name__}; "

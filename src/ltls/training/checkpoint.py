@@ -194,11 +194,12 @@ class Checkpoint:
 
 def _as_json(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that must not change, as a file stores them."""
-    fixed = {
-        name: value
-        for name, value in parameters.items()
-        if name not in _FREE and not isinstance(value, Settings)
-    }
+    fixed = dict(parameters)
+    for group, given in parameters.items():
+        if isinstance(given, Settings):
+            fixed |= {f"{group}__{name}": value for name, value in given.stored().items()}
+            del fixed[group]
+    fixed = {name: value for name, value in fixed.items() if name not in _FREE}
     encoded: dict[str, Any] = json.loads(json.dumps(encode_parameters(fixed)))
     return encoded
 
