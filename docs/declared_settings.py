@@ -28,7 +28,9 @@ class DeclaredSettings(griffe.Extension):
         parameters = griffe.Parameters(
             *(
                 griffe.Parameter(
-                    each.name, kind=griffe.ParameterKind.keyword_only, default=repr(each.default)
+                    each.name,
+                    kind=griffe.ParameterKind(each.kind.description),
+                    default=None if each.default is each.empty else repr(each.default),
                 )
                 for each in inspect.signature(found).parameters.values()
             )

@@ -3,6 +3,7 @@
 import copy
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ltls.storage.tensor_file import TensorFile  # noqa: E402
 from ltls.torch import EncoderClassifier, TrellisSoftmax  # noqa: E402
 from ltls.torch.adaptive_head import AdaptiveHead  # noqa: E402
 from ltls.torch.encoder_files import CLASSIFIER  # noqa: E402
+from ltls.torch.hybrid import Stages  # noqa: E402
 
 N_LABELS = 6
 
@@ -50,8 +52,15 @@ def model():
     found = EncoderClassifier(
         Letters(), tokenizer=tokenizer, fine_tune=False, device="cpu", random_state=0
     ).fit(TEXTS, LABELS)
-    found.head_ = TrellisSoftmax(N_LABELS, N_LABELS, width=2)
-    found.weights_ = {"head": 0.2, "vectors": 0.5, "text": 0.3}
+    return with_head(found, TrellisSoftmax(N_LABELS, N_LABELS, width=2))
+
+
+def with_head(model, head, weights=(0.2, 0.5, 0.3)):
+    """Return a model with another head, and other weights of the stages."""
+    weights = dict(zip(["head", "vectors", "text"], weights, strict=True))
+    stages = Stages.of(head, model.vectors_, model.text_, False, weights)
+    found = copy.copy(model)
+    found.fitted_ = replace(found.fitted_, model=found.fitted_.model.with_parts([stages]))
     return found
 
 
@@ -113,9 +122,8 @@ def test_a_failed_save_leaves_the_old_version(model, folder, monkeypatch, place,
 
 def test_what_could_not_be_loaded_is_not_saved(model, folder):
     content = (folder / "classifier.ltls").read_bytes()
-    spoiled = copy.copy(model)
-    spoiled.threshold_ = np.nan
-    with pytest.raises(ValueError, match=r"cannot be saved.*threshold"):
+    spoiled = with_head(model, model.head_, [0.2, np.nan, 0.3])
+    with pytest.raises(ValueError, match=r"cannot be saved.*weights.vectors"):
         spoiled.save(folder)
     assert (folder / "classifier.ltls").read_bytes() == content
     loaded(folder)
@@ -150,13 +158,13 @@ DESCRIPTIONS = {
     "kind": ["int", "x", None],
     "parts": [[], ["text", "text"], ["head"], "text", None],
     "weights": [{}, {"head": 0.2, "vectors": 0.5, "text": 2}, {"head": 0.2, "vectors": 0.5}, []],
-    "threshold": ["x", None, True, 10**400],
-    "target_format": ["x", None, 3],
+    "calibration": [None, {}, {"multilabel": True, "scale": 1.0, "missed": 0.0, "threshold": None}],
+    "target_format": ["x", None, 3, "lists"],
     "batch_size": [0, -1, 2**62, 1.5, None, True],
     "max_length": [0, -5, 2**63, "x", False],
     "mixed_precision": ["fp8", None, 16],
     "pooling": ["sum", None, ["mean"]],
-    "multilabel": [None, 1, "x"],
+    "typical_labels": [0, None, 2**63, "x"],
     "pretrained": [None, 1],
     "tokenizer": [None, 1],
     "unknown": [1],
@@ -166,8 +174,10 @@ HEADS = {
     "n_classes": [0, 1, 5, 7, 2**62, -1],
     "n_paths": [0, 5, 7, 2**40, 2**63],
     "width": [0, 1, 3, 2**40, 2**63, 2.0],
+    "in_features": [0, 5, 2**31, 2**63, None],
     "loss": ["x", None],
     "unit_length": [1, None],
+    "bias": [False, None],
     "codebooks": [[], [{}], [{"kind": "random"}], [{"kind": "table"}] * 2, None],
     "unknown": [1],
 }
@@ -192,7 +202,9 @@ def test_heads_that_are_not_as_declared(folder, name):
 ADAPTIVE = {
     "cutoffs": [[], [0, 3], [2, 2], [3, 2], [2, 4], [1, 3], 2, ["2", 3], [True, 3], [2**70], None],
     "div_value": [0, 1, 1e300, -2, "x", None],
-    "trellis": [{}, None, 3],
+    "head_bias": [False, None],
+    "trellis_features": [0, 2, 2**31, None],
+    "in_features": [2**31],
     "unknown": [1],
 }
 
@@ -200,10 +212,9 @@ ADAPTIVE = {
 @pytest.fixture
 def adaptive(model, tmp_path):
     """A folder of a model with an adaptive head."""
-    other = copy.copy(model)
     counts = np.array([3, 9, 2, 8, 1, 7])
     options = {"cutoffs": [2, 3], "width": 2, "head_bias": True}
-    other.head_ = AdaptiveHead.by_frequency(N_LABELS, counts, **options)
+    other = with_head(model, AdaptiveHead.by_frequency(N_LABELS, counts, **options))
     other.save(tmp_path / "adaptive")
     for ours, theirs in zip(
         loaded(tmp_path / "adaptive").predict_topk(TEXTS, 3), other.predict_topk(TEXTS, 3),
@@ -227,10 +238,10 @@ def test_adaptive_heads_that_are_not_as_declared(adaptive, name):
         ("label_of", [np.arange(1, 7), np.zeros(6, np.int64), np.arange(7), None]),
         ("head.weight", [np.zeros((5, 6), np.float32), None]),
         ("head.bias", [np.zeros(3, np.float32)]),
-        ("narrow.0.weight", [np.zeros((2, 6), np.float32), np.zeros((1, 5), np.float32), None]),
-        ("narrow.1.weight", [np.zeros((2, 6), np.float32), None]),
-        ("cluster.0.weight", [np.zeros((2, 1), np.float32), None]),
-        ("trellis.weight", [np.full((9, 1), np.inf, np.float32), None]),
+        ("tail.0.0.weight", [np.zeros((2, 6), np.float32), np.zeros((1, 5), np.float32), None]),
+        ("tail.1.0.weight", [np.zeros((2, 6), np.float32), None]),
+        ("tail.0.1.weight", [np.zeros((2, 1), np.float32), None]),
+        ("tail.1.1.edges.weight", [np.full((9, 1), np.inf, np.float32), None]),
         ("other", [np.zeros(3, np.float32)]),
     ],
 )
@@ -250,8 +261,8 @@ def test_tensors_of_adaptive_heads_that_are_not_as_declared(adaptive, name, valu
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("head.weight", [np.zeros((3, 4), np.float32), np.full((10, 6), np.nan, np.float32)]),
-        ("head.bias", [np.zeros(3, np.float32), np.zeros(10, np.int64), None]),
+        ("head.edges.weight", [np.zeros((3, 4), np.float32), np.full((10, 6), np.nan, np.float32)]),
+        ("head.edges.bias", [np.zeros(3, np.float32), np.zeros(10, np.int64), None]),
         ("head.paths.0", [np.zeros(6, np.uint8), np.arange(1, 7, dtype=np.uint8), None]),
         ("labels", [np.zeros(6, np.uint8), np.frombuffer(b'["a"]', np.uint8), None]),
         ("other", [np.zeros(3, np.float32)]),
@@ -265,8 +276,6 @@ def test_tensors_that_are_not_as_declared(folder, name, values):
             if value is None:
                 del tensors[name]
 
-        if name == "head.bias" and value is None:
-            continue  # a head without a bias
         reseal(folder, change)
         with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
             loaded(folder)

@@ -20,7 +20,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -184,9 +184,10 @@ def settings(cls: type[T]) -> type[T]:
     """Make a class of declared settings: keyword-only, documented by their declarations."""
     made = dataclass(kw_only=True, repr=False, eq=False)(cls)
     lines = []
-    for each in fields(made):  # type: ignore[arg-type]
+    for each in sorted(fields(made), key=lambda each: bool(each.kw_only)):  # type: ignore[arg-type]
         kinds = [kind.description for kind in each.metadata.get("allowed", ())]
-        lines.append(f"{each.name} : {' or '.join(kinds)}, default={each.default!r}")
+        default = "" if each.default is MISSING else f", default={each.default!r}"
+        lines.append(f"{each.name} : {' or '.join(kinds)}{default}")
         lines.append(textwrap.indent(textwrap.fill(each.metadata.get("help", ""), 96), "    "))
     section = ["\n".join(["Parameters", "----------", *lines])] if lines else []
     about, *others = re.split(_SECTION, textwrap.dedent(f"    {cls.__doc__}"), maxsplit=1)

@@ -38,9 +38,7 @@ Self = TypeVar("Self", bound="Parameters")
 _ON = Allowed("True", lambda value: value is True)
 _OFF = Allowed("False", lambda value: value is False)
 _FRONT_END = Instance("settings.Numbers, settings.Text or settings.Table", Numbers, Text, Table)
-_SEED = Instance(
-    "a seed, a RandomState or None", int, np.integer, np.random.RandomState, type(None)
-)
+SEED = Instance("a seed, a RandomState or None", int, np.integer, np.random.RandomState, type(None))
 
 
 def _part(
@@ -173,7 +171,7 @@ class Parameters(Settings):
         help="Number of threads; None means 1, −1 means all cores. Results do not depend on it.",
     )
     random_state: Any = setting(
-        _SEED,
+        SEED,
         default=None,
         help="Seed for shuffling, clusterings, random codebooks and held-out rows.",
     )

@@ -24,25 +24,23 @@ from ..structure.trellis import Trellis
 _MAX_CELLS = 1 << 28  # of a dense result
 
 
-def _has_proba(estimator: PredictMixin) -> bool:
+def _has_proba(estimator: Predictions) -> bool:
     if "fitted_" in estimator.__dict__:
         found = estimator.fitted_.model.probabilistic
     else:
-        loss = LOSSES.get(getattr(estimator.trellises, "loss", "auto"))
+        trellises = getattr(estimator, "trellises", None)
+        loss = LOSSES.get(getattr(trellises, "loss", "auto"))
         found = loss is None or loss.probabilistic
     if not found:
         raise AttributeError("loss='separation' has no probabilities; use trellises__loss='auto'")
     return True
 
 
-class PredictMixin:
-    """Learned attributes and predictions of `LTLSClassifier`."""
+class Predictions:
+    """Labels and predictions of an estimator with a fitted model."""
 
     fitted_: Fitted
     n_jobs: int | None
-    trellises: Any
-
-    # Learned attributes
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__
@@ -56,77 +54,14 @@ class PredictMixin:
         return model
 
     @property
-    def model_(self) -> Model:
-        """The fitted model."""
-        return self._model()
-
-    @property
-    def plan_(self) -> str:
-        """Which parts were trained, which of them were left out, and why."""
-        self._model()
-        return self.fitted_.provenance.recipe
-
-    @property
     def classes_(self) -> AnyArray:
         """The labels, in the order of their ids."""
         return self._model().classes
 
     @property
-    def trellis_(self) -> Trellis:
-        """The graph, which is the same for all trellises."""
-        return self._model().trellises()[0].trellis
-
-    @property
-    def codebooks_(self) -> list[Codebook]:
-        """The codebooks of all trellises, view by view."""
-        return [book for part in self._model().trellises() for book in part.codebooks]
-
-    @property
-    def coef_(self) -> Any:
-        """The weights of the trellises, shape (n_trellises · n_edges, n_features).
-
-        A sparse array if few of the features occur in the training data.
-        """
-        model = self._model()
-        dense = [part.weights.dense()[: part.weights.n_features].T for part in model.trellises()]
-        return model.columns.of_all_features(np.concatenate(dense))
-
-    @property
-    def intercept_(self) -> Floats:
-        """The intercept of every edge."""
-        model, found = self._model(), []
-        for part in model.trellises():
-            rows = part.weights.dense()
-            own = rows[-1] if part.weights.intercept else 0 * rows[0]
-            found.append(model.columns.folded_intercept(rows[: part.weights.n_features].T, own))
-        return np.concatenate(found)
-
-    @property
     def multilabel_(self) -> bool:
         """Whether rows may have several labels."""
         return self._model().multilabel
-
-    @property
-    def loss_curve_(self) -> list[float]:
-        """The mean loss of every epoch."""
-        self._model()
-        return self.fitted_.provenance.loss_curve
-
-    @property
-    def held_out_precision_(self) -> float | None:
-        """P@1 on the rows that the weights of the parts were chosen on; None if none were held out.
-
-        Afterwards, `fit` also trains on these rows. A test score is usually lower, since test rows
-        may have labels without training rows.
-        """
-        self._model()
-        return self.fitted_.provenance.held_out_precision
-
-    @property
-    def n_iter_(self) -> int:
-        """The number of epochs run."""
-        self._model()
-        return self.fitted_.provenance.n_epochs
 
     @property
     def threshold_(self) -> float:
@@ -145,29 +80,9 @@ class PredictMixin:
 
     # Prediction
 
-    def _rows(self, X: Any) -> tuple[Rows, Model]:
+    def _rows(self, X: Any) -> tuple[Any, Model]:
         """Return rows in the form that the model takes, and the model."""
-        model = self._model()
-        features = check_features(self, model.front_end.matrix(X, self.n_jobs), reset=False)
-        return model.columns.rows(features), model
-
-    def edge_scores(self, X: Any) -> Floats:
-        """Return the scores of all edges of all trellises, shape (n_rows, n_trellises · n_edges).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ltls import LTLSClassifier
-        >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
-        >>> scores = model.edge_scores(X)
-        >>> scores.shape == (4, len(model.codebooks_) * model.trellis_.n_edges)
-        True
-        """
-        rows, model = self._rows(X)
-        parts = model.trellises()
-        found = [p.weights.without_padding(p.edge_scores(rows, self.n_jobs)) for p in parts]
-        return np.concatenate(found, axis=1)
+        raise NotImplementedError
 
     def predict_topk(
         self, X: Any, k: int = 5, proba: bool = False, *, among: Any = None
@@ -236,36 +151,6 @@ class PredictMixin:
             labels = labels.astype(object)
             labels[ids < 0] = None
         return labels, scores
-
-    def predictor(self, k: int = 5) -> Predictor:
-        """Return a callable that predicts the k best labels of one row, from any thread.
-
-        It is a snapshot: later training does not change it.
-
-        Parameters
-        ----------
-        k : int, default=5
-            Number of labels per row.
-
-        Returns
-        -------
-        predictor : Predictor
-            Call it with one row (a text, a table row or, for numeric features, the indices and the
-            values of the non-zero features) or with several, as for `predict`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ltls import LTLSClassifier
-        >>> X = np.eye(4, dtype=np.float32)
-        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
-        >>> predictor = model.predictor(k=2)
-        >>> labels, scores = predictor(np.array([2], np.int32), np.array([1], np.float32))
-        >>> labels.tolist()[0]
-        'cat'
-        """
-        self._model()
-        return Predictor(self, as_integer("k", k, at_least=1))
 
     def predict(self, X: Any, output: str = "auto") -> Any:
         """Return the best label of every row; for a multi-label model, an indicator matrix.
@@ -473,6 +358,129 @@ class PredictMixin:
         ids = _one_label_per_row(model, y, len(rows))
         with np.errstate(divide="ignore"):
             return np.log(model.proba_of(rows, ids[:, None], self.n_jobs)[:, 0])
+
+
+class PredictMixin(Predictions):
+    """Learned attributes and predictions of `LTLSClassifier`."""
+
+    @property
+    def model_(self) -> Model:
+        """The fitted model."""
+        return self._model()
+
+    @property
+    def plan_(self) -> str:
+        """Which parts were trained, which of them were left out, and why."""
+        self._model()
+        return self.fitted_.provenance.recipe
+
+    @property
+    def trellis_(self) -> Trellis:
+        """The graph, which is the same for all trellises."""
+        return self._model().trellises()[0].trellis
+
+    @property
+    def codebooks_(self) -> list[Codebook]:
+        """The codebooks of all trellises, view by view."""
+        return [book for part in self._model().trellises() for book in part.codebooks]
+
+    @property
+    def coef_(self) -> Any:
+        """The weights of the trellises, shape (n_trellises · n_edges, n_features).
+
+        A sparse array if few of the features occur in the training data.
+        """
+        model = self._model()
+        dense = [part.weights.dense()[: part.weights.n_features].T for part in model.trellises()]
+        return model.columns.of_all_features(np.concatenate(dense))
+
+    @property
+    def intercept_(self) -> Floats:
+        """The intercept of every edge."""
+        model, found = self._model(), []
+        for part in model.trellises():
+            rows = part.weights.dense()
+            own = rows[-1] if part.weights.intercept else 0 * rows[0]
+            found.append(model.columns.folded_intercept(rows[: part.weights.n_features].T, own))
+        return np.concatenate(found)
+
+    @property
+    def loss_curve_(self) -> list[float]:
+        """The mean loss of every epoch."""
+        self._model()
+        return self.fitted_.provenance.loss_curve
+
+    @property
+    def held_out_precision_(self) -> float | None:
+        """P@1 on the rows that the weights of the parts were chosen on; None if none were held out.
+
+        Afterwards, `fit` also trains on these rows. A test score is usually lower, since test rows
+        may have labels without training rows.
+        """
+        self._model()
+        return self.fitted_.provenance.held_out_precision
+
+    @property
+    def n_iter_(self) -> int:
+        """The number of epochs run."""
+        self._model()
+        return self.fitted_.provenance.n_epochs
+
+    # Prediction
+
+    def _rows(self, X: Any) -> tuple[Rows, Model]:
+        """Return rows in the form that the model takes, and the model."""
+        model = self._model()
+        features = check_features(self, model.front_end.matrix(X, self.n_jobs), reset=False)
+        return model.columns.rows(features), model
+
+    def edge_scores(self, X: Any) -> Floats:
+        """Return the scores of all edges of all trellises, shape (n_rows, n_trellises · n_edges).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> scores = model.edge_scores(X)
+        >>> scores.shape == (4, len(model.codebooks_) * model.trellis_.n_edges)
+        True
+        """
+        rows, model = self._rows(X)
+        parts = model.trellises()
+        found = [p.weights.without_padding(p.edge_scores(rows, self.n_jobs)) for p in parts]
+        return np.concatenate(found, axis=1)
+
+    def predictor(self, k: int = 5) -> Predictor:
+        """Return a callable that predicts the k best labels of one row, from any thread.
+
+        It is a snapshot: later training does not change it.
+
+        Parameters
+        ----------
+        k : int, default=5
+            Number of labels per row.
+
+        Returns
+        -------
+        predictor : Predictor
+            Call it with one row (a text, a table row or, for numeric features, the indices and the
+            values of the non-zero features) or with several, as for `predict`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ltls import LTLSClassifier
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = LTLSClassifier(random_state=0).fit(X, ["ant", "bee", "cat", "dog"])
+        >>> predictor = model.predictor(k=2)
+        >>> labels, scores = predictor(np.array([2], np.int32), np.array([1], np.float32))
+        >>> labels.tolist()[0]
+        'cat'
+        """
+        self._model()
+        return Predictor(self, as_integer("k", k, at_least=1))
 
     def path_log_proba(self, X: Any, y: Any) -> Floats:
         """Return the log-probability of the path of one given label per row, in O(log C).

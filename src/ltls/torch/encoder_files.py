@@ -26,7 +26,8 @@ from ..estimators.classifier import LTLSClassifier
 from ..estimators.front_ends import TextClassifier
 from ..estimators.load import load
 from ..model.examples import Examples
-from ..model.labels import Labels, Targets
+from ..model.model import Model
+from ..parts.calibration import Calibrator
 from ..storage.model_file import labels_from_state, labels_state
 from ..storage.tensor_file import (
     Kind,
@@ -37,7 +38,8 @@ from ..storage.tensor_file import (
     write_content,
 )
 from .encoding import POOLINGS, PRECISIONS, Encoder
-from .head_files import Head, head_from_state, head_state
+from .head_files import head_from_state, head_state
+from .hybrid import Stages
 from .pretrained import is_sentence_transformer
 from .processes import Processes
 
@@ -51,31 +53,10 @@ _MOST = 1 << 31
 
 @dataclass(frozen=True)
 class Saved:
-    """What an `EncoderClassifier` predicts with.
-
-    Parameters
-    ----------
-    encoder : Encoder
-    head : TrellisSoftmax, AdaptiveHead or None
-    parts : dict of str to LTLSClassifier
-        The classifiers of vectors and of texts, whose labels are ids.
-    labels : Labels
-    weights : dict of str to float
-        By the names of the head and the parts.
-    threshold : float
-    targets : Targets
-        Of no rows: the format of y.
-    batch_size : int
-    mixed_precision : str
-    """
+    """What an `EncoderClassifier` predicts with, and the parameters that encoding depends on."""
 
     encoder: Encoder
-    head: Head | None
-    parts: dict[str, LTLSClassifier]
-    labels: Labels
-    weights: dict[str, float]
-    threshold: float
-    targets: Targets
+    model: Model
     batch_size: int
     mixed_precision: str
 
@@ -93,7 +74,7 @@ class Saved:
             except ModelFileError as error:
                 raise ValueError(f"it cannot be saved: {error.__cause__ or error}") from error
             self._save_encoder(folder / _ENCODER)
-            for name, part in self.parts.items():
+            for name, part in _estimators(self.model).items():
                 part.save(folder / f"{name}.ltls")
             synchronize_tree(folder)
             write_content(path / _FILE, content)
@@ -109,24 +90,32 @@ class Saved:
             tokenizer.save_pretrained(folder)
 
     def _state(self) -> tuple[dict[str, Any], Tensors]:
-        described, tensors = labels_state(self.labels)
+        model, (stages,) = self.model, self.model.parts
+        described, tensors = labels_state(model.labels)
+        calibration, _ = model.calibration.state()
         described |= {
             "pretrained": self.encoder.is_pretrained,
             "tokenizer": self.encoder.tokenizer is not None,
             "pooling": self.encoder.pooling,
             "max_length": self.encoder.max_length,
-            "parts": list(self.parts),
-            "weights": self.weights,
-            "threshold": self.threshold,
-            "multilabel": self.targets.multilabel,
-            "target_format": self.targets.format,
+            "parts": list(_estimators(model)),
+            "weights": stages.weights,
+            "calibration": calibration,
+            "target_format": model.target_format,
+            "typical_labels": model.typical_labels,
             "batch_size": self.batch_size,
             "mixed_precision": self.mixed_precision,
         }
-        if self.head is not None:
-            described["head"], own = head_state(self.head)
+        if (head := stages.trained("head")) is not None:
+            described["head"], own = head_state(head)
             tensors |= {f"head.{name}": tensor for name, tensor in own.items()}
         return described, tensors
+
+
+def _estimators(model: Model) -> dict[str, LTLSClassifier]:
+    """Return the estimators among the stages of a model."""
+    (stages,) = model.parts
+    return {name: stages.trained(name) for name in _PARTS if name in stages.by_name}
 
 
 def load_saved(
@@ -154,25 +143,21 @@ def load_saved(
     network = Encoder.load(
         source, tokenizer, found["pooling"], found["max_length"], True, found["tokenizer"]
     )
-    parts, head = {}, found["head"]
+    parts, n_labels = {}, len(found["labels"])
     for name in found["parts"]:
         parts[name] = part = load(folder / f"{name}.ltls", verify=True)
         ids = part.classes_
         if not isinstance(part, _PARTS[name]) or ids.dtype.kind != "i" or ids.min() < 0:
             raise ModelFileError(f"{folder / name}.ltls is not a classifier of {name} with ids")
-        if ids.max() >= len(found["labels"]):
+        if ids.max() >= n_labels:
             raise ModelFileError(f"{folder / name}.ltls has labels that {path / _FILE} lacks")
-    return Saved(
-        network,
-        None if head is None else head.to(device),
-        parts,
-        found["labels"],
-        found["weights"],
-        found["threshold"],
-        found["targets"],
-        found["batch_size"],
-        found["mixed_precision"],
-    )
+    head = None if found["head"] is None else found["head"].to(device)
+    names = ("labels", "calibration", "target_format", "typical_labels")
+    described = [found[name] for name in names]
+    several = found["target_format"] != "single"
+    stages = Stages.of(head, parts.get("vectors"), parts.get("text"), several, found["weights"])
+    model = stages.model(*described)
+    return Saved(network, model, found["batch_size"], found["mixed_precision"])
 
 
 def _version(path: Path) -> str | None:
@@ -195,14 +180,16 @@ def _read(file: TensorFile) -> dict[str, Any]:
         if not names:
             raise ValueError("it has neither a head nor parts")
         max_length = root.get("max_length", "a positive integer or null", _is_size)
-        targets = root.flag("multilabel"), root.choice("target_format", _FORMATS)
+        target_format = root.choice("target_format", _FORMATS)
+        several, calibration = target_format != "single", root.section("calibration")
         found = {
             "labels": labels,
             "parts": parts,
             "head": head,
             "weights": {name: weights.number(name, 0, 1) for name in names},
-            "threshold": root.number("threshold"),
-            "targets": Targets(np.zeros(1, np.int64), [], *targets),
+            "calibration": Calibrator.from_state(calibration, several),
+            "target_format": target_format,
+            "typical_labels": root.integer("typical_labels", 1, _MOST),
             "batch_size": root.integer("batch_size", 1, _MOST),
             "mixed_precision": root.choice("mixed_precision", (*PRECISIONS,)),
             "pretrained": root.flag("pretrained"),

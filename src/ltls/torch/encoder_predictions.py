@@ -1,28 +1,19 @@
-"""What `EncoderClassifier` predicts: the candidates of its parts, ranked by their weighted mean."""
+"""What `EncoderClassifier` predicts: the predictions of the estimators, from texts or vectors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from sklearn.exceptions import NotFittedError
 
-from ..core.arrays import AnyArray, Bools, Floats, Ints, as_integer, pointers
-from ..estimators.classifier import LTLSClassifier
+from ..core.arrays import Floats, as_integer
 from ..estimators.explain import Explanation
-from ..model.examples import subset_accuracy
-from ..model.labels import Labels, Targets, as_targets
-from ..model.model import united
+from ..estimators.predict import Predictions
+from ..model.model import Model
 from .devices import as_device, enough_memory
 from .encoding import Encoder
-from .head_files import Head
-from .hybrid import EstimatorScores, HeadScores, known_weights, weighted
-
-_CANDIDATES = 50  # of every part
-_MAX_CELLS = 1 << 28  # of a dense result
+from .hybrid import Stages
 
 
 @dataclass(frozen=True)
@@ -66,25 +57,7 @@ class EncoderExplanation:
     text: Explanation | None
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """The candidates of rows, best first, and their log-probabilities in each part.
-
-    Parameters
-    ----------
-    ids : int64 array of shape (n_rows, m)
-        −1 where a row has fewer candidates.
-    scores : float32 array of shape (n_rows, m)
-    parts : dict of str to array of shape (n_rows, m)
-        Log-probabilities.
-    """
-
-    ids: Ints
-    scores: Floats
-    parts: dict[str, Floats]
-
-
-class EncoderPredictions:
+class EncoderPredictions(Predictions):
     """The predicting half of `EncoderClassifier`."""
 
     device: Any
@@ -92,40 +65,36 @@ class EncoderPredictions:
     mixed_precision: str
     text: Any
     encoder_: Encoder
-    head_: Head | None
-    vectors_: LTLSClassifier | None
-    text_: LTLSClassifier | None
-    labels_: Labels
-    weights_: dict[str, float]
-    _targets: Targets
-    _threshold: float
 
     @property
-    def classes_(self) -> AnyArray:
-        """The labels."""
-        self._check_fitted()
-        return self.labels_.array
+    def _stages(self) -> Stages:
+        (stages,) = self._model().parts
+        found: Stages = stages
+        return found
 
     @property
-    def threshold_(self) -> float:
-        """Multi-label only: `predict` returns labels that score at least this much; can be set."""
-        self._check_fitted()
-        return self._threshold
+    def weights_(self) -> dict[str, float]:
+        """The weight of each stage: "head", "vectors" and "text"."""
+        return self._stages.weights
 
-    @threshold_.setter
-    def threshold_(self, threshold: float) -> None:
-        self._threshold = float(threshold)
+    @property
+    def head_(self) -> Any:
+        """The `TrellisSoftmax`, or an adaptive one; None if ``fine_tune=False``."""
+        return self._stages.trained("head")
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return "weights_" in self.__dict__
+    @property
+    def vectors_(self) -> Any:
+        """The classifier of vectors, an `LTLSClassifier` or None."""
+        return self._stages.trained("vectors")
 
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this EncoderClassifier is not fitted yet: call fit first")
+    @property
+    def text_(self) -> Any:
+        """The classifier of texts, a `TextClassifier` or None."""
+        return self._stages.trained("text")
 
     def encode(self, X: Any) -> Floats:
         """Return the vectors of rows, shape (n_rows, n_features)."""
-        self._check_fitted()
+        self._model()
         X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
         device = as_device(self.device)
         less = f"use a smaller batch_size than {self.batch_size}, or a smaller max_length"
@@ -134,131 +103,31 @@ class EncoderPredictions:
             self.encoder_.vectors(X, self.batch_size, device, out, self.mixed_precision)
         return out
 
-    def _parts(self) -> dict[str, Any]:
-        """Return the parts by name."""
-        found = {"head": self.head_, "vectors": self.vectors_, "text": self.text_}
-        return {name: part for name, part in found.items() if part is not None}
-
-    def _candidates(self, X: Any, vectors: AnyArray) -> tuple[Ints, dict[str, Floats]]:
-        """Return the candidates of all parts, padded with −1, and each part's log-probabilities."""
-        scorers: dict[str, Any] = {
-            name: HeadScores(part, vectors, self._targets.multilabel)
-            if name == "head"
-            else EstimatorScores(part, X if name == "text" else vectors)
-            for name, part in self._parts().items()
-        }
-        k = min(_CANDIDATES, len(self.labels_))
-        ids = united([each.best(k) for each in scorers.values()])
-        return ids, {name: each.log_proba(ids) for name, each in scorers.items()}
-
-    def _ranking(self, X: Any) -> Ranking:
-        """Return the candidates of rows, best first."""
-        self._check_fitted()
+    def _rows(self, X: Any) -> tuple[Any, Model]:
+        model, stages = self._model(), self._stages
         X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
-        needs = self.vectors_ is not None or self.head_ is not None
-        vectors = self.encode(X) if needs else np.zeros((len(X), 0), np.float32)
-        ids, parts = self._candidates(X, vectors)
-        scores = weighted(parts, self.weights_, ids)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        return Ranking(
-            np.take_along_axis(ids, order, axis=1),
-            np.take_along_axis(scores, order, axis=1),
-            {name: np.take_along_axis(each, order, axis=1) for name, each in parts.items()},
-        )
+        only_texts = stages.by_name.keys() == {"text"}
+        return stages.rows(X, np.zeros((len(X), 0)) if only_texts else self.encode(X)), model
 
-    def predict_topk(self, X: Any, k: int = 5, proba: bool = False) -> tuple[AnyArray, Floats]:
-        """Return the k best labels of every row and their scores, best first.
+    def predict(self, X: Any, output: str = "auto") -> Any:
+        """Return the best label of every row.
 
         Parameters
         ----------
         X
             As in `fit`.
-        k : int, default=5
-            At most the number of candidates: 50 of each part.
-        proba : bool, default=False
-            Return probabilities instead of scores, see `predict_proba`.
+        output : {"auto", "lists"}, default="auto"
+            "lists" returns a list of labels per row, best first.
 
         Returns
         -------
-        labels, scores : arrays of shape (n_rows, k)
-            None with score −inf, or probability 0, where a row has fewer candidates.
+        array of shape (n_rows,), matrix of shape (n_rows, n_classes), or list of lists
+            For several labels per row, those with a score of at least `threshold_`: as lists if
+            `fit` was given lists, else as an indicator matrix.
         """
-        k, ranking = as_integer("k", k, at_least=1), self._ranking(X)
-        ids, scores = ranking.ids[:, :k], ranking.scores
-        labels = self.labels_.array[np.maximum(ids, 0)]
-        if (ids < 0).any():
-            labels = labels.astype(object)
-            labels[ids < 0] = None
-        return labels, (self._proba(scores) if proba else scores)[:, :k]
-
-    def _proba(self, scores: Floats) -> Floats:
-        """Return probabilities; those of one label per row sum to 1 over all candidates."""
-        if self._targets.multilabel:
-            return np.exp(np.minimum(scores, 0))
-        exponents = np.exp(scores - scores[:, :1])
-        found: Floats = exponents / exponents.sum(axis=1, keepdims=True)
-        return found
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probabilities of all labels, shape (n_rows, n_classes).
-
-        They are the weighted geometric means of the parts' probabilities; for one label per row,
-        normalized over the candidates. All other labels have probability 0.
-        """
-        ranking, n_labels = self._ranking(X), len(self.labels_)
-        if len(ranking.ids) * n_labels > _MAX_CELLS:
-            raise ValueError(
-                f"predict_proba would return {len(ranking.ids)} rows × {n_labels} classes; use "
-                "predict_topk, or fewer rows"
-            )
-        found = np.zeros((len(ranking.ids), n_labels), np.float32)
-        row, column = np.nonzero(ranking.ids >= 0)
-        found[row, ranking.ids[row, column]] = self._proba(ranking.scores)[row, column]
-        return found
-
-    def predict(self, X: Any) -> Any:
-        """Return the best label of every row.
-
-        For several labels per row, those with a score of at least `threshold_`: as lists if `fit`
-        was given lists, else as an indicator matrix.
-        """
-        ranking = self._ranking(X)
-        if not self._targets.multilabel:
-            return self.labels_.array[ranking.ids[:, 0]]
-        chosen = self._chosen(ranking)
-        ids, indptr = ranking.ids[chosen], pointers(chosen.sum(axis=1))
-        if self._targets.format == "lists":
-            labels = [self.labels_.values[each] for each in ids]
-            return [labels[first:end] for first, end in pairwise(indptr.tolist())]
-        # `partial_fit` may have added columns.
-        shape = (len(chosen), len(self.labels_))
-        matrix = csr_array((np.ones(len(ids), np.int64), ids, indptr), shape=shape)
-        matrix.sort_indices()
-        return matrix if self._targets.format == "sparse" else matrix.toarray()
-
-    def _chosen(self, ranking: Ranking) -> Bools:
-        """Return which candidates are predicted for several labels per row."""
-        return (ranking.ids >= 0) & (ranking.scores >= self._threshold)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`; for several labels per row, the subset accuracy.
-
-        Parameters
-        ----------
-        X, y
-            As in `fit`. Labels may be unknown.
-        sample_weight : array of shape (n_rows,), optional
-            Weights of the rows.
-        """
-        self._check_fitted()
-        X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
-        targets = as_targets(y)
-        targets.check_rows(len(X))
-        targets.check_kind(self._targets.multilabel)
-        ranking = self._ranking(X)
-        several = self._targets.multilabel
-        found = np.where(self._chosen(ranking), ranking.ids, -1) if several else ranking.ids[:, :1]
-        return subset_accuracy(self.labels_, targets, found, sample_weight)
+        if output == "auto" and self._model().target_format == "lists":
+            output = "lists"
+        return super().predict(X, output)
 
     def explain(self, X: Any, k: int = 5) -> list[list[EncoderExplanation]]:
         """Explain the k best labels of every row by their log-probabilities in each stage.
@@ -274,31 +143,32 @@ class EncoderPredictions:
         list of list of EncoderExplanation
             One list per row, with an explanation for each label, best first.
         """
-        self._check_fitted()
-        X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
-        k, ranking = as_integer("k", k, at_least=1), self._ranking(X)
-        weights = known_weights(ranking.parts, self.weights_)
+        rows, model = self._rows(X)
+        texts, stages = list(X), self._stages
+        ids, scores = model.topk(rows, as_integer("k", k, at_least=1), self.n_jobs)
+        log_probas = stages.log_probas(rows, ids)
+        weights = stages.known_weights(log_probas)
         found = []
-        for row, own in enumerate(ranking.ids[:, :k]):
-            ids = own[own >= 0]
-            words: list[Any] = [None] * len(ids)
-            if self.text_ is not None:
-                explained = self.text_.explain([X[row]], labels=ids.tolist())[0]
-                by_label = {each.label: each for each in explained}
-                words = [by_label[each] for each in ids.tolist()]
+        for row, own in enumerate(ids.tolist()):
+            words: dict[Any, Explanation] = {}
+            if known := [each for each in own if self.text_ and each in self.text_.model_.labels]:
+                explained = self.text_.explain([texts[row]], labels=known)[0]
+                words = {each.label: each for each in explained}
             found.append(
                 [
                     EncoderExplanation(
-                        self.labels_.values[each],
-                        float(ranking.scores[row, at]),
+                        model.labels.values[each],
+                        float(scores[row, at]),
                         [
-                            PartScore(name, float(weight[row, at]), float(logarithms[row, at]))
-                            for name, logarithms in ranking.parts.items()
-                            if (weight := weights[name])[row, at]
+                            PartScore(
+                                name, float(weight[row, at]), float(log_probas[name][row, at])
+                            )
+                            for name, weight in weights.items()
+                            if weight[row, at]
                         ],
-                        words[at],
+                        words.get(each),
                     )
-                    for at, each in enumerate(ids)
+                    for at, each in enumerate(own)
                 ]
             )
         return found

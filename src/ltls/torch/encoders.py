@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -12,36 +12,50 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from torch import nn
 
 from ..core.arrays import AnyArray, Ints, entries_of
+from ..core.settings import (
+    FLAG,
+    NOTHING,
+    Allowed,
+    Instance,
+    Integer,
+    Number,
+    OneOf,
+    setting,
+    settings,
+)
 from ..estimators.classifier import LTLSClassifier
 from ..estimators.front_ends import TextClassifier
+from ..estimators.parameters import SEED
 from ..model.examples import Examples
 from ..model.labels import Labels, as_targets
-from ..parts.calibration import best_threshold
+from ..model.model import Fitted, Provenance
+from ..parts.calibration import Calibrator
 from ..training.data import RowsToHoldOut
 from ..training.progress import stage
 from .adaptive_head import AdaptiveHead
 from .devices import as_device, enough_memory
 from .encoder_files import Saved, checkpoint_folder, load_saved
 from .encoder_predictions import EncoderPredictions, as_rows
-from .encoding import Encoder
-from .fine_tuning import Network, Schedule, fine_tune
+from .encoding import POOLINGS, Encoder
+from .fine_tuning import FineTuning, Network, fine_tune
 from .head import TrellisSoftmax
 from .head_files import Head
-from .hybrid import best_weights, weighted
+from .hybrid import Stages
 from .probing import probe
 from .processes import Processes, n_processes, processes
 
+_ENCODER = Instance("a name, a folder or an nn.Module", str, Path, nn.Module)
 _MAX_HELD_OUT = 3000  # rows
 _SHARE = 0.05  # of all rows; if at least as many are held out, stages are trained again on all rows
-_LEARNED = ("vectors_", "text_", "weights_", "_threshold")  # after the encoder
 
 
-class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
+@settings
+class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
     """Classifier of texts among very many classes, with an encoder such as a transformer.
 
     The model has up to three stages, each optional: a trellis head (`TrellisSoftmax`) that the
@@ -49,68 +63,6 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     `ltls.torch.probe`), and a `TextClassifier` on n-grams. Each proposes labels. The score of a
     label is the weighted mean of its log-probabilities in the stages; the weights are chosen on
     held-out rows.
-
-    Parameters
-    ----------
-    encoder : str, path or nn.Module
-        The name or folder of a model of Hugging Face's transformers or of sentence-transformers; or
-        a module, which is copied. A module takes what `tokenizer` returns, or batches of rows of X
-        without a tokenizer, and returns a vector, or a sequence of vectors, per row. A
-        `SentenceTransformer` is such a module, with a tokenizer of its own. Of a model with encoder
-        and decoder, the encoder is used.
-    tokenizer : callable, optional
-        A tokenizer of transformers; by default that of `encoder`.
-    pooling : {"mean", "cls", "max", "lasttoken"}, optional
-        How a sequence of vectors becomes one: by its mean or maximum, or its first or last one. By
-        default, as a model of sentence-transformers does it, and otherwise by the mean.
-    max_length : int, optional
-        Maximum number of tokens of a text; longer texts are truncated, with a warning in `fit`. By
-        default, as many as the encoder takes.
-    fine_tune : bool, default=True
-        Whether to train the encoder together with a trellis head. Requires Accelerate. Weights of
-        half precision are then converted to float32; see `mixed_precision`.
-    vectors : bool or LTLSClassifier, default=True
-        Whether to train a classifier on vectors. Pass an `LTLSClassifier` to set its parameters.
-    text : bool or TextClassifier, default=True
-        Whether to train a classifier on n-grams. Pass a `TextClassifier` to set its parameters.
-    head : dict, optional
-        Parameters of `TrellisSoftmax`, such as `width` (64 if it is not given), `propensities` and
-        `loss`. With the key "cutoffs", whose value may be None, the head is an
-        `AdaptiveTrellisSoftmax` with these parameters: the most frequent labels then have vectors
-        of their own.
-    epochs : int, default=3
-        Passes over the rows in fine-tuning.
-    batch_size : int, default=32
-        Number of rows per mini-batch and process, in fine-tuning and when rows are encoded.
-    learning_rate, head_learning_rate : float, default=5e-5 and 3e-3
-        Step sizes of AdamW, for the encoder and for the head.
-    weight_decay : float, default=0.01
-        Weight decay of AdamW.
-    warmup : float, default=0.1
-        Fraction of all steps in which the learning rates increase linearly; then they decrease
-        to 0.
-    mixed_precision : {"no", "bf16", "fp16"}, default="no"
-        Floating-point type of fine-tuning and of encoding rows, or "no" for full precision.
-    gradient_accumulation_steps : int, default=1
-        Number of mini-batches per optimizer step. More of them with a smaller `batch_size` take
-        less memory.
-    gradient_checkpointing : bool, default=False
-        Whether to recompute activations in the backward pass, which saves memory. Requires a model
-        of transformers.
-    validation_fraction : float, default=0.1
-        Fraction of rows to hold out, at most 3,000 rows, to choose the best epoch and the weights
-        of the stages.
-    n_iter_no_change : int, default=2
-        Fine-tuning ends after this many epochs without a higher P@1 on the held-out rows.
-    device : torch.device or str, optional
-        Where the encoder runs. By default a GPU if there is one, else the CPU; if several processes
-        train, each has a GPU of its own.
-    n_jobs : int, optional
-        Number of threads for the other stages, as in `LTLSClassifier`.
-    random_state : int or RandomState, optional
-        Seed. If several processes train, all must get the same integer.
-    verbose : int, default=0
-        Above 0, show progress.
 
     Attributes
     ----------
@@ -151,56 +103,87 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        encoder: Any,
-        *,
-        tokenizer: Any = None,
-        pooling: str | None = None,
-        max_length: int | None = None,
-        fine_tune: bool = True,
-        vectors: Any = True,
-        text: Any = True,
-        head: dict[str, Any] | None = None,
-        epochs: int = 3,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
-        head_learning_rate: float = 3e-3,
-        weight_decay: float = 0.01,
-        warmup: float = 0.1,
-        mixed_precision: str = "no",
-        gradient_accumulation_steps: int = 1,
-        gradient_checkpointing: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 2,
-        device: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.encoder = encoder
-        self.tokenizer = tokenizer
-        self.pooling = pooling
-        self.max_length = max_length
-        self.fine_tune = fine_tune
-        self.vectors = vectors
-        self.text = text
-        self.head = head
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.head_learning_rate = head_learning_rate
-        self.weight_decay = weight_decay
-        self.warmup = warmup
-        self.mixed_precision = mixed_precision
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.gradient_checkpointing = gradient_checkpointing
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    encoder: Any = field(
+        kw_only=False,
+        metadata={
+            "allowed": (_ENCODER,),
+            "help": "The name or folder of a model of Hugging Face's transformers or of "
+            "sentence-transformers; or a module, which is copied. A module takes what `tokenizer` "
+            "returns, or batches of rows of X without a tokenizer, and returns a vector, or a "
+            "sequence of vectors, per row. A `SentenceTransformer` is such a module, with a "
+            "tokenizer of its own. Of a model with encoder and decoder, the encoder is used.",
+        },
+    )
+    tokenizer: Any = setting(
+        Allowed("a callable", callable),
+        NOTHING,
+        default=None,
+        help="A tokenizer of transformers; by default that of `encoder`.",
+    )
+    pooling: str | None = setting(
+        OneOf(POOLINGS),
+        NOTHING,
+        default=None,
+        help="How a sequence of vectors becomes one: by its mean or maximum, or its first or last "
+        "one. By default, as a model of sentence-transformers does it, and otherwise by the mean.",
+    )
+    max_length: int | None = setting(
+        Integer(1),
+        NOTHING,
+        default=None,
+        help="Maximum number of tokens of a text; longer texts are truncated, with a warning in "
+        "`fit`. By default, as many as the encoder takes.",
+    )
+    fine_tune: bool = setting(
+        FLAG,
+        default=True,
+        help="Train the encoder together with a trellis head. Requires Accelerate. Weights of half "
+        "precision are then converted to float32; see `mixed_precision`.",
+    )
+    vectors: bool | LTLSClassifier = setting(
+        FLAG,
+        Instance("an LTLSClassifier", LTLSClassifier),
+        default=True,
+        help="Train a classifier on vectors. Pass an `LTLSClassifier` to set its parameters.",
+    )
+    text: bool | TextClassifier = setting(
+        FLAG,
+        Instance("a TextClassifier", TextClassifier),
+        default=True,
+        help="Train a classifier on n-grams. Pass a `TextClassifier` to set its parameters.",
+    )
+    head: dict[str, Any] | None = setting(
+        Instance("a dict of parameters of TrellisSoftmax or AdaptiveTrellisSoftmax", dict),
+        NOTHING,
+        default=None,
+        help="Parameters of `TrellisSoftmax`, such as `width` (64 if it is not given), "
+        '`propensities` and `loss`. With the key "cutoffs", whose value may be None, the head is '
+        "an `AdaptiveTrellisSoftmax` with these parameters: the most frequent labels then have "
+        "vectors of their own.",
+    )
+    validation_fraction: float = setting(
+        Number(0, below=1),
+        default=0.1,
+        help="Fraction of rows to hold out, at most 3,000 rows, to choose the best epoch and the "
+        "weights of the stages.",
+    )
+    device: Any = setting(
+        Instance("a torch.device or its name", torch.device, str, int),
+        NOTHING,
+        default=None,
+        help="Where the encoder runs. By default a GPU if there is one, else the CPU; if several "
+        "processes train, each has a GPU of its own.",
+    )
+    n_jobs: int | None = setting(
+        NOTHING,
+        Integer(1),
+        Integer(-(1 << 16), -1),
+        default=None,
+        help="Number of threads for the other stages, as in `LTLSClassifier`.",
+    )
+    random_state: Any = setting(
+        SEED, default=None, help="Seed. If several processes train, all must get the same integer."
+    )
 
     # Training
 
@@ -228,7 +211,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        how, device = self._schedule(), as_device(self.device)
+        seed, device = self._checked_seed(), as_device(self.device)
         encoder = Encoder.load(
             deepcopy(self.encoder), self.tokenizer, self.pooling, self.max_length
         )
@@ -242,14 +225,14 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         parameters = self.get_params(deep=False)
         with (
             processes(device) as group,
-            checkpoint_folder(
-                checkpoint, resume, examples, encoder, parameters, how.seed, group
-            ) as (folder, seed),
+            checkpoint_folder(checkpoint, resume, examples, encoder, parameters, seed, group) as (
+                folder,
+                seed,
+            ),
             enough_memory("training", device, self._less_memory(checkpoint is not None)),
         ):
             if group.is_first:
                 encoder.warn_of_long(X)
-            how = replace(how, seed=seed)
             counts = np.bincount(examples.labels, minlength=len(labels))
             every, n_trained = self._split(examples, counts, seed)
             trained, held_out = _cut(every, n_trained)
@@ -259,38 +242,27 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
                 head = self._new_head(encoder, X[0], counts, device, seed)
                 network, saved = Network(encoder, head), None if checkpoint is None else folder
                 with stage("head"):
-                    fine_tune(network, trained, held_out, how, device, saved, resume)
-            fitted = copy(self)  # an error leaves this one as it was
-            fitted.labels_, fitted._targets = labels, targets
-            fitted.encoder_, fitted.head_ = encoder, head
-            vectors = fitted._cached_vectors(folder, every.rows, device, resume, group)
-            learn = partial(fitted._learn_stages, every, n_trained, vectors, device)
-            fitted.__dict__ |= group.first(learn)
-        self.__dict__ = fitted.__dict__
+                    fine_tune(network, trained, held_out, self, seed, device, saved, resume)
+            vectors = np.zeros((len(X), 0), np.float32)
+            if self.vectors or head is not None:
+                vectors = self._cached_vectors(encoder, folder, every.rows, device, resume, group)
+            learn = partial(self._learned, every, n_trained, vectors, head, device)
+            of_vectors, of_text, weights, threshold = group.first(learn)
+        stages = Stages.of(head, of_vectors, of_text, targets.multilabel, weights)
+        calibration = Calibrator(targets.multilabel, threshold=threshold)
+        per_row = int(np.quantile(np.diff(targets.indptr), 0.99, method="higher"))
+        model = stages.model(labels, calibration, targets.format, max(per_row, 1))
+        fitted = Fitted(model, Provenance(len(X), counts))
+        self.__dict__ |= {"encoder_": encoder, "fitted_": fitted}
         return self
 
-    def _schedule(self) -> Schedule:
-        """Return the settings of fine-tuning; all parameters are checked."""
-        stages = {"fine_tune": (), "vectors": (LTLSClassifier,), "text": (TextClassifier,)}
-        for name, kinds in stages.items():
-            given = getattr(self, name)
-            if not isinstance(given, (bool, np.bool_, *kinds)):
-                wanted = " or ".join(["a boolean", *(f"a {kind.__name__}" for kind in kinds)])
-                raise TypeError(f"{name} must be {wanted}, got {given!r}")
+    def _checked_seed(self) -> int:
+        """Return a seed; all parameters are checked."""
+        self.check()
         if not (self.fine_tune or self.vectors or self.text):
             raise ValueError("fine_tune, vectors and text must not all be False")
-        if not isinstance(self.head, (dict, type(None))):
-            raise TypeError(
-                "head must be a dict of parameters of TrellisSoftmax or AdaptiveTrellisSoftmax, "
-                f"got {self.head!r}"
-            )
         if (self.head or {}).get("n_trellises", 1) != 1:
             raise ValueError(f"head must have n_trellises=1, got {self.head!r}")
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(
-                "validation_fraction must be at least 0 and less than 1, got "
-                f"{self.validation_fraction}"
-            )
         if n_processes() > 1:
             if not isinstance(self.random_state, Integral):
                 raise ValueError(
@@ -303,9 +275,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
                     f"device must be None or {str(own)!r} in this one of several processes, got "
                     f"{str(device)!r}"
                 )
-        names = [each for each in Schedule.__dataclass_fields__ if each != "seed"]
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        return Schedule(**{name: getattr(self, name) for name in names}, seed=seed)
+        return int(check_random_state(self.random_state).randint(2**31))
 
     def _less_memory(self, checkpoint: bool) -> str:
         """Return what to do if training takes too much memory."""
@@ -346,15 +316,19 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             return TrellisSoftmax(size, len(counts), **options).to(device)
 
     def _cached_vectors(
-        self, folder: Path, rows: Any, device: torch.device, resume: bool, group: Processes
+        self,
+        encoder: Encoder,
+        folder: Path,
+        rows: Any,
+        device: torch.device,
+        resume: bool,
+        group: Processes,
     ) -> AnyArray:
         """Return the vectors of all rows, memory-mapped; with `resume`, from the file if it exists.
 
         Every process encodes its share of the rows.
         """
-        if not self.vectors and self.head_ is None:
-            return np.zeros((len(rows), 0), np.float32)
-        path, first = folder / "vectors.npy", self.encoder_.vector(rows[0], device)
+        path, first = folder / "vectors.npy", encoder.vector(rows[0], device)
         computed = resume and group.first(path.exists)
         if not computed:
             unfinished = group.first(lambda: folder / f"unfinished-{os.getpid()}.npy")
@@ -364,7 +338,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             out = np.load(unfinished, mmap_mode="r+")
             verbose = bool(self.verbose) and group.is_first
             how = self.batch_size, device, out[own], self.mixed_precision, verbose
-            self.encoder_.vectors(rows[own], *how)
+            encoder.vectors(rows[own], *how)
             out.flush()
             del out
             group.wait()
@@ -378,36 +352,33 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             )
         return found
 
-    def _learn_stages(
-        self, examples: Examples, n_trained: int, vectors: AnyArray, device: torch.device
-    ) -> dict[str, Any]:
-        """Train classifiers of vectors and of texts, and choose the weights of all stages.
+    def _learned(
+        self,
+        examples: Examples,
+        n_trained: int,
+        vectors: AnyArray,
+        head: Head | None,
+        device: torch.device,
+    ) -> tuple[Any, Any, dict[str, float], float | None]:
+        """Return classifiers of vectors and of texts, the weights of all stages and the threshold.
 
         Their labels are ids. After the weights are chosen, the classifiers are trained again on all
         rows if enough rows were held out; otherwise, that of texts learns the held-out rows by
-        `partial_fit`. Return the new attributes.
+        `partial_fit`.
         """
         trained, held_out = _cut(examples, n_trained)
-        self.vectors_ = self._fit_vectors(trained, vectors[:n_trained], device)
-        self.text_ = self._fit_text(trained)
-        self._choose(held_out, vectors[n_trained:])
+        of_vectors = self._fit_vectors(trained, vectors[:n_trained], device)
+        of_text = self._fit_text(trained)
+        stages = Stages.of(head, of_vectors, of_text, examples.multilabel)
+        chosen = stages.chosen(stages.rows(held_out.rows, vectors[n_trained:]), held_out)
         again = len(held_out) >= max(_SHARE * len(examples), 1)
-        if again and self._keeps_scale(self.vectors_):
-            self.vectors_ = self._fit_vectors(examples, vectors, device)
-        if again and self._keeps_scale(self.text_):
-            self.text_ = self._fit_text(examples)
-        elif self.text_ is not None and len(held_out):
-            self.text_.partial_fit(held_out.rows, _ids_of(held_out))
-        return {name: getattr(self, name) for name in _LEARNED}
-
-    def _keeps_scale(self, part: LTLSClassifier | None) -> bool:
-        """Return whether a part would have probabilities of the same scale if trained again.
-
-        Those for several labels per row are not calibrated if there are few rows.
-        """
-        if part is None:
-            return False
-        return not self._targets.multilabel or part.model_.calibration.curve is not None
+        if again and _keeps_scale(of_vectors):
+            of_vectors = self._fit_vectors(examples, vectors, device)
+        if again and _keeps_scale(of_text):
+            of_text = self._fit_text(examples)
+        elif of_text is not None and len(held_out):
+            of_text.partial_fit(held_out.rows, _ids_of(held_out))
+        return of_vectors, of_text, *chosen
 
     def _usual(self) -> dict[str, Any]:
         """Return the parameters that stages share."""
@@ -431,19 +402,6 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         with stage("text"):
             return found.fit(examples.rows, _ids_of(examples))
 
-    def _choose(self, examples: Examples, vectors: AnyArray) -> None:
-        """Choose the weights of the stages, and the threshold, on held-out rows."""
-        names = list(self._parts())
-        self.weights_ = dict.fromkeys(names, 1 / len(names))
-        self._threshold = float(np.log(0.5))
-        if not len(examples):
-            return
-        ids, scores = self._candidates(examples.rows, vectors)
-        hits, n_true = examples.contains(ids), np.diff(examples.indptr)
-        self.weights_ = best_weights(scores, hits, n_true)
-        total = weighted(scores, self.weights_, ids)
-        self._threshold = best_threshold(total, hits, int(n_true.sum()))
-
     def partial_fit(self, X: Any, y: Any) -> EncoderClassifier:
         """Train the classifiers of vectors and texts further, also on new labels.
 
@@ -462,23 +420,25 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y)
         X, targets = as_rows(X, self.encoder_.tokenizer, self.text), as_targets(y)
-        if self.vectors_ is None and self.text_ is None:
+        model, stages = self._model(), self._stages
+        # An error or Ctrl-C leaves all stages as they were: their labels are the same ids.
+        vectors, text = copy(self.vectors_), copy(self.text_)
+        if vectors is None and text is None:
             raise ValueError(
                 "partial_fit needs vectors or text, since a head cannot learn further: fit again "
                 "with vectors=True or text=True"
             )
         targets.check_rows(len(X))
-        targets.check_kind(self._targets.multilabel)
-        labels = Labels(self.labels_.values)
-        labels.add(targets)
+        targets.check_kind(model.multilabel)
+        labels = model.labels.extended(model.labels.unseen(targets))
         own = _ids_of(Examples.of(labels, X, targets))
-        # An error or Ctrl-C leaves all stages as they were: their labels are the same ids.
-        vectors, text = copy(self.vectors_), copy(self.text_)
         if vectors is not None:
             vectors.partial_fit(self.encode(X), own)
         if text is not None:
             text.partial_fit(list(X), own)
-        self.__dict__ |= {"vectors_": vectors, "text_": text, "labels_": labels}
+        stages = Stages.of(self.head_, vectors, text, model.multilabel, stages.weights)
+        model = model.with_parts([stages], labels=labels)
+        self.fitted_ = replace(self.fitted_, model=model)
         return self
 
     # Files
@@ -490,22 +450,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
         names a subfolder with the encoder, as transformers saves it or its weights alone, and with
         a model file for each of the other stages.
         """
-        self._check_fitted()
-        self._saved().save(Path(folder))
-
-    def _saved(self) -> Saved:
-        both = {"vectors": self.vectors_, "text": self.text_}
-        return Saved(
-            self.encoder_,
-            self.head_,
-            {name: part for name, part in both.items() if part is not None},
-            self.labels_,
-            self.weights_,
-            self._threshold,
-            self._targets,
-            self.batch_size,
-            self.mixed_precision,
-        )
+        model = self._model()
+        Saved(self.encoder_, model, self.batch_size, self.mixed_precision).save(Path(folder))
 
     @classmethod
     def load(
@@ -540,24 +486,32 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator):
             If a file is damaged or of another version.
         """
         found = load_saved(Path(folder), encoder, tokenizer, as_device(device))
-        network = found.encoder
+        network, (stages,) = found.encoder, found.model.parts
         model = cls(
             encoder=network.model,
             tokenizer=network.tokenizer,
             pooling=network.pooling,
             max_length=network.max_length,
-            fine_tune=found.head is not None,
-            vectors="vectors" in found.parts,
-            text="text" in found.parts,
+            fine_tune="head" in stages.by_name,
+            vectors="vectors" in stages.by_name,
+            text="text" in stages.by_name,
             batch_size=found.batch_size,
             mixed_precision=found.mixed_precision,
             device=device,
         )
-        model.encoder_, model.head_, model.labels_ = network, found.head, found.labels
-        model.text_, model.vectors_ = map(found.parts.get, ("text", "vectors"))
-        model._targets, model._threshold = found.targets, found.threshold
-        model.weights_ = found.weights
+        model.encoder_ = network
+        model.fitted_ = Fitted(found.model, Provenance(0, np.zeros(found.model.n_labels, np.int64)))
         return model
+
+
+def _keeps_scale(part: LTLSClassifier | None) -> bool:
+    """Return whether a classifier would have probabilities of the same scale if trained again.
+
+    Those for several labels per row are not calibrated if there are few rows.
+    """
+    if part is None:
+        return False
+    return not part.multilabel_ or part.model_.calibration.curve is not None
 
 
 def _take(examples: Examples, rows: Ints) -> Examples:

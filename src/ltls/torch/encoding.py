@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,8 +42,6 @@ class Encoder(nn.Module):
 
     def __init__(self, model: nn.Module, tokenizer: Any, pooling: str, max_length: int | None):
         super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {POOLINGS}, got {pooling!r}")
         self.model, self.tokenizer, self.pooling = model, tokenizer, pooling
         config = getattr(model, "config", None)
         positions = getattr(config, "max_position_embeddings", None)
@@ -81,11 +78,6 @@ class Encoder(nn.Module):
         """
         if isinstance(source, nn.Module):
             return cls(source, tokenizer, pooling or "mean", max_length)
-        if not isinstance(source, (str, Path)):
-            raise TypeError(
-                "encoder must be the name or folder of a model of transformers, or an nn.Module, "
-                f"got {type(source).__name__}"
-            )
         found = load_pretrained(source, tokenizer, pooling, POOLINGS, safe, has_tokenizer)
         return cls(*found, max_length)
 

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +19,65 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from ..core.arrays import as_integer
+from ..core.settings import FLAG, Integer, Number, OneOf, Settings, setting, settings
 from ..model.examples import Examples
 from ..training.progress import EpochStats, log_epoch, progress_bar
 from .encoding import PRECISIONS, Encoder
 from .head_files import Head
-from .hybrid import HeadScores
+from .hybrid import HeadStage
 
 _STATE, _BEST = "state.json", "best.safetensors"
 _CLIP = 1.0  # the norm of gradients
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How a network is fine-tuned; see `EncoderClassifier`."""
+@settings
+class FineTuning(Settings):
+    """How a network is fine-tuned."""
 
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    head_learning_rate: float
-    weight_decay: float
-    warmup: float
-    mixed_precision: str
-    gradient_accumulation_steps: int
-    gradient_checkpointing: bool
-    n_iter_no_change: int
-    verbose: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "gradient_accumulation_steps", "n_iter_no_change"):
-            as_integer(name, getattr(self, name), at_least=1)
-        for name in ("learning_rate", "head_learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}")
-        if not 0 <= self.warmup <= 1:
-            raise ValueError(f"warmup must be between 0 and 1, got {self.warmup}")
-        if self.mixed_precision not in PRECISIONS:
-            raise ValueError(
-                f"mixed_precision must be one of {(*PRECISIONS,)}, got {self.mixed_precision!r}"
-            )
+    epochs: int = setting(
+        Integer(1), default=3, help="Maximum number of passes over the rows in fine-tuning."
+    )
+    batch_size: int = setting(
+        Integer(1),
+        default=32,
+        help="Number of rows per mini-batch and process, in fine-tuning and when rows are encoded.",
+    )
+    learning_rate: float = setting(
+        Number(above=0), default=5e-5, help="Step size of AdamW for the encoder."
+    )
+    head_learning_rate: float = setting(
+        Number(above=0), default=3e-3, help="Step size of AdamW for the head."
+    )
+    weight_decay: float = setting(Number(0), default=0.01, help="Weight decay of AdamW.")
+    warmup: float = setting(
+        Number(0, 1),
+        default=0.1,
+        help="Fraction of all steps in which the learning rates increase linearly; then they "
+        "decrease to 0.",
+    )
+    mixed_precision: str = setting(
+        OneOf(PRECISIONS),
+        default="no",
+        help='Floating-point type of fine-tuning and of encoding rows, or "no" for full precision.',
+    )
+    gradient_accumulation_steps: int = setting(
+        Integer(1),
+        default=1,
+        help="Number of mini-batches per optimizer step. More of them with a smaller `batch_size` "
+        "take less memory.",
+    )
+    gradient_checkpointing: bool = setting(
+        FLAG,
+        default=False,
+        help="Recompute activations in the backward pass, which saves memory. Requires a model of "
+        "transformers.",
+    )
+    n_iter_no_change: int = setting(
+        Integer(1),
+        default=2,
+        help="Fine-tuning ends after this many epochs without a higher P@1 on the held-out rows.",
+    )
+    verbose: int = setting(Integer(0), FLAG, default=0, help="If above 0, show progress.")
 
 
 class Network(nn.Module):
@@ -78,7 +96,8 @@ def fine_tune(
     network: Network,
     trained: Examples,
     held_out: Examples,
-    how: Schedule,
+    how: FineTuning,
+    seed: int,
     device: torch.device,
     folder: Path | None,
     resume: bool,
@@ -89,7 +108,7 @@ def fine_tune(
     """
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), _accelerator(how, device) as accelerator:
-        torch.manual_seed(how.seed + accelerator.process_index)  # dropout
+        torch.manual_seed(seed + accelerator.process_index)  # dropout
         if how.gradient_checkpointing:
             _checkpoint_gradients(network.encoder.model)
         optimizer, scheduler = _optimizer(network, how, len(trained))
@@ -115,7 +134,7 @@ def fine_tune(
             for epoch in range(done + 1, how.epochs + 1):
                 if state["no_change"] >= how.n_iter_no_change:
                     break
-                order.manual_seed(how.seed + epoch)  # that of a checkpoint is not restored
+                order.manual_seed(seed + epoch)  # that of a checkpoint is not restored
                 start, stats = time.perf_counter(), EpochStats()
                 for loss, n_rows in _epoch(accelerator, *prepared):
                     stats.add(loss, 0.0, n_rows)
@@ -140,7 +159,7 @@ def fine_tune(
 
 
 @contextmanager
-def _accelerator(how: Schedule, device: torch.device) -> Iterator[Any]:
+def _accelerator(how: FineTuning, device: torch.device) -> Iterator[Any]:
     """Yield an `Accelerator`, whose global settings end with it unless they were there before."""
     try:
         from accelerate import Accelerator, DistributedDataParallelKwargs
@@ -201,7 +220,7 @@ def _padded(examples: Examples, rows: Sequence[int]) -> Tensor:
     return found
 
 
-def _optimizer(network: Network, how: Schedule, n_rows: int) -> tuple[Any, Any]:
+def _optimizer(network: Network, how: FineTuning, n_rows: int) -> tuple[Any, Any]:
     """Return AdamW, with a rate of its own for the head, and a linear schedule with warm-up."""
     groups = [
         {"params": network.encoder.parameters(), "lr": how.learning_rate},
@@ -232,7 +251,7 @@ def _save(
     accelerator.wait_for_everyone()
 
 
-def _precision(network: Network, examples: Examples, how: Schedule, accelerator: Any) -> float:
+def _precision(network: Network, examples: Examples, how: FineTuning, accelerator: Any) -> float:
     """Return P@1 of the head, that of the first process: all must end after the same epoch."""
     if not len(examples):
         return -1.0
@@ -241,5 +260,6 @@ def _precision(network: Network, examples: Examples, how: Schedule, accelerator:
     vectors = np.empty((len(examples), network.head.in_features), np.float32)
     how_to = how.batch_size, accelerator.device, vectors, how.mixed_precision
     network.encoder.vectors(examples.rows, *how_to)
-    found = [float(examples.contains(HeadScores(network.head, vectors, False).best(1)).mean())]
+    best = HeadStage(network.head, False).best(vectors, 1)
+    found = [float(examples.contains(best).mean())]
     return float(broadcast_object_list(found)[0])

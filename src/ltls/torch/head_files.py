@@ -1,101 +1,97 @@
-"""Heads of encoders in files: their descriptions and tensors, checked when they are read."""
+"""Heads of encoders in files: their parameters and tensors, checked when they are read."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import nn
 
 from ..core.arrays import Ints, Tensors
 from ..core.declarations import Array, Described
 from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..structure.codebook import TableCodebook
-from ..structure.trellis import Trellis
 from .adaptive import AdaptiveTrellisSoftmax
 from .adaptive_head import AdaptiveHead
-from .head import TrellisSoftmax
+from .head import LOSSES, TrellisSoftmax
 
 Head: TypeAlias = "TrellisSoftmax | AdaptiveHead"
+_MOST_FEATURES = 1 << 31
 _DIV_VALUES = 2.0**-8, 2.0**8  # powers of them are finite
 _MOST_CLUSTERS = 64
 
 
 def head_state(head: Head) -> tuple[dict[str, Any], Tensors]:
     """Return a JSON description and the tensors of a head."""
+    softmax = head.softmax if isinstance(head, AdaptiveHead) else head
+    trellis = softmax if isinstance(softmax, TrellisSoftmax) else softmax.trellis
+    classes = torch.arange(trellis.n_classes, device=trellis.edges.weight.device)
+    paths = trellis.codebooks[0].path_of(classes).cpu().numpy()
+    books, tensors = codebooks_state([TableCodebook(trellis.layout.n_classes, paths)])
+    for name, each in softmax.named_parameters():
+        tensors[name] = each.detach().float().cpu().numpy()
+    described = {
+        "in_features": softmax.in_features,
+        "n_classes": softmax.n_classes,
+        "n_paths": trellis.layout.n_classes,
+        "width": trellis.width,
+        "bias": trellis.edges.bias is not None,
+        "unit_length": trellis.unit_length,
+        "codebooks": books,
+    }
     if isinstance(head, TrellisSoftmax):
-        return _trellis_state(head)
-    softmax = head.softmax
-    described, own = _trellis_state(softmax.trellis)
-    tensors = {f"trellis.{name}": tensor for name, tensor in own.items()}
+        return {**described, "loss": head.loss_name}, tensors
     tensors["label_of"] = head.label_of.cpu().numpy()
-    for name, layer in _dense_layers(softmax).items():
-        for each, tensor in layer.state_dict().items():
-            tensors[f"{name}.{each}"] = tensor.detach().float().cpu().numpy()
     return {
-        "cutoffs": softmax.cutoffs[:-1],
-        "div_value": float(softmax.div_value),
-        "trellis": described,
+        **described,
+        "cutoffs": head.softmax.cutoffs[:-1],
+        "div_value": float(head.softmax.div_value),
+        "head_bias": head.softmax.head.bias is not None,
+        "trellis_features": trellis.in_features,
     }, tensors
 
 
 def head_from_state(section: Described, n_labels: int) -> Head:
     """Restore a head from its `head_state`; labels of later batches are unknown to it."""
-    if not section.has("cutoffs"):
-        return _trellis_from_state(section, n_labels)
-    cutoffs = section.get("cutoffs", "a list of increasing positive integers", _are_cutoffs)
-    low, high = _DIV_VALUES
-    div_value = section.number("div_value", low, high)
-    trellis = _trellis_from_state(section.section("trellis"), n_labels)
-    sizes = {
-        "n_classes": cutoffs[-1] + trellis.n_classes,
-        "n_head": cutoffs[0] + len(cutoffs),
-        "n_trellis": trellis.in_features,
+    n_classes, is_adaptive = section.integer("n_classes", 2, n_labels), section.has("cutoffs")
+    options: dict[str, Any] = {
+        "width": section.integer("width", 2),
+        "bias": section.flag("bias"),
+        "unit_length": section.flag("unit_length"),
     }
-    if sizes["n_classes"] > n_labels:
-        raise ValueError(f"a head of {sizes['n_classes']} labels has too many for {n_labels}")
-    declared = {
-        "label_of": Array("i8", ("n_classes",), low=0, high="n_classes - 1", distinct=True),
-        "head.weight": Array("f4", ("n_head", "n_vector")),
-        "head.bias": Array("f4", ("n_head",), group="bias"),
-    }
-    for i, (first, end) in enumerate(pairwise(cutoffs)):
-        sizes[f"n_{i}"] = end - first
-        declared[f"narrow.{i}.weight"] = Array("f4", (f"size_{i}", "n_vector"))
-        declared[f"cluster.{i}.weight"] = Array("f4", (f"n_{i}", f"size_{i}"))
-    declared[f"narrow.{len(cutoffs) - 1}.weight"] = Array("f4", ("n_trellis", "n_vector"))
-    tensors = section.tensors(declared, sizes)
-    for i in range(len(cutoffs) - 1):
-        if sizes[f"size_{i}"] != (wanted := max(1, int(sizes["n_vector"] // div_value ** (i + 1)))):
-            raise ValueError(f"cluster {i} must have {wanted} features, got {sizes[f'size_{i}']}")
-    softmax = AdaptiveTrellisSoftmax(
-        sizes["n_vector"],
-        sizes["n_classes"],
-        cutoffs,
-        div_value,
-        "head.bias" in tensors,
-        trellis_features=trellis.in_features,
-    )
-    softmax.tail[-1][1] = trellis
-    for name, layer in _dense_layers(softmax).items():
-        names = {each: f"{name}.{each}" for each in layer.state_dict()}
-        layer.load_state_dict(
-            {each: torch.from_numpy(np.array(tensors[own])) for each, own in names.items()}
-        )
-    label_of: Ints = np.array(tensors["label_of"])
+    n_dense = 0
+    if is_adaptive:
+        cutoffs = section.get("cutoffs", "a list of increasing positive integers", _are_cutoffs)
+        n_dense = cutoffs[-1]
+        options |= {
+            "cutoffs": cutoffs,
+            "div_value": section.number("div_value", *_DIV_VALUES),
+            "head_bias": section.flag("head_bias"),
+            "trellis_features": section.integer("trellis_features", 1, _MOST_FEATURES),
+        }
+    else:
+        options["loss"] = section.choice("loss", LOSSES)
+    n_paths = section.integer("n_paths", 2)
+    (options["assignment"],) = codebooks_from_state(section, n_paths, n_classes - n_dense)
+    kind = AdaptiveTrellisSoftmax if is_adaptive else TrellisSoftmax
+    make = partial(kind, section.integer("in_features", 1, _MOST_FEATURES), n_classes, **options)
+    try:
+        expected = make(device="meta")  # which takes no memory
+    except RuntimeError as error:
+        raise ValueError(f"a head of these sizes is too large: {error}") from error
+    shapes = {name: each.shape for name, each in expected.named_parameters()}
+    tensors = section.tensors({name: Array("f4", (*each,)) for name, each in shapes.items()}, {})
+    softmax = make(device="cpu")
+    with torch.no_grad():
+        for name, each in softmax.named_parameters():
+            each.copy_(torch.from_numpy(np.array(tensors[name])))
+    if isinstance(softmax, TrellisSoftmax):
+        return softmax
+    declared = Array("i8", (n_classes,), low=0, high=n_classes - 1, distinct=True)
+    label_of: Ints = np.array(section.tensors({"label_of": declared}, {})["label_of"])
     return AdaptiveHead(softmax, label_of)
-
-
-def _dense_layers(softmax: AdaptiveTrellisSoftmax) -> dict[str, nn.Module]:
-    """Return the layers of an adaptive softmax beside its trellis, by their names in a file."""
-    found: dict[str, nn.Module] = {"head": softmax.head}
-    for i, (narrow, within) in enumerate(softmax.tail):
-        found[f"narrow.{i}"] = narrow
-        if within is not softmax.trellis:
-            found[f"cluster.{i}"] = within
-    return found
 
 
 def _are_cutoffs(value: Any) -> bool:
@@ -105,45 +101,3 @@ def _are_cutoffs(value: Any) -> bool:
         and all(type(each) is int for each in value)
         and all(a < b for a, b in pairwise([0, *value]))
     )
-
-
-def _trellis_state(head: TrellisSoftmax) -> tuple[dict[str, Any], Tensors]:
-    """Return a JSON description and the tensors of a trellis."""
-    classes = torch.arange(head.n_classes, device=head.edges.weight.device)
-    paths = head.codebooks[0].path_of(classes).cpu().numpy()
-    books, tensors = codebooks_state([TableCodebook(head.layout.n_classes, paths)])
-    for name, each in head.edges.state_dict().items():
-        tensors[name] = each.detach().float().cpu().numpy()
-    return {
-        "n_classes": head.n_classes,
-        "n_paths": head.layout.n_classes,
-        "width": head.width,
-        "loss": head.loss_name,
-        "unit_length": head.unit_length,
-        "codebooks": books,
-    }, tensors
-
-
-def _trellis_from_state(section: Described, n_labels: int) -> TrellisSoftmax:
-    """Restore a trellis from its `_trellis_state`; labels of later batches are unknown to it."""
-    n_classes, n_paths = section.integer("n_classes", 2, n_labels), section.integer("n_paths", 2)
-    width = section.integer("width", 2)
-    (book,) = codebooks_from_state(section, n_paths, n_classes)
-    declared = {
-        "weight": Array("f4", ("n_edges", "n_vector")),
-        "bias": Array("f4", ("n_edges",), group="bias"),
-    }
-    sizes = {"n_edges": Trellis(n_paths, width).n_edges}
-    tensors = section.tensors(declared, sizes)
-    head = TrellisSoftmax(
-        sizes["n_vector"],
-        n_classes,
-        width,
-        assignment=book,
-        bias="bias" in tensors,
-        unit_length=section.flag("unit_length"),
-        loss=section.choice("loss", ("softmax", "logistic")),
-    )
-    own = {name: torch.from_numpy(np.array(each)) for name, each in tensors.items()}
-    head.edges.load_state_dict(own)
-    return head

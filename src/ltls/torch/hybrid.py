@@ -1,56 +1,65 @@
-"""Hybrids: the log-probabilities of candidates in several models, and the models' weights."""
+"""Hybrids: the stages of an `EncoderClassifier`, which are the only part of its model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.arrays import AnyArray, Bools, Floats, Ints
+from ..estimators.classifier import LTLSClassifier
+from ..model.examples import Examples
+from ..model.labels import Labels
+from ..model.model import CANDIDATES, Model, united
+from ..parts.calibration import Calibrator, best_threshold
+from ..training.choose import quality_of
 from . import functional
 from .adaptive_head import AdaptiveHead
-from .head import TrellisSoftmax
+from .head_files import Head
 
-_FLOOR = 1e-9  # the smallest probability that a part gives to a label
+_FLOOR = 1e-9  # the smallest probability that a stage gives to a label
 _LEAST = 1e-6  # the smallest weight: of labels that the head does not know, the others must decide
 _STEPS = 10  # of the weights between 0 and 1
 _BATCH = 1024
 
 
-class HeadScores:
-    """The labels that a head proposes for rows, and their log-probabilities."""
+class HeadStage:
+    """The labels that a head proposes for vectors, and their log-probabilities."""
 
-    def __init__(
-        self, head: TrellisSoftmax | AdaptiveHead, vectors: AnyArray, multilabel: bool
-    ) -> None:
-        self._head, self._vectors, self._multilabel = head, vectors, multilabel
+    def __init__(self, head: Head, multilabel: bool) -> None:
+        self.trained, self._multilabel = head, multilabel
 
     @torch.no_grad()
-    def _each(self, call: Callable[[Tensor, slice], Tensor]) -> AnyArray:
-        found, weight = [], next(self._head.parameters())
-        for first in range(0, len(self._vectors), _BATCH):
+    def _each(self, vectors: AnyArray, call: Callable[[Tensor, slice], Tensor]) -> AnyArray:
+        found, weight = [], next(self.trained.parameters())
+        for first in range(0, len(vectors), _BATCH):
             some = slice(first, first + _BATCH)
-            rows = torch.from_numpy(np.array(self._vectors[some], np.float32))
+            rows = torch.from_numpy(np.array(vectors[some], np.float32))
             with torch.cuda.device_of(weight):  # Triton uses the current device
                 found.append(call(rows.to(weight.device), some).cpu().numpy())
         return np.concatenate(found)
 
-    def best(self, k: int) -> Ints:
+    def rows(self, texts: Any, vectors: AnyArray) -> AnyArray:
+        """Return rows in the form that this stage takes."""
+        return vectors
+
+    def best(self, vectors: AnyArray, k: int) -> Ints:
         """Return the k best labels of every row."""
-        k = min(k, self._head.n_classes)
-        found: Ints = self._each(lambda rows, _: self._head.topk(rows, k)[0])
+        k = min(k, self.trained.n_classes)
+        found: Ints = self._each(vectors, lambda rows, _: self.trained.topk(rows, k)[0])
         return found
 
-    def log_proba(self, ids: Ints) -> Floats:
+    def log_proba(self, vectors: AnyArray, ids: Ints) -> Floats:
         """Return log-probabilities, NaN for labels that the head does not have.
 
         With loss="logistic" and several labels per row, they are not normalized over the labels.
         """
-        head, known = self._head, (ids >= 0) & (ids < self._head.n_classes)
+        head, known = self.trained, (ids >= 0) & (ids < self.trained.n_classes)
 
         def scores(rows: Tensor, some: slice) -> Tensor:
             labels = torch.from_numpy(np.where(known, ids, 0)[some]).to(rows.device)
@@ -61,79 +70,179 @@ class HeadScores:
             g = functional.logistic_scores(head.edge_scores(rows)[:, 0], head.layout)
             return functional.path_scores(g, head.codebooks[0].path_of(labels), head.layout)
 
-        found: Floats = np.maximum(self._each(scores), np.float32(np.log(_FLOOR)))
+        found: Floats = np.maximum(self._each(vectors, scores), np.float32(np.log(_FLOOR)))
         return np.where(known, found, np.float32(np.nan))
 
 
-class EstimatorScores:
-    """The labels that an estimator proposes for rows; its labels are ids."""
+class EstimatorStage:
+    """The labels that an estimator proposes for texts or vectors; its labels are ids."""
 
-    def __init__(self, estimator: Any, X: Any) -> None:
-        self._rows, self._model = estimator._rows(X)
-        self._ids = np.asarray(self._model.labels.values, np.int64)  # of its own ids
-        self._n_jobs = estimator.n_jobs
+    def __init__(self, estimator: LTLSClassifier, takes_texts: bool) -> None:
+        self.trained, self._takes_texts = estimator, takes_texts
+        self._ids = np.asarray(estimator.model_.labels.values, np.int64)  # of its own ids
 
-    def best(self, k: int) -> Ints:
+    def rows(self, texts: Any, vectors: AnyArray) -> Any:
+        """Return rows in the form that this stage takes."""
+        return self.trained._rows(texts if self._takes_texts else vectors)[0]
+
+    def best(self, rows: Any, k: int) -> Ints:
         """Return the k best labels of every row."""
-        own = self._model.topk(self._rows, k, self._n_jobs)[0]
+        own = self.trained.model_.topk(rows, k, self.trained.n_jobs)[0]
         found: Ints = np.where(own >= 0, self._ids[np.maximum(own, 0)], -1)
         return found
 
-    def log_proba(self, ids: Ints) -> Floats:
+    def log_proba(self, rows: Any, ids: Ints) -> Floats:
         """Return log-probabilities of labels."""
         place = np.full(max(int(self._ids.max()), int(ids.max(initial=0))) + 1, -1, np.int64)
         place[self._ids] = np.arange(len(self._ids))
-        own = np.where(ids >= 0, place[np.maximum(ids, 0)], -1)
-        found = self._model.proba_of(self._rows, np.ascontiguousarray(own), self._n_jobs)
+        own = np.ascontiguousarray(np.where(ids >= 0, place[np.maximum(ids, 0)], -1))
+        found = self.trained.model_.proba_of(rows, own, self.trained.n_jobs)
         logarithms: Floats = np.log(np.maximum(found, _FLOOR)).astype(np.float32)
         return logarithms
 
 
-def known_weights(scores: dict[str, Floats], weights: dict[str, float]) -> dict[str, Floats]:
-    """Return the weights of the parts for every candidate: of those that know it, they sum to 1."""
-    own: dict[str, Floats] = {
-        name: np.where(np.isnan(each), 0, max(weights[name], _LEAST)).astype(np.float32)
-        for name, each in scores.items()
-    }
-    total = np.maximum(sum(own.values()), np.float32(_LEAST))
-    return {name: np.divide(each, total, dtype=np.float32) for name, each in own.items()}
+@dataclass(frozen=True, eq=False)
+class StageRows:
+    """Rows in the form that each stage takes, by the name of the stage."""
+
+    of: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.of.values())))
+
+    def __getitem__(self, some: slice | Ints) -> StageRows:
+        """Return some of the rows."""
+        return StageRows({name: rows[some] for name, rows in self.of.items()})
 
 
-def weighted(scores: dict[str, Floats], weights: dict[str, float], ids: Ints) -> Floats:
-    """Return the weighted mean of the parts' log-probabilities, −inf where there is no candidate.
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """The stages of an `EncoderClassifier`, the only part of its model.
 
-    A part whose log-probability is NaN does not know the label, and does not count.
-    """
-    own = known_weights(scores, weights)
-    total = sum(own[name] * np.nan_to_num(each) for name, each in scores.items())
-    found: Floats = np.where(ids >= 0, total, np.float32(-np.inf))
-    return found
-
-
-def best_weights(scores: dict[str, Floats], hits: Bools, n_true: Ints) -> dict[str, float]:
-    """Return the weights, which sum to 1, that rank the true labels of rows highest.
-
-    The quality of a row is the mean of P@1 and of the share of at most 5 true labels among the
-    first 5. Of equally good weights, the most even ones are taken.
+    The score of a label is the weighted mean of its log-probabilities. It is one part, and not one
+    per stage: a stage that does not know a label does not count for it.
 
     Parameters
     ----------
-    scores : dict of str to array of shape (n_rows, m)
-        Log-probabilities of candidates, by part.
+    by_name : dict of str to HeadStage or EstimatorStage
+    weights : dict of str to float
+        They sum to 1.
+    """
+
+    name: ClassVar[str] = "stages"
+
+    by_name: dict[str, HeadStage | EstimatorStage]
+    weights: dict[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        head: Head | None,
+        vectors: LTLSClassifier | None,
+        text: LTLSClassifier | None,
+        multilabel: bool,
+        weights: dict[str, float] | None = None,
+    ) -> Stages:
+        """Return those stages that are not None, by default with equal weights."""
+        found: dict[str, HeadStage | EstimatorStage] = {}
+        if head is not None:
+            found["head"] = HeadStage(head, multilabel)
+        for name, estimator in (("vectors", vectors), ("text", text)):
+            if estimator is not None:
+                found[name] = EstimatorStage(estimator, takes_texts=name == "text")
+        return cls(found, weights or dict.fromkeys(found, 1 / len(found)))
+
+    def trained(self, name: str) -> Any:
+        """Return the head or the estimator of a stage, None if there is no such stage."""
+        return self.by_name[name].trained if name in self.by_name else None
+
+    def rows(self, texts: Any, vectors: AnyArray) -> StageRows:
+        """Return rows in the form that the stages take."""
+        return StageRows({name: each.rows(texts, vectors) for name, each in self.by_name.items()})
+
+    def candidates(self, rows: StageRows, n: int, n_jobs: int | None) -> Ints:
+        """Return n labels of every stage, padded with −1."""
+        return united([each.best(rows.of[name], n) for name, each in self.by_name.items()])
+
+    def log_probas(self, rows: StageRows, ids: Ints) -> dict[str, Floats]:
+        """Return the log-probabilities of labels in every stage, NaN for unknown labels."""
+        return {name: each.log_proba(rows.of[name], ids) for name, each in self.by_name.items()}
+
+    def known_weights(self, log_probas: dict[str, Floats]) -> dict[str, Floats]:
+        """Return the weights of the stages that know a label, which sum to 1."""
+        own: dict[str, Floats] = {
+            name: np.where(np.isnan(each), 0, max(self.weights[name], _LEAST)).astype(np.float32)
+            for name, each in log_probas.items()
+        }
+        total = np.maximum(sum(own.values()), np.float32(_LEAST))
+        return {name: np.divide(each, total, dtype=np.float32) for name, each in own.items()}
+
+    def score(self, rows: StageRows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the scores of labels: weighted means of their log-probabilities."""
+        return self.weighted(self.log_probas(rows, ids))
+
+    def weighted(self, log_probas: dict[str, Floats]) -> Floats:
+        """Return the weighted means of log-probabilities, among the stages that know a label."""
+        weights = self.known_weights(log_probas)
+        total: Any = sum(weights[name] * np.nan_to_num(log_probas[name]) for name in weights)
+        found: Floats = total
+        return found
+
+    def chosen(self, rows: StageRows, examples: Examples) -> tuple[dict[str, float], float | None]:
+        """Return the best weights of the stages, and the best threshold, on held-out rows."""
+        several = examples.multilabel
+        if not len(examples):
+            return self.weights, float(np.log(0.5)) if several else None
+        ids = self.candidates(rows, CANDIDATES, None)
+        log_probas, hits = self.log_probas(rows, ids), examples.contains(ids)
+        n_true = np.diff(examples.indptr)
+        weights = best_weights(log_probas, hits, n_true)
+        if not several:
+            return weights, None
+        scores = Stages(self.by_name, weights).weighted(log_probas)
+        scores[ids < 0] = -np.inf
+        return weights, best_threshold(scores, hits, int(n_true.sum()))
+
+    def model(
+        self, labels: Labels, calibration: Calibrator, target_format: str, typical_labels: int
+    ) -> Model:
+        """Return a model of these stages, whose rows come from `rows`."""
+        unused: Any = None
+        return Model(
+            labels,
+            front_end=unused,
+            columns=unused,
+            parts=(self,),
+            weights=(1.0,),
+            multilabel=target_format != "single",
+            target_format=target_format,
+            probabilistic=True,
+            calibration=calibration,
+            typical_labels=typical_labels,
+        )
+
+
+def best_weights(log_probas: dict[str, Floats], hits: Bools, n_true: Ints) -> dict[str, float]:
+    """Return the weights, which sum to 1, that rank the true labels of rows highest.
+
+    Of equally good weights, the most even ones are taken.
+
+    Parameters
+    ----------
+    log_probas : dict of str to array of shape (n_rows, m)
+        Log-probabilities of candidates, by stage.
     hits : bool array of shape (n_rows, m)
         Which candidates are true.
     n_true : int array of shape (n_rows,)
     """
-    names, n = list(scores), len(scores)
+    names, n = list(log_probas), len(log_probas)
     grid = [w for w in product(range(_STEPS + 1), repeat=n) if sum(w) == _STEPS]
     grid.sort(key=lambda weights: sum(w * w for w in weights))
-    most = np.clip(n_true, 1, min(5, hits.shape[1]))
     found: tuple[float, tuple[int, ...]] = (-1.0, grid[0])
     for weights in grid:
-        total = sum(w / _STEPS * scores[name] for w, name in zip(weights, names, strict=True))
+        total = sum(w / _STEPS * log_probas[name] for w, name in zip(weights, names, strict=True))
         first = np.argsort(-np.asarray(total), axis=1, kind="stable")[:, :5]
-        right = np.take_along_axis(hits, first, 1)
-        quality = float((right[:, 0] + right.sum(axis=1) / most).mean())
+        quality = float(quality_of(np.take_along_axis(hits, first, 1), n_true).mean())
         if quality > found[0]:
             found = quality, weights
     return {name: w / _STEPS for name, w in zip(names, found[1], strict=True)}

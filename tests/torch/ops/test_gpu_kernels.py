@@ -604,9 +604,12 @@ def test_gradients_of_gradients_are_an_error(monkeypatch):
         gradients_of_gradients(functional.logistic_loss(h, paths, layout).sum(), h)
     gradients_of_gradients(functional.logistic_loss(h, paths, layout, fused=False).sum(), h)
     x = torch.randn(4, 16, device=DEVICE, requires_grad=True)
-    layer = AdaptiveTrellisSoftmax(16, 500, [40, 90], width=4, device=DEVICE)
-    with pytest.raises(RuntimeError, match="fused=False"):
-        gradients_of_gradients(layer(x, on_device([3, 40, 61, 89])).loss, x)
+    for layer in (
+        AdaptiveTrellisSoftmax(16, 500, [40, 90], width=4, device=DEVICE),
+        TrellisSoftmax(16, 500, width=4, device=DEVICE),
+    ):
+        with pytest.raises(RuntimeError, match="fused=False"):
+            gradients_of_gradients(layer(x, on_device([3, 40, 61, 89])).loss, x)
 
 
 @pytest.mark.parametrize(

@@ -283,21 +283,15 @@ class _Loss(torch.autograd.Function):
         return total, log_probs
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Any, grad_loss: Tensor | None, grad_log_probs: Tensor | None) -> Any:
         h, paths, log_z, alpha, n_counted = ctx.saved_tensors
-        layout, n_counted = ctx.layout, n_counted if ctx.mean else None
+        n_counted = n_counted if ctx.mean else None
         if grad_loss is None and grad_log_probs is None:
             return (None,) * 7
-        if torch.is_grad_enabled():  # create_graph: the operator reports what it cannot do
-            given = torch.zeros_like(log_z) if grad_log_probs is None else grad_log_probs
-            if grad_loss is not None:
-                given = given - (grad_loss if n_counted is None else grad_loss / n_counted)
-            size = layout.n_classes, layout.width
-            grad = log_probs_backward(h, paths, log_z, alpha, given[:, None], None, *size)
-        else:
-            grad = launch.backward(
-                h, paths, log_z, alpha, grad_log_probs, None, layout, grad_loss, n_counted
-            )
+        grad = launch.backward(
+            h, paths, log_z, alpha, grad_log_probs, None, ctx.layout, grad_loss, n_counted
+        )
         return grad, None, None, None, None, None, None
 
 
