@@ -22,7 +22,12 @@ from ltls.settings import LabelMatrix
 def random_part(rng, n_labels, n_features):
     vectors = rng.normal(size=(n_labels, n_features)).astype(np.float32)
     offsets = rng.normal(size=n_labels).astype(np.float32)
-    return LabelMatrixPart.of_vectors(vectors, offsets, np.zeros(n_features, np.float32), 1.0)
+    return part_of(vectors, offsets)
+
+
+def part_of(vectors, offsets):
+    mean = np.zeros(vectors.shape[1], np.float32)
+    return LabelMatrixPart(DenseVectors.rounded(vectors, offsets, lambda _: mean), mean, 1.0)
 
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 70), st.integers(0, 2**32 - 1))
@@ -62,7 +67,7 @@ def test_instruction_sets_and_threads_agree_to_the_last_bit():
 def test_ties_go_to_the_smaller_label(instruction_set):
     part = random_part(np.random.default_rng(0), 4, 3)
     same = np.tile(part.vectors.matrix()[:1], (100, 1))
-    part = LabelMatrixPart.of_vectors(same, np.zeros(100, np.float32), part.mean, 1.0)
+    part = part_of(same, np.zeros(100, np.float32))
     rows = Rows(np.ones((9, 3), np.float32), False, False)
     np.testing.assert_array_equal(part.candidates(rows, 6, None), np.tile(np.arange(6), (9, 1)))
 
@@ -353,9 +358,7 @@ def test_several_labels_per_row_streams_and_weights(embeddings):
 def test_labels_without_rows_do_not_change_the_answers():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(20, 9)).astype(np.float32)
-    few = LabelMatrixPart.of_vectors(
-        vectors, np.zeros(20, np.float32), np.zeros(9, np.float32), np.ones(20, np.float32)
-    )
+    few = part_of(vectors, np.zeros(20, np.float32))
     many = few.grow(40, 0)  # those that are new have no rows
     rows = Rows(rng.normal(size=(30, 9)).astype(np.float32), True, False)
     every = np.tile(np.arange(20), (30, 1))

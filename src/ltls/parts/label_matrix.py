@@ -8,7 +8,6 @@ mean a much worse prediction. Prediction scores all labels, with int8 vectors, i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -22,7 +21,7 @@ from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 from .dense_vectors import TENSORS, DenseVectors
 from .discriminant import NO_ROWS, START, Statistics, Transform, start_of
-from .label_trainer import BATCH, NO_SQUARES, LabelTrainer, mini_batches, n_sampled_of, speed_up
+from .label_trainer import BATCH, NO_SQUARES, LabelTrainer, mini_batches, speed_up
 
 MOST_FEATURES = 1 << 14  # their covariance has the square of this
 _LAST_RATE = 0.02  # of the learning rate
@@ -90,25 +89,6 @@ class LabelMatrixPart:
     scale: float = START
     shrinkage: float = 1.0
 
-    @classmethod
-    def of_vectors(
-        cls,
-        vectors: Floats,
-        offsets: Floats,
-        mean: Floats,
-        square: float,
-        scale: float = START,
-        shrinkage: float = 1.0,
-        means_of: Callable[[slice], Floats] | None = None,
-    ) -> LabelMatrixPart:
-        """Round vectors of shape (n_labels, n_features) to int8.
-
-        `means_of` returns the mean rows of some labels. Rounding does not change the scores of
-        labels on their mean rows. By default, all are the mean of all rows.
-        """
-        found = DenseVectors.rounded(vectors, offsets, means_of or (lambda labels: mean))
-        return cls(found, mean, square, scale, shrinkage)
-
     @property
     def n_bytes(self) -> int:
         """How large the vectors are: a byte for every feature of every label."""
@@ -147,11 +127,13 @@ class LabelMatrixPart:
             stats = Statistics.of(context)
             held_out = context.source.held_out_rows()
             stats, transform = stats.transformed(held_out)
-            start = stats.start(transform)
-            trainer = LabelTrainer.new(
-                given.n_negatives, *start, stats.counts, rng, context.how.n_jobs
+            W, b = stats.start(transform)
+            squares = np.full(len(W), NO_SQUARES, np.float32)
+            trainer = context.label_trainer(
+                LabelTrainer(
+                    W, b, squares, stats.counts, given.n_negatives, rng, context.how.n_jobs
+                )
             )
-            trainer = context.label_trainer(trainer)
             highest = given.filled(learning_rate=1.0 if transform.axes is not None else 0.3)
             rate = float(highest.learning_rate)
             n_steps = given.epochs * -(-context.source.n_rows // BATCH)
@@ -169,14 +151,9 @@ class LabelMatrixPart:
             W, b = trainer.found
             moved = stats.moved((W.copy(), b.copy()), transform)
             found = stats.mixed(mixture, moved, transform)
-        part = cls.of_vectors(
-            *found,
-            mean=stats.mean,
-            square=square,
-            scale=START * mixture.scale,
-            shrinkage=stats.shrinkage,
-            means_of=stats.means,
-        )
+        # Rounding does not change the scores of labels on their mean rows.
+        vectors = DenseVectors.rounded(*found, stats.means)
+        part = cls(vectors, stats.mean, square, START * mixture.scale, stats.shrinkage)
         context.kept[part] = trainer, transform, stats, mixture, rate
         return part
 
@@ -239,8 +216,7 @@ class LabelMatrixPart:
             squares = np.maximum(self.square * counts, NO_SQUARES).astype(np.float32)
             squares[wanted] = NO_SQUARES
             rng = np.random.default_rng(int(counts.sum()))
-            n_sampled = n_sampled_of(AUTO, len(W))
-            trainer = LabelTrainer(W, b, squares, counts, n_sampled, rng, n_jobs)
+            trainer = LabelTrainer(W, b, squares, counts, AUTO, rng, n_jobs)
             of_new = Y[:, wanted] @ (_SEEN_AS // np.maximum(own[wanted], 1))
             repeated = np.repeat(np.arange(len(examples)), np.maximum(of_new, 1).astype(np.int64))
             for _ in range(max(min(_ROWS // max(len(examples), 1), _PASSES), 1)):

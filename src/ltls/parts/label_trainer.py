@@ -45,12 +45,6 @@ def mini_batches(batches: Any) -> Iterator[tuple[Floats, Targets]]:
             yield vectors[rows].dense(), targets
 
 
-def n_sampled_of(given: int | str, n_labels: int) -> int:
-    """Return the number of sampled labels."""
-    n = int(np.clip(n_labels // 2, _FEWEST, _MOST)) if isinstance(given, str) else given
-    return min(n, n_labels)
-
-
 class Sampled(NamedTuple):
     """The labels whose vectors a step changes, and the targets of a mini-batch among them."""
 
@@ -67,6 +61,19 @@ class LabelTrainer:
 
     A subclass may take the steps on another device: it overrides `run`, which must draw the same
     samples, and must update `W`, `b` and `squares` before it returns.
+
+    Parameters
+    ----------
+    W, b : float32 arrays of shape (n_labels, n_features) and (n_labels,)
+        Vectors and offsets to start from, changed in place.
+    squares : float32 array of shape (n_labels,)
+        AdaGrad's accumulators.
+    counts : int64 array of shape (n_labels,)
+        Training rows of every label.
+    n_sampled : int or "auto"
+        Number of labels that are sampled for a step.
+    rng : numpy.random.Generator
+    n_jobs : int or None
     """
 
     def __init__(
@@ -75,10 +82,12 @@ class LabelTrainer:
         b: Floats,
         squares: Floats,
         counts: Ints,
-        n_sampled: int,
+        n_sampled: int | str,
         rng: Any,
         n_jobs: int | None = None,
     ) -> None:
+        if isinstance(n_sampled, str):
+            n_sampled = int(np.clip(len(W) // 2, _FEWEST, _MOST))
         self.W, self.b, self.squares, self.n_sampled, self.rng = W, b, squares, n_sampled, rng
         self.offset_squares = squares.copy()
         self.n_steps, n_threads = 0, threads(n_jobs)
@@ -87,21 +96,6 @@ class LabelTrainer:
         )
         # How likely a label is to be missing among the labels of a mini-batch.
         self._absent = np.exp(-BATCH * counts / max(int(counts.sum()), 1))
-
-    @classmethod
-    def new(
-        cls,
-        n_negatives: int | str,
-        W: Floats,
-        b: Floats,
-        counts: Ints,
-        rng: Any,
-        n_jobs: int | None,
-    ) -> LabelTrainer:
-        """Return a trainer that starts from the given vectors, and changes them in place."""
-        squares = np.full(len(W), NO_SQUARES, np.float32)
-        n_sampled = n_sampled_of(n_negatives, len(W))
-        return cls(W, b, squares, counts, n_sampled, rng, n_jobs)
 
     @property
     def found(self) -> Scorer:
