@@ -104,7 +104,8 @@ def test_an_error_says_how_small_a_model_can_be(problem, tmp_path):
     assert smallest - 100 < size <= budget
 
 
-def test_a_budget_below_the_smallest_model_fails_before_training(capsys):
+@pytest.mark.parametrize("stream", [False, True], ids=["fit", "fit_stream"])
+def test_a_budget_below_the_smallest_model_fails_before_training(capsys, stream):
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(70), 15)
     texts = [f"label{label} " + " ".join(map(str, rng.integers(3000, size=9))) for label in y]
@@ -113,7 +114,7 @@ def test_a_budget_below_the_smallest_model_fails_before_training(capsys):
     budget = vocabulary + model.n_features_in_  # as much as one table of weights needs
     small = ltls.TextClassifier(size_budget=budget, random_state=0, verbose=1)
     with pytest.raises(ValueError, match=r"the smallest model with .* takes at least") as error:
-        small.fit(texts, y)
+        small.fit_stream([(texts, y)]) if stream else small.fit(texts, y)
     assert "epoch" not in capsys.readouterr().err
     # This is no more than what a model needs that was trained and pruned.
     smallest = int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", ""))
