@@ -1,11 +1,14 @@
-"""The positions of n-grams in a text, as scikit-learn's analyzers find them."""
+"""The positions of n-grams in a text, as scikit-learn's analyzers find them.
+
+`settings` are those of texts, `ltls.settings.Text`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 from .patterns import found_places
 
@@ -15,27 +18,7 @@ Place: TypeAlias = tuple[str, int, int]
 WORD = r"(?u)\b\w+\b"  # scikit-learn's default ignores words of one letter: "I", "5", "c"
 
 
-class Settings(Protocol):
-    """The settings that determine the n-grams of a text."""
-
-    @property
-    def lowercase(self) -> bool:
-        """Whether texts are converted to lower case."""
-
-    @property
-    def stop_words(self) -> tuple[str, ...] | None:
-        """Words to ignore."""
-
-    @property
-    def tokenizer(self) -> str | Callable[[str], list[str]] | None:
-        """A regular expression that matches a word, or a function from a text to its words."""
-
-    @property
-    def kinds(self) -> dict[str, tuple[int, int]]:
-        """The n-gram ranges of words and characters."""
-
-
-def ngram_places(text: str, kind: str, settings: Settings) -> dict[str, list[Span]]:
+def ngram_places(text: str, kind: str, settings: Any) -> dict[str, list[Span]]:
     """Return the n-grams of a text, "words" or "characters", and their positions."""
     shown = text.lower() if settings.lowercase else text
     origin = _origins(text, shown)
@@ -47,20 +30,20 @@ def ngram_places(text: str, kind: str, settings: Settings) -> dict[str, list[Spa
     return places
 
 
-def each_ngram(text: str, kind: str, settings: Settings) -> Iterator[str]:
+def each_ngram(text: str, kind: str, settings: Any) -> Iterator[str]:
     """Yield the n-grams of a text, in any order; none is kept."""
     shown = text.lower() if settings.lowercase else text
     return (ngram for ngram, _, _ in _ngrams(shown, kind, settings))
 
 
-def _ngrams(shown: str, kind: str, settings: Settings) -> Iterator[Place]:
+def _ngrams(shown: str, kind: str, settings: Any) -> Iterator[Place]:
     low, high = settings.kinds[kind]
     if kind == "words":
         return _words(_tokens(shown, settings), low, high)
     return _characters(shown, low, high)
 
 
-def _tokens(text: str, settings: Settings) -> Iterator[Place]:
+def _tokens(text: str, settings: Any) -> Iterator[Place]:
     """Yield the words of a text, without stop words."""
     ignored = set(settings.stop_words or ())
     if callable(settings.tokenizer):
