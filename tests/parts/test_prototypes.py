@@ -37,7 +37,7 @@ def sums_of(rng, n_rows=60):
 def test_prototypes_are_mean_rows_of_which_the_largest_features_are_kept(seed, n_kept):
     rng = np.random.default_rng(seed)
     _, _, sums, counts = sums_of(rng)
-    part = PrototypePart.of_sums(sums, counts, n_kept, True)
+    part = PrototypePart.of_sums(sums.__getitem__, counts, n_kept, True)
     means = sums.toarray().astype(float)
     lengths = np.linalg.norm(means, axis=1)
     for mean, length in zip(means, lengths, strict=True):
@@ -66,16 +66,18 @@ def test_prototypes_learn_the_rows_of_a_batch():
     rng = np.random.default_rng(0)
     _, _, sums, counts = sums_of(rng)
     _, _, more, n_more = sums_of(rng, 40)
-    part = PrototypePart.of_sums(sums, counts, N_FEATURES + 1, True)
-    context = SimpleNamespace(label_sums=lambda held_out=False: (more, n_more), intercept=True)
+    part = PrototypePart.of_sums(sums.__getitem__, counts, N_FEATURES + 1, True)
+    of_batch = more.__getitem__, n_more
+    context = SimpleNamespace(label_sums=lambda held_out=False: of_batch, intercept=True)
     learned = part.learn(context)
     assert learned.counts.tolist() == (counts + n_more).tolist()
     new = (counts == 0) & (n_more > 0)
-    alone = PrototypePart.of_sums(more, n_more, N_FEATURES + 1, True).vectors.matrix().toarray()
+    alone = PrototypePart.of_sums(*of_batch, N_FEATURES + 1, True).vectors.matrix().toarray()
     found, before = learned.vectors.matrix().toarray(), part.vectors.matrix().toarray()
     np.testing.assert_allclose(found[new], alone[new], atol=1 / 127)
     np.testing.assert_allclose(found[n_more == 0], before[n_more == 0], atol=1 / 127)
-    both = PrototypePart.of_sums(csr_array(sums + more), counts, N_FEATURES + 1, True)
+    total = csr_array(sums + more)
+    both = PrototypePart.of_sums(total.__getitem__, counts, N_FEATURES + 1, True)
     wanted = both.vectors.matrix().toarray()
     cosines = (found * wanted).sum(axis=1)[counts + n_more > 0]
     assert cosines.min() > 0.9  # the lengths of sums are not known any more

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import in_batches
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
 from sklearn.datasets import load_digits, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -17,9 +17,35 @@ from toy_part import Toy, ToyPart
 
 from ltls import Checkpoint, LTLSClassifier, load
 from ltls.estimators.parameters import Parameters
+from ltls.parts import label_weights, memory, prototypes
 from ltls.parts.base import PARTS
 from ltls.settings import LabelMatrix, Memory, Neighbours, Prototypes, Trellises, Views
 from ltls.training.recipes import DatasetSize, plan_for
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_sizes_of_blocks_change_nothing(monkeypatch, tmp_path, several):
+    """Of labels whose weights are trained and whose rows are added up, and of rows to store."""
+    rng = np.random.default_rng(0)
+    owners = rng.integers(0, 150, (1500, 2 if several else 1))
+    noise = random_array((1500, 400), density=0.02, rng=rng, format="csr")
+    X = csr_array(
+        random_array((150, 400), density=0.05, rng=rng, format="csr")[owners[:, 0]] + noise
+    )
+    y = [sorted(set(own)) for own in owners.tolist()] if several else owners[:, 0]
+    given = {"views": Views(cluster_size=20), "prototypes": True, "neighbours": True}
+
+    def saved():
+        LTLSClassifier(**given, random_state=0).fit(X, y).save(tmp_path / "model.ltls")
+        return (tmp_path / "model.ltls").read_bytes()
+
+    usual = saved()
+    monkeypatch.setattr(label_weights, "_LABELS_AT_ONCE", 30)
+    monkeypatch.setattr(label_weights, "_PIECES", 1000)
+    monkeypatch.setattr(prototypes, "_LABELS_AT_ONCE", 7)
+    monkeypatch.setattr(memory, "_ROWS_AT_ONCE", 100)
+    assert saved() == usual
+
 
 # Plans
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -90,12 +91,27 @@ class Examples:
         matrix.eliminate_zeros()
         return matrix
 
-    def label_sums(self, n_labels: int, unit_length: bool = True) -> tuple[csr_array, Ints]:
-        """Return, for every label, the sum of its rows scaled to unit length, and their number."""
+    def label_sums(
+        self, n_labels: int, unit_length: bool = True
+    ) -> tuple[Callable[[slice], csr_array], Ints]:
+        """Return the sums of the rows of some labels, and the number of rows of every label.
+
+        The former is a function of a slice of the labels, since the sums of all of them take much
+        memory. Rows are scaled to unit length, unless `unit_length` is False.
+        """
         matrix, X = self.indicators(n_labels), csr_array(self.rows.X)
-        sums = csr_array(matrix.T @ (normalize(X) if unit_length and len(self) else X))
-        sums.resize((n_labels, self.rows.n_columns))
-        sums.sort_indices()
+        if unit_length and len(self):
+            X = normalize(
+                csr_array((X.data.copy(), X.indices, X.indptr), shape=X.shape), copy=False
+            )
+        rows_of_labels = matrix.T.tocsr()
+
+        def sums(labels: slice) -> csr_array:
+            found = csr_array(rows_of_labels[labels] @ X)
+            found.resize((found.shape[0], self.rows.n_columns))
+            found.sort_indices()
+            return found
+
         return sums, np.bincount(matrix.indices, minlength=n_labels)
 
     @classmethod

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import minimize_scalar
 from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 from ..core.arrays import Bools, Doubles, Floats, Ints, Tensors
 from ..core.declarations import Array, Described
@@ -226,15 +225,15 @@ def _pairs(scores: Floats, hits: Bools) -> tuple[Doubles, Bools, Doubles]:
 
     These are the best labels of every row, and a sample of the others with larger weights.
     """
-    weights = np.ones(scores.shape)
+    weights = np.ones(scores.shape, np.uint8)  # they fit
     if scores.shape[1] > _SAMPLED:
         order = np.argpartition(-scores, _SAMPLED // 2, axis=1)
         others = order[:, _SAMPLED // 2 :]
-        sampled = np.zeros(others.size)
+        sampled = np.zeros(others.size, np.uint8)
         sampled[::_SAMPLING] = _SAMPLING
         np.put_along_axis(weights, others, sampled.reshape(others.shape), axis=1)
     used = (weights > 0) & (scores > -np.inf)
-    return scores[used].astype(np.float64), hits[used], weights[used]
+    return scores[used].astype(np.float64), hits[used], weights[used].astype(np.float64)
 
 
 def _isotonic(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> ScoreCurve:
@@ -257,6 +256,8 @@ def _sigmoid(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> S
     knots = np.linspace(scores.min(), scores.max(), _SIGMOID_KNOTS)
     if knots[0] == knots[-1] or hits.all() or not hits.any():
         return _curve(knots[:1], np.array([np.average(hits, weights=weights)]))
+    from sklearn.linear_model import LogisticRegression  # takes time and memory
+
     regression = LogisticRegression(C=1e6).fit(scores[:, None], hits, weights)
     values = regression.predict_proba(knots[:, None])[:, 1]
     return _curve(knots, np.sort(values))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,12 +22,13 @@ from ..core.declarations import Described
 from ..core.settings import AUTO, Integer, Number, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
-from .sparse_labels import SparseLabels
+from .sparse_labels import SparseLabels, round_rows
 
 _TOLERANCE = 0.1
 _COST_ROWS = 1000  # rows that the precision of the trellises is measured on
 _EXPECTED = 0.5  # precision that is assumed for new labels
 _BLOCK_VALUES = 1 << 24  # values of streamed rows that are trained on at a time
+_LABELS_AT_ONCE, _PIECES = 1 << 12, 16  # of a clustering that is trained in memory
 _SECONDS = 0.1  # between two calls of `check`
 
 
@@ -116,6 +118,7 @@ class LabelWeightPart:
             some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
             precision = context.training.precision(some, context.how.n_jobs)
         given = given.filled(cost=usual_cost(context, precision))
+        pieces = [[each] for each in clusters]
         if workers is not None:
             unseen = context.plan.early_stopping
             row_length, counts = context.row_length, context.counts
@@ -124,17 +127,25 @@ class LabelWeightPart:
             found = workers.train_clusters(
                 given, source, clusters, counts, row_length, unseen, groups
             )
+        elif source.whole is None:
+            found = _train_in_blocks(given, context, clusters, groups)
         else:
-            train = _train_in_blocks if source.whole is None else _train_in_memory
-            found = train(given, context, clusters, groups)
-        parts = []
-        for (_, members), (W, without) in zip(clusters, found, strict=True):
-            place = np.argsort(members)
-            final = cls.of_matrix(W[place], context.intercept)
-            part = final if without is None else cls.of_matrix(without[place], context.intercept)
-            context.kept[part] = final
-            parts.append(part)
-            del W, without  # before those of the next clustering are trained
+            pieces = [_pieces(*each) for each in clusters]
+            found = _train_in_memory(given, context, pieces, groups)
+        parts, trained = [], iter(found)
+        for own in pieces:
+            rounded: tuple[list[Any], list[Any]] = [], []  # all rows, without held-out ones
+            for pair in islice(trained, len(own)):
+                for blocks, W in zip(rounded, pair, strict=True):
+                    blocks += [] if W is None else [round_rows(W)]
+            order = np.argsort(np.concatenate([members for _, members in own]))
+            final, *others = (
+                cls(SparseLabels.of_rounded(blocks, context.intercept, order))
+                for blocks in rounded
+                if blocks
+            )
+            parts.append(others[0] if others else final)
+            context.kept[parts[-1]] = final
         return parts
 
     def finish(self, context: Any) -> LabelWeightPart:
@@ -245,19 +256,28 @@ def _further(context: Any) -> LabelWeights:
     return settings.filled(cost=usual_cost(context, precision=_EXPECTED))
 
 
+def _pieces(ptr: Ints, members: Ints) -> list[tuple[Ints, Ints]]:
+    """Divide a clustering, since weights take much memory until they are rounded."""
+    n_labels = max(len(members) // _PIECES, _LABELS_AT_ONCE)
+    firsts = np.searchsorted(ptr, np.arange(0, len(members), n_labels))
+    bounds = np.unique([*firsts, len(ptr) - 1]).tolist()
+    return [
+        (ptr[first : end + 1] - ptr[first], members[ptr[first] : ptr[end]])
+        for first, end in pairwise(bounds)
+    ]
+
+
 def _train_in_memory(
-    given: LabelWeights, context: Any, clusters: list[tuple[Ints, Ints]], groups: Ints | None
+    given: LabelWeights, context: Any, pieces: list[list[tuple[Ints, Ints]]], groups: Ints | None
 ) -> Iterator[tuple[csr_array, csr_array | None]]:
     examples, held_out = context.source.whole, context.source.held_out
     if context.plan.early_stopping:  # held-out rows stay unseen
-        weights = examples.row_weights().copy()
-        weights[held_out] = 0
-        examples, held_out = replace(examples, weights=weights), None
+        examples, held_out = context.source.whole_to_train(), None
     return train_clusters(
         given,
         examples if groups is None else examples.grouped(groups),
-        clusters,
-        n_labels=len(clusters[0][1]),
+        [each for own in pieces for each in own],
+        n_labels=sum(len(members) for _, members in pieces[0]),
         held_out=held_out,
         row_length=context.row_length,
         check=context.check_signals,

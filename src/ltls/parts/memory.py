@@ -33,6 +33,7 @@ from ..core.settings import AUTO, Integer, Settings, setting, settings
 from ..features.rows import Rows
 from .base import Sizes
 
+_ROWS_AT_ONCE = 1 << 14  # that are rounded: this takes several times the memory of the rows
 LATE_ROWS = 64  # rows of a late label that are kept before other rows
 _OF_ROWS = ("features", "values", "scales", "labels", "weights", "strata", "keys")
 _BESIDE = ("beside", "beside_scales")
@@ -128,8 +129,16 @@ class StoredRows:
         beside: Any = (None, None)
         if rows.beside is not None:
             beside = _rounded_values(np.asarray(rows.beside.X[kept], np.float32))
+        rounded = [
+            (_rounded_sparse if rows.sparse else _rounded)(rows.X[kept[at : at + _ROWS_AT_ONCE]])
+            for at in range(0, max(len(kept), 1), _ROWS_AT_ONCE)
+        ]
+        sizes, features, values, scales = map(np.concatenate, zip(*rounded, strict=True))
         return cls(
-            *(_rounded_sparse if rows.sparse else _rounded)(rows.X[kept]),
+            pointers(sizes),
+            features,
+            values,
+            scales,
             own_ptr,
             labels[at],
             of_rows[kept],
@@ -257,7 +266,8 @@ class StoredRows:
         if ("beside" in tensors) != (sizes.n_beside > 0):
             raise ValueError("rows must have dense features if, and only if, the model has")
         if "vectors" in tensors:
-            ptr, features, values = _nonzero(tensors["vectors"])
+            counts, features, values = _nonzero(tensors["vectors"])
+            ptr = pointers(counts)
         else:
             ptr = pointers(tensors["counts"])
             features, values = tensors["features"], tensors["values"]
@@ -326,7 +336,7 @@ def _rarest_labels(label_ptr: Ints, labels: Ints, counts: Ints) -> Ints:
 
 
 def _rounded_sparse(X: Any) -> tuple[Ints, AnyArray, AnyArray, Floats]:
-    """Return pointers, features, int8 values and scales of sparse rows."""
+    """Return the numbers of values, features, int8 values and scales of sparse rows."""
     X = csr_array(X)
     X.eliminate_zeros()
     X.sort_indices()
@@ -334,11 +344,11 @@ def _rounded_sparse(X: Any) -> tuple[Ints, AnyArray, AnyArray, Floats]:
     values, scales = as_int8(X.data, row_of, X.shape[0])
     stored = values != 0
     counts = np.bincount(row_of[stored], minlength=X.shape[0])
-    return pointers(counts), X.indices[stored].astype(np.int32), values[stored], scales
+    return counts, X.indices[stored].astype(np.int32, copy=False), values[stored], scales
 
 
 def _rounded(X: AnyArray) -> tuple[Ints, AnyArray, AnyArray, Floats]:
-    """Return pointers, features, int8 values and scales of dense rows."""
+    """Return the numbers of values, features, int8 values and scales of dense rows."""
     values, scales = _rounded_values(X)
     return *_nonzero(values), scales
 
@@ -350,7 +360,7 @@ def _rounded_values(X: AnyArray) -> tuple[AnyArray, Floats]:
 
 
 def _nonzero(rows: AnyArray) -> tuple[Ints, AnyArray, AnyArray]:
-    """Return pointers, features and values of dense rows, without zeros."""
+    """Return the numbers of values, features and values of dense rows, without zeros."""
     stored = rows != 0
     features = np.broadcast_to(np.arange(rows.shape[1], dtype=np.int32), rows.shape)
-    return pointers(stored.sum(axis=1)), features[stored], rows[stored]
+    return stored.sum(axis=1), features[stored], rows[stored]

@@ -8,6 +8,7 @@ similarity of row and prototype.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,9 +22,10 @@ from ..core.declarations import Array, Described
 from ..core.settings import Integer, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
-from .sparse_labels import SparseLabels
+from .sparse_labels import SparseLabels, round_rows
 
 _SMOOTHING = np.float32(0.05)
+_LABELS_AT_ONCE = 1 << 11  # whose rows are added up
 
 
 @settings
@@ -60,12 +62,18 @@ class PrototypePart:
     n_kept: int
 
     @classmethod
-    def of_sums(cls, sums: csr_array, counts: Ints, n_kept: int, intercept: bool) -> PrototypePart:
-        """Return prototypes of labels whose rows add up to `sums`, (n_labels, n_columns)."""
-        # The length includes dropped features: they make a prototype less similar.
-        length = np.maximum(norm(sums, axis=1), 1e-15).astype(np.float32)
-        vectors = SparseLabels.of_matrix(_largest(sums, n_kept), intercept)
-        return cls(replace(vectors, scales=vectors.scales / length), counts, n_kept)
+    def of_sums(
+        cls, sums: Callable[[slice], csr_array], counts: Ints, n_kept: int, intercept: bool
+    ) -> PrototypePart:
+        """Return prototypes of labels; `sums` returns the sums of the rows of some labels."""
+        blocks = []
+        for first in range(0, len(counts), _LABELS_AT_ONCE):
+            block = sums(slice(first, first + _LABELS_AT_ONCE))
+            # The length includes dropped features: they make a prototype less similar.
+            length = np.maximum(norm(block, axis=1), 1e-15).astype(np.float32)
+            rounded, scales = round_rows(_largest(block, n_kept))
+            blocks.append((rounded, scales / length))
+        return cls(SparseLabels.of_rounded(blocks, intercept), counts, n_kept)
 
     def candidates(self, rows: Rows, n: int, n_jobs: int | None, known: Ints | None = None) -> Ints:
         """Return the labels of the n most similar prototypes.
@@ -126,8 +134,9 @@ class PrototypePart:
         more, counts = context.label_sums()
         # The sum of n rows is approximated by n times the prototype, which has unit length.
         times = csr_array((self.counts.astype(np.float32), (np.arange(len(self.counts)),) * 2))
-        sums = csr_array(times @ self.vectors.matrix() + more)
-        return self.of_sums(sums, self.counts + counts, self.n_kept, self.vectors.intercept)
+        sums = csr_array(times @ self.vectors.matrix() + more(slice(None)))
+        counts = self.counts + counts
+        return self.of_sums(sums.__getitem__, counts, self.n_kept, self.vectors.intercept)
 
     def pruned(self, density: float) -> PrototypePart:
         """Return the prototypes with the largest features only, a fraction `density` of them."""

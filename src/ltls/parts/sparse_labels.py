@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from ..core import _engine
 from ..core.arrays import (
@@ -51,14 +51,28 @@ class SparseLabels:
 
     @classmethod
     def of_matrix(cls, W: csr_array, intercept: bool) -> SparseLabels:
-        """Round a matrix of shape (n_labels, n_columns) to int8."""
-        label = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
-        rounded, scales = as_int8(W.data, label, W.shape[0])
-        by_feature = csr_array((rounded, W.indices, W.indptr), shape=W.shape).tocsc()
+        """Round a matrix of shape (n_labels, n_columns)."""
+        return cls.of_rounded([round_rows(W)], intercept)
+
+    @classmethod
+    def of_rounded(
+        cls, blocks: list[tuple[csr_array, Floats]], intercept: bool, order: Ints | None = None
+    ) -> SparseLabels:
+        """Return the vectors that `round_rows` has rounded, block by block.
+
+        `order` has the place of every label among the rows of the blocks; by default, they are in
+        the order of labels.
+        """
+        matrix = vstack([block for block, _ in blocks], "csr")
+        scales = np.concatenate([scales for _, scales in blocks])
+        blocks.clear()  # the matrix is a copy
+        if order is not None:
+            matrix, scales = matrix[order], scales[order]
+        by_feature = matrix.tocsc()
         by_feature.sort_indices()
         return cls(
             by_feature.indptr.astype(np.int64),
-            by_feature.indices.astype(_id_type(W.shape[0])),
+            by_feature.indices.astype(_id_type(len(scales))),
             by_feature.data,
             scales,
             intercept,
@@ -162,6 +176,13 @@ class SparseLabels:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "engine"}
+
+
+def round_rows(W: csr_array) -> tuple[csr_array, Floats]:
+    """Return a matrix rounded to int8, and what the rows are multiplied by."""
+    row = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+    rounded, scales = as_int8(W.data, row, W.shape[0])
+    return csr_array((rounded, W.indices, W.indptr), shape=W.shape), scales
 
 
 def _id_type(n: int) -> Any:

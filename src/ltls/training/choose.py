@@ -57,12 +57,12 @@ class ScoreTable:
         if len(examples) > most:
             examples = examples.take(np.arange(len(examples))[:: -(-len(examples) // most)])
         self.model, self.examples, self.n_jobs = model, examples, n_jobs
-        self.blocks = list(model.blocks(examples.rows))
+        self._blocks = list(model.blocks(examples.rows))
         self.without_rows = None  # which candidates remain if no training rows are kept
         smaller = _without_rows(model)
         if smaller is not model and n_labels > FEW_LABELS:
-            known = _padded([smaller.candidates(rows, n_jobs) for _, rows in self.blocks])
-        self.ids = _padded([self._candidates(rows) for _, rows in self.blocks])
+            known = _padded([smaller.candidates(rows, n_jobs) for _, rows in self._blocks])
+        self.ids = _padded([self._candidates(rows) for _, rows in self._blocks])
         if smaller is not model and n_labels > FEW_LABELS:
             found = np.empty(self.ids.shape, np.float32)
             _engine.look_up(self.ids, known, np.ones(known.shape, np.float32), 0.0, found)
@@ -72,6 +72,7 @@ class ScoreTable:
         self.weights = examples.row_weights().astype(np.float64)
         self.weights /= max(float(self.weights.mean()), 1e-300)
         self.columns = [self._column(part, plan) for part in model.parts]
+        self._blocks.clear()  # and what parts have memoized
 
     def _candidates(self, rows: Rows) -> Ints:
         ids, found = self.model.candidates(rows, self.n_jobs), []
@@ -108,7 +109,7 @@ class ScoreTable:
     def scores(self, part: Any) -> Floats:
         """Return the scores of all candidates in a part."""
         found = np.empty(self.ids.shape, np.float32)
-        for some, rows in self.blocks:
+        for some, rows in self._blocks:
             found[some] = part.score(rows, np.ascontiguousarray(self.ids[some]), self.n_jobs)
         return found
 
@@ -228,11 +229,12 @@ def _improved(
 
 def _calibrated(model: Model, table: ScoreTable, chosen: list[tuple[Any, float]]) -> Model:
     """Return the chosen model with calibrated probabilities, if they can be calibrated."""
-    if len(model.labels) <= FEW_LABELS:
-        table.columns.clear()  # they take memory
+    few = len(model.labels) <= FEW_LABELS
+    scores = None if few else table.total(chosen, ranking=False)
+    table.columns.clear()  # they take memory
+    if scores is None:
         calibration, missed = table.calibrated(model), 0.0
     else:
-        scores = table.total(chosen, ranking=False)
         calibration, missed = Calibrator.fit(scores, table.hits, model.multilabel), table.missed
     if calibration is None:
         return model

@@ -198,7 +198,8 @@ class DatasetStats:
         columns = problem.columns.alone()
         for X, indptr, ids in self._sample:
             part = Examples(columns.rows(X), indptr, new_id[ids], None, True)
-            total = csr_array(total + part.label_sums(len(problem.labels), unit_length)[0])
+            sums, _ = part.label_sums(len(problem.labels), unit_length)
+            total = csr_array(total + sums(slice(None)))
         self._sample = []
         return total
 
@@ -254,6 +255,16 @@ class Source:
         made = cls(lambda: [examples], problem, plan, rng, at_once=True)
         made.whole = examples
         return made
+
+    def whole_to_train(self) -> Examples:
+        """Return all rows, if they are in memory; held-out ones have weight 0."""
+        assert self.whole is not None
+        if not len(self.held_out):
+            return self.whole
+        self.held_out_rows()  # which of them can be held out
+        weights = self.whole.row_weights().copy()
+        weights[self.held_out] = 0
+        return replace(self.whole, weights=weights)
 
     @property
     def n_rows(self) -> int:

@@ -76,7 +76,7 @@ def fit(
         checkpoint.add_rows(own, examples.indptr, examples.labels, examples.weights, beside)
 
     def label_sums(unit_length: bool) -> csr_array:
-        return examples.label_sums(len(problem.labels), unit_length)[0]
+        return examples.label_sums(len(problem.labels), unit_length)[0](slice(None))
 
     def new_source(plan: Plan) -> Source:
         return Source.in_memory(examples, problem, plan, rng)
@@ -347,15 +347,19 @@ class Context(TrainedTrellises):
         if any(map(len, parts)):
             yield Examples.concatenate(parts)
 
-    def label_sums(self, held_out: bool = False) -> tuple[csr_array, Ints]:
-        """Return the sum of every label's rows, scaled to unit length, and their number."""
+    def label_sums(self, held_out: bool = False) -> tuple[Callable[[slice], csr_array], Ints]:
+        """Return the sums and numbers of the rows of labels; see `Examples.label_sums`."""
+        if self.source.whole is not None:
+            examples = self.source.whole if held_out else self.source.whole_to_train()
+            return examples.label_sums(self.n_labels)
         total = csr_array((self.n_labels, self.n_columns), dtype=np.float32)
         counts = np.zeros(self.n_labels, np.int64)
         for part in self._parts(held_out):
             sums, own = part.label_sums(self.n_labels)
-            total, counts = sums if not counts.any() else csr_array(total + sums), counts + own
+            both = sums(slice(None))
+            total, counts = both if not counts.any() else csr_array(total + both), counts + own
         total.sort_indices()
-        return total, counts
+        return total.__getitem__, counts
 
     def memory(self, n_rows: int, held_out: bool = False) -> StoredRows:
         """Return the rows that a model stores: `n_rows`, unless the user sets another number."""

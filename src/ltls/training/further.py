@@ -7,6 +7,7 @@ rows are replayed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -155,7 +156,7 @@ def _first_model(
     training = TrellisTraining.of_plan(
         plan,
         problem,
-        lambda unit: rows.label_sums(len(labels), unit)[0],
+        lambda unit: rows.label_sums(len(labels), unit)[0](slice(None)),
         rng,
         how.n_jobs,
         min_paths=int(plan.trellises.width),
@@ -355,8 +356,8 @@ class FurtherContext(TrainedTrellises):
         super().__init__(how, training, columns, counts, n_rows)
         self.batch, self.stored = batch, stored
 
-    def label_sums(self) -> tuple[csr_array, Ints]:
-        """Return the sum and the number of the rows of every label in the batch."""
+    def label_sums(self) -> tuple[Callable[[slice], csr_array], Ints]:
+        """Return the sums and numbers of the rows of labels; see `Examples.label_sums`."""
         return self.batch.label_sums(self.n_labels)
 
     def labels_to_train(self) -> Ints:
