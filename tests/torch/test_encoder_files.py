@@ -152,7 +152,7 @@ def test_a_writer_waits_for_another_one(tmp_path):
         os.close(other)
 
 
-DESCRIPTIONS = {
+DESCRIBED = {
     "version": ["../model", "version-0123abcd/..", "/tmp", "", 3, None],
     "n_labels": [0, 5, 7, 2**62, "6"],
     "kind": ["int", "x", None],
@@ -160,52 +160,52 @@ DESCRIPTIONS = {
     "weights": [{}, {"head": 0.2, "vectors": 0.5, "text": 2}, {"head": 0.2, "vectors": 0.5}, []],
     "calibration": [None, {}, {"multilabel": True, "scale": 1.0, "missed": 0.0, "threshold": None}],
     "target_format": ["x", None, 3, "lists"],
-    "batch_size": [0, -1, 2**62, 1.5, None, True],
-    "max_length": [0, -5, 2**63, "x", False],
-    "mixed_precision": ["fp8", None, 16],
-    "pooling": ["sum", None, ["mean"]],
     "typical_labels": [0, None, 2**63, "x"],
     "pretrained": [None, 1],
     "tokenizer": [None, 1],
     "unknown": [1],
+    "parameters.batch_size": [0, -1, 2**62, 1.5, None, True],
+    "parameters.max_length": [0, -5, 2**63, "x", False],
+    "parameters.mixed_precision": ["fp8", None, 16],
+    "parameters.pooling": ["sum", ["mean"]],
+    "parameters.unknown": [1],
+    "parameters": [None, [], 3],
+    "head.n_classes": [0, 1, 5, 7, 2**62, -1],
+    "head.n_paths": [0, 5, 7, 2**40, 2**63],
+    "head.width": [0, 1, 3, 2**40, 2**63, 2.0],
+    "head.in_features": [0, 5, 2**31, 2**63, None],
+    "head.loss": ["x", None],
+    "head.unit_length": [1, None],
+    "head.bias": [False, None],
+    "head.codebooks": [[], [{}], [{"kind": "random"}], [{"kind": "table"}] * 2, None],
+    "head.unknown": [1],
     "head": [None, {}, 5],
 }
-HEADS = {
-    "n_classes": [0, 1, 5, 7, 2**62, -1],
-    "n_paths": [0, 5, 7, 2**40, 2**63],
-    "width": [0, 1, 3, 2**40, 2**63, 2.0],
-    "in_features": [0, 5, 2**31, 2**63, None],
-    "loss": ["x", None],
-    "unit_length": [1, None],
-    "bias": [False, None],
-    "codebooks": [[], [{}], [{"kind": "random"}], [{"kind": "table"}] * 2, None],
-    "unknown": [1],
+TENSORS = {
+    "head.edges.weight": [np.zeros((3, 4), np.float32), np.full((10, 6), np.nan, np.float32)],
+    "head.edges.bias": [np.zeros(3, np.float32), np.zeros(10, np.int64), None],
+    "head.paths.0": [np.zeros(6, np.uint8), np.arange(1, 7, dtype=np.uint8), None],
+    "labels": [np.zeros(6, np.uint8), np.frombuffer(b'["a"]', np.uint8), None],
+    "other": [np.zeros(3, np.float32)],
 }
-
-
-@pytest.mark.parametrize("name", DESCRIPTIONS)
-def test_descriptions_that_are_not_as_declared(folder, name):
-    for value in DESCRIPTIONS[name]:
-        reseal(folder, lambda described, _, value=value: described.update({name: value}))
-        with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
-            loaded(folder)
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_heads_that_are_not_as_declared(folder, name):
-    for value in HEADS[name]:
-        reseal(folder, lambda described, _, value=value: described["head"].update({name: value}))
-        with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
-            loaded(folder)
-
-
-ADAPTIVE = {
-    "cutoffs": [[], [0, 3], [2, 2], [3, 2], [2, 4], [1, 3], 2, ["2", 3], [True, 3], [2**70], None],
-    "div_value": [0, 1, 1e300, -2, "x", None],
-    "head_bias": [False, None],
-    "trellis_features": [0, 2, 2**31, None],
-    "in_features": [2**31],
-    "unknown": [1],
+CUTOFFS = [[], [0, 3], [2, 2], [3, 2], [2, 4], [1, 3], 2, ["2", 3], [True, 3], [2**70], None]
+DESCRIBED_ADAPTIVE = {
+    "head.cutoffs": CUTOFFS,
+    "head.div_value": [0, 1, 1e300, -2, "x", None],
+    "head.head_bias": [False, None],
+    "head.trellis_features": [0, 2, 2**31, None],
+    "head.in_features": [2**31],
+    "head.unknown": [1],
+}
+TENSORS_ADAPTIVE = {
+    "head.label_of": [np.arange(1, 7), np.zeros(6, np.int64), np.arange(7), None],
+    "head.head.weight": [np.zeros((5, 6), np.float32), None],
+    "head.head.bias": [np.zeros(3, np.float32)],
+    "head.tail.0.0.weight": [np.zeros((2, 6), np.float32), np.zeros((1, 5), np.float32), None],
+    "head.tail.1.0.weight": [np.zeros((2, 6), np.float32), None],
+    "head.tail.0.1.weight": [np.zeros((2, 1), np.float32), None],
+    "head.tail.1.1.edges.weight": [np.full((9, 1), np.inf, np.float32), None],
+    "head.other": [np.zeros(3, np.float32)],
 }
 
 
@@ -224,61 +224,40 @@ def adaptive(model, tmp_path):
     return tmp_path / "adaptive"
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
-def test_adaptive_heads_that_are_not_as_declared(adaptive, name):
-    for value in ADAPTIVE[name]:
-        reseal(adaptive, lambda described, _, value=value: described["head"].update({name: value}))
-        with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
-            loaded(adaptive)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("label_of", [np.arange(1, 7), np.zeros(6, np.int64), np.arange(7), None]),
-        ("head.weight", [np.zeros((5, 6), np.float32), None]),
-        ("head.bias", [np.zeros(3, np.float32)]),
-        ("tail.0.0.weight", [np.zeros((2, 6), np.float32), np.zeros((1, 5), np.float32), None]),
-        ("tail.1.0.weight", [np.zeros((2, 6), np.float32), None]),
-        ("tail.0.1.weight", [np.zeros((2, 1), np.float32), None]),
-        ("tail.1.1.edges.weight", [np.full((9, 1), np.inf, np.float32), None]),
-        ("other", [np.zeros(3, np.float32)]),
-    ],
-)
-def test_tensors_of_adaptive_heads_that_are_not_as_declared(adaptive, name, values):
+def check_refused(folder, values, change):
     for value in values:
-
-        def change(described, tensors, value=value):
-            tensors[f"head.{name}"] = value
-            if value is None:
-                del tensors[f"head.{name}"]
-
-        reseal(adaptive, change)
-        with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
-            loaded(adaptive)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("head.edges.weight", [np.zeros((3, 4), np.float32), np.full((10, 6), np.nan, np.float32)]),
-        ("head.edges.bias", [np.zeros(3, np.float32), np.zeros(10, np.int64), None]),
-        ("head.paths.0", [np.zeros(6, np.uint8), np.arange(1, 7, dtype=np.uint8), None]),
-        ("labels", [np.zeros(6, np.uint8), np.frombuffer(b'["a"]', np.uint8), None]),
-        ("other", [np.zeros(3, np.float32)]),
-    ],
-)
-def test_tensors_that_are_not_as_declared(folder, name, values):
-    for value in values:
-
-        def change(described, tensors, value=value):
-            tensors[name] = value
-            if value is None:
-                del tensors[name]
-
-        reseal(folder, change)
+        reseal(folder, lambda *content, value=value: change(*content, value))
         with pytest.raises(ModelFileError, match=r"classifier\.ltls is damaged"):
             loaded(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [("folder", *each) for each in DESCRIBED.items()]
+    + [("adaptive", *each) for each in DESCRIBED_ADAPTIVE.items()],
+)
+def test_descriptions_that_are_not_as_declared(kind, name, values, request):
+    def change(described, _, value):
+        *outer, last = name.split(".")
+        for each in outer:
+            described = described[each]
+        described[last] = value
+
+    check_refused(request.getfixturevalue(kind), values, change)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [("folder", *each) for each in TENSORS.items()]
+    + [("adaptive", *each) for each in TENSORS_ADAPTIVE.items()],
+)
+def test_tensors_that_are_not_as_declared(kind, name, values, request):
+    def change(_, tensors, value):
+        tensors[name] = value
+        if value is None:
+            del tensors[name]
+
+    check_refused(request.getfixturevalue(kind), values, change)
 
 
 def test_damage_and_parts_of_other_models(model, folder, tmp_path):

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,13 @@ from ..storage.tensor_file import (
     ModelFileError,
     TensorFile,
     damage_reported,
+    decode_parameters,
     encode,
+    encode_parameters,
     write_content,
 )
-from .encoding import POOLINGS, PRECISIONS, Encoder
+from .encoding import Encoder
+from .fine_tuning import FineTuning
 from .head_files import head_from_state, head_state
 from .hybrid import Stages
 from .pretrained import is_sentence_transformer
@@ -51,65 +54,57 @@ _FORMATS = ("single", "lists", "sparse", "dense")
 _MOST = 1 << 31
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What an `EncoderClassifier` predicts with, and the parameters that encoding depends on."""
+def save(path: Path, encoder: Encoder, model: Model, how: FineTuning) -> None:
+    """Save a model to a folder, so that there is always the old version or the new one.
 
-    encoder: Encoder
-    model: Model
-    batch_size: int
-    mixed_precision: str
+    The file of the classifier is replaced last, and names the folder of the other files.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    with new_folder(path, lambda: _version(path / _FILE)) as folder:
+        described, tensors = _state(encoder, model)
+        parameters = {each.name: getattr(how, each.name) for each in fields(FineTuning)}
+        parameters |= {"pooling": encoder.pooling, "max_length": encoder.max_length}
+        described |= {"parameters": encode_parameters(parameters), "version": folder.name}
+        content = encode(CLASSIFIER, described, tensors)
+        try:
+            _read(TensorFile(path / _FILE, CLASSIFIER, content=content))
+        except ModelFileError as error:
+            raise ValueError(f"it cannot be saved: {error.__cause__ or error}") from error
+        _save_encoder(encoder, folder / _ENCODER)
+        for name, part in _estimators(model).items():
+            part.save(folder / f"{name}.ltls")
+        synchronize_tree(folder)
+        write_content(path / _FILE, content)
 
-    def save(self, path: Path) -> None:
-        """Save it to a folder, so that there is always the old version or the new one.
 
-        The file of the classifier is replaced last, and names the folder of the other files.
-        """
-        path.mkdir(parents=True, exist_ok=True)
-        with new_folder(path, lambda: _version(path / _FILE)) as folder:
-            described, tensors = self._state()
-            content = encode(CLASSIFIER, {**described, "version": folder.name}, tensors)
-            try:
-                _read(TensorFile(path / _FILE, CLASSIFIER, content=content))
-            except ModelFileError as error:
-                raise ValueError(f"it cannot be saved: {error.__cause__ or error}") from error
-            self._save_encoder(folder / _ENCODER)
-            for name, part in _estimators(self.model).items():
-                part.save(folder / f"{name}.ltls")
-            synchronize_tree(folder)
-            write_content(path / _FILE, content)
+def _save_encoder(encoder: Encoder, folder: Path) -> None:
+    folder.mkdir()
+    if encoder.is_pretrained:
+        model: Any = encoder.model
+        model.save_pretrained(folder)
+    else:
+        save_model(encoder.model, str(folder / _WEIGHTS))
+    if hasattr(encoder.tokenizer, "save_pretrained"):
+        encoder.tokenizer.save_pretrained(folder)
 
-    def _save_encoder(self, folder: Path) -> None:
-        folder.mkdir()
-        model, tokenizer = self.encoder.model, self.encoder.tokenizer
-        if self.encoder.is_pretrained:
-            model.save_pretrained(folder)
-        else:
-            save_model(model, str(folder / _WEIGHTS))
-        if hasattr(tokenizer, "save_pretrained"):
-            tokenizer.save_pretrained(folder)
 
-    def _state(self) -> tuple[dict[str, Any], Tensors]:
-        model, (stages,) = self.model, self.model.parts
-        described, tensors = labels_state(model.labels)
-        calibration, _ = model.calibration.state()
-        described |= {
-            "pretrained": self.encoder.is_pretrained,
-            "tokenizer": self.encoder.tokenizer is not None,
-            "pooling": self.encoder.pooling,
-            "max_length": self.encoder.max_length,
-            "parts": list(_estimators(model)),
-            "weights": stages.weights,
-            "calibration": calibration,
-            "target_format": model.target_format,
-            "typical_labels": model.typical_labels,
-            "batch_size": self.batch_size,
-            "mixed_precision": self.mixed_precision,
-        }
-        if (head := stages.trained("head")) is not None:
-            described["head"], own = head_state(head)
-            tensors |= {f"head.{name}": tensor for name, tensor in own.items()}
-        return described, tensors
+def _state(encoder: Encoder, model: Model) -> tuple[dict[str, Any], Tensors]:
+    (stages,) = model.parts
+    described, tensors = labels_state(model.labels)
+    calibration, _ = model.calibration.state()
+    described |= {
+        "pretrained": encoder.is_pretrained,
+        "tokenizer": encoder.tokenizer is not None,
+        "parts": list(_estimators(model)),
+        "weights": stages.weights,
+        "calibration": calibration,
+        "target_format": model.target_format,
+        "typical_labels": model.typical_labels,
+    }
+    if (head := stages.trained("head")) is not None:
+        described["head"], own = head_state(head)
+        tensors |= {f"head.{name}": tensor for name, tensor in own.items()}
+    return described, tensors
 
 
 def _estimators(model: Model) -> dict[str, LTLSClassifier]:
@@ -120,8 +115,8 @@ def _estimators(model: Model) -> dict[str, LTLSClassifier]:
 
 def load_saved(
     path: Path, encoder: nn.Module | None, tokenizer: Any, device: torch.device
-) -> Saved:
-    """Return what `Saved.save` has written; see `EncoderClassifier.load`."""
+) -> tuple[Encoder, Model, FineTuning]:
+    """Return what `save` has written; see `EncoderClassifier.load`."""
     file = TensorFile(path / _FILE, CLASSIFIER)
     file.verify(list(file.tensors))
     found = _read(file)
@@ -140,8 +135,9 @@ def load_saved(
     )
     if found["tokenizer"] and tokenizer is None and not has_own:
         raise ValueError("tokenizer must be one like that of the saved model, got None")
+    given = found["parameters"]
     network = Encoder.load(
-        source, tokenizer, found["pooling"], found["max_length"], True, found["tokenizer"]
+        source, tokenizer, given.pooling, given.max_length, True, found["tokenizer"]
     )
     parts, n_labels = {}, len(found["labels"])
     for name in found["parts"]:
@@ -152,12 +148,10 @@ def load_saved(
         if ids.max() >= n_labels:
             raise ModelFileError(f"{folder / name}.ltls has labels that {path / _FILE} lacks")
     head = None if found["head"] is None else found["head"].to(device)
-    names = ("labels", "calibration", "target_format", "typical_labels")
-    described = [found[name] for name in names]
     several = found["target_format"] != "single"
     stages = Stages.of(head, parts.get("vectors"), parts.get("text"), several, found["weights"])
-    model = stages.model(*described)
-    return Saved(network, model, found["batch_size"], found["mixed_precision"])
+    names = ("labels", "calibration", "target_format", "typical_labels")
+    return network, stages.model(*(found[name] for name in names)), given
 
 
 def _version(path: Path) -> str | None:
@@ -179,9 +173,9 @@ def _read(file: TensorFile) -> dict[str, Any]:
         weights, names = root.section("weights"), [*(["head"] if head else []), *parts]
         if not names:
             raise ValueError("it has neither a head nor parts")
-        max_length = root.get("max_length", "a positive integer or null", _is_size)
         target_format = root.choice("target_format", _FORMATS)
         several, calibration = target_format != "single", root.section("calibration")
+        parameters = root.get("parameters", "an object", lambda v: isinstance(v, dict))
         found = {
             "labels": labels,
             "parts": parts,
@@ -190,21 +184,14 @@ def _read(file: TensorFile) -> dict[str, Any]:
             "calibration": Calibrator.from_state(calibration, several),
             "target_format": target_format,
             "typical_labels": root.integer("typical_labels", 1, _MOST),
-            "batch_size": root.integer("batch_size", 1, _MOST),
-            "mixed_precision": root.choice("mixed_precision", (*PRECISIONS,)),
+            "parameters": FineTuning.from_dict(decode_parameters(parameters)),
             "pretrained": root.flag("pretrained"),
             "tokenizer": root.flag("tokenizer"),
-            "pooling": root.choice("pooling", POOLINGS),
-            "max_length": max_length,
             "version": root.get("version", "the name of a folder", is_version),
         }
         root.check_all_read()
         root.check_all_taken()
         return found
-
-
-def _is_size(value: Any) -> bool:
-    return value is None or (type(value) is int and 1 <= value <= _MOST)
 
 
 # Checkpoints

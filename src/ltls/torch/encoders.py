@@ -24,7 +24,6 @@ from ..core.settings import (
     Instance,
     Integer,
     Number,
-    OneOf,
     setting,
     settings,
 )
@@ -39,9 +38,9 @@ from ..training.data import RowsToHoldOut
 from ..training.progress import stage
 from .adaptive_head import AdaptiveHead
 from .devices import as_device, enough_memory
-from .encoder_files import Saved, checkpoint_folder, load_saved
+from .encoder_files import checkpoint_folder, load_saved, save
 from .encoder_predictions import EncoderPredictions, as_rows
-from .encoding import POOLINGS, Encoder
+from .encoding import Encoder
 from .fine_tuning import FineTuning, Network, fine_tune
 from .head import TrellisSoftmax
 from .head_files import Head
@@ -119,20 +118,6 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
         NOTHING,
         default=None,
         help="A tokenizer of transformers; by default that of `encoder`.",
-    )
-    pooling: str | None = setting(
-        OneOf(POOLINGS),
-        NOTHING,
-        default=None,
-        help="How a sequence of vectors becomes one: by its mean or maximum, or its first or last "
-        "one. By default, as a model of sentence-transformers does it, and otherwise by the mean.",
-    )
-    max_length: int | None = setting(
-        Integer(1),
-        NOTHING,
-        default=None,
-        help="Maximum number of tokens of a text; longer texts are truncated, with a warning in "
-        "`fit`. By default, as many as the encoder takes.",
     )
     fine_tune: bool = setting(
         FLAG,
@@ -451,7 +436,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
         a model file for each of the other stages.
         """
         model = self._model()
-        Saved(self.encoder_, model, self.batch_size, self.mixed_precision).save(Path(folder))
+        save(Path(folder), self.encoder_, model, self)
 
     @classmethod
     def load(
@@ -485,22 +470,19 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
         ModelFileError
             If a file is damaged or of another version.
         """
-        found = load_saved(Path(folder), encoder, tokenizer, as_device(device))
-        network, (stages,) = found.encoder, found.model.parts
+        network, fitted, how = load_saved(Path(folder), encoder, tokenizer, as_device(device))
+        (stages,) = fitted.parts
         model = cls(
             encoder=network.model,
             tokenizer=network.tokenizer,
-            pooling=network.pooling,
-            max_length=network.max_length,
             fine_tune="head" in stages.by_name,
             vectors="vectors" in stages.by_name,
             text="text" in stages.by_name,
-            batch_size=found.batch_size,
-            mixed_precision=found.mixed_precision,
             device=device,
+            **how.get_params(),
         )
         model.encoder_ = network
-        model.fitted_ = Fitted(found.model, Provenance(0, np.zeros(found.model.n_labels, np.int64)))
+        model.fitted_ = Fitted(fitted, Provenance(0, np.zeros(fitted.n_labels, np.int64)))
         return model
 
 

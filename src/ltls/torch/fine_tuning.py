@@ -19,26 +19,41 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from ..core.settings import FLAG, Integer, Number, OneOf, Settings, setting, settings
+from ..core.settings import FLAG, NOTHING, Integer, Number, OneOf, Settings, setting, settings
 from ..model.examples import Examples
 from ..training.progress import EpochStats, log_epoch, progress_bar
-from .encoding import PRECISIONS, Encoder
+from .encoding import POOLINGS, PRECISIONS, Encoder
 from .head_files import Head
 from .hybrid import HeadStage
 
 _STATE, _BEST = "state.json", "best.safetensors"
+_MOST = 1 << 31  # rows of a mini-batch, or tokens
 _CLIP = 1.0  # the norm of gradients
 
 
 @settings
 class FineTuning(Settings):
-    """How a network is fine-tuned."""
+    """How rows are encoded, and a network is fine-tuned."""
 
+    pooling: str | None = setting(
+        OneOf(POOLINGS),
+        NOTHING,
+        default=None,
+        help="How a sequence of vectors becomes one: by its mean or maximum, or its first or last "
+        "one. By default, as a model of sentence-transformers does it, and otherwise by the mean.",
+    )
+    max_length: int | None = setting(
+        Integer(1, _MOST),
+        NOTHING,
+        default=None,
+        help="Maximum number of tokens of a text; longer texts are truncated, with a warning in "
+        "`fit`. By default, as many as the encoder takes.",
+    )
     epochs: int = setting(
         Integer(1), default=3, help="Maximum number of passes over the rows in fine-tuning."
     )
     batch_size: int = setting(
-        Integer(1),
+        Integer(1, _MOST),
         default=32,
         help="Number of rows per mini-batch and process, in fine-tuning and when rows are encoded.",
     )
