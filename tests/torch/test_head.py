@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 from torch.nn import functional as F  # noqa: E402, N812
 
 from ltls import RandomCodebook, TableCodebook  # noqa: E402
-from ltls.torch import TrellisSoftmax, functional  # noqa: E402
+from ltls.torch import TrellisEmbedding, TrellisSoftmax, functional  # noqa: E402
 
 IN, C = 12, 100
 
@@ -140,21 +140,24 @@ def test_several_heads_compile_their_topk():
 
 @pytest.mark.parametrize("n_trellises", [1, 3])
 @pytest.mark.parametrize("kinds", permutations(["counts", "frequency", "random"], 2), ids=str)
-def test_states_move_between_heads_with_and_without_counts(kinds, n_trellises):
+def test_states_move_between_layers_with_and_without_counts(kinds, n_trellises):
     options = {
         "counts": {"counts": np.random.default_rng(0).integers(50, size=C)},
         "frequency": {},
         "random": {"assignment": "random"},
     }
-    saved, other = (TrellisSoftmax(IN, C, 3, n_trellises, **options[kind]) for kind in kinds)
     x, y = rows(7)
-    for module, state in (
-        (other, saved.state_dict()),
-        (torch.nn.Sequential(other), torch.nn.Sequential(saved).state_dict()),
-    ):
-        module.load_state_dict(state)
-        torch.testing.assert_close(other(x, y), saved(x, y), rtol=0, atol=0)
-        assert torch.equal(other.predict(x), saved.predict(x))
+    for layer, given in ((TrellisSoftmax, (x, y)), (TrellisEmbedding, (y,))):
+        sizes = (IN, C) if layer is TrellisSoftmax else (C, IN)
+        saved, other = (layer(*sizes, 3, n_trellises, **options[kind]) for kind in kinds)
+        for module, state in (
+            (other, saved.state_dict()),
+            (torch.nn.Sequential(other), torch.nn.Sequential(saved).state_dict()),
+        ):
+            module.load_state_dict(state)
+            torch.testing.assert_close(other(*given), saved(*given), rtol=0, atol=0)
+            if layer is TrellisSoftmax:
+                assert torch.equal(other.predict(x), saved.predict(x))
 
 
 @pytest.mark.parametrize(

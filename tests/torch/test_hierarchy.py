@@ -130,16 +130,22 @@ def test_a_node_for_all_rows(within):
         head.topk(x, 2, within=within)
 
 
-def test_a_hierarchy_is_not_loaded_from_a_layer_without_it():
+@pytest.mark.parametrize("built", ["as usual", "on meta", "on meta, then made"])
+def test_a_hierarchy_is_not_loaded_from_a_layer_without_it(built):
     groups = np.arange(C) % 3
-    head = TrellisSoftmax(IN, C, 4, hierarchy=groups)
+    with torch.device("cpu" if built == "as usual" else "meta"):
+        head = TrellisSoftmax(IN, C, 4, hierarchy=groups)
+    if built == "on meta, then made":
+        for value in head.to_empty(device="cpu").state_dict().values():
+            value.fill_(7)  # whatever was in memory
     before = {name: value.clone() for name, value in head.state_dict().items()}
+    assign = {"assign": built == "on meta"}
     for options in ({}, {"counts": np.arange(C)}, {"hierarchy": groups[::-1].copy()}):
         with pytest.raises(RuntimeError, match="another hierarchy"):
-            head.load_state_dict(TrellisSoftmax(IN, C, 4, **options).state_dict())
+            head.load_state_dict(TrellisSoftmax(IN, C, 4, **options).state_dict(), **assign)
     for name, value in head.state_dict().items():
-        assert torch.equal(value, before[name])
+        assert value.is_meta or torch.equal(value, before[name])
     other = TrellisSoftmax(IN, C, 4, hierarchy=groups, counts=np.arange(C))
-    head.load_state_dict(other.state_dict())
+    head.load_state_dict(other.state_dict(), **assign)
     x = torch.randn(2, IN)
     assert torch.equal(head.topk(x, 5, within=1)[0], other.topk(x, 5, within=1)[0])

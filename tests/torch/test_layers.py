@@ -161,8 +161,8 @@ def test_several_targets_of_a_row_are_averaged(name, weighted, reduction):
     """So are their weights; "mean" divides by the sum of these."""
     x, _ = rows(4)
     target = torch.tensor([[3, 50, -100], [7, -100, -100], [1, 2, 99], [-100, -100, -100]])
-    weight = torch.linspace(0.5, 3, C) if weighted else torch.ones(C)
-    layer = make(name, weight=weight if weighted else None, reduction=reduction)
+    weight = torch.linspace(1, 3, C) if weighted else torch.ones(C)
+    layer = make(name, propensities=1 / weight if weighted else None, reduction=reduction)
     log_probs, known = layer.log_prob(x), target >= 0
     n_known = known.sum(1).clamp(min=1)
     of_targets = log_probs.gather(1, target.clamp(min=0)) * known
@@ -176,6 +176,8 @@ def test_several_targets_of_a_row_are_averaged(name, weighted, reduction):
     torch.testing.assert_close(output, of_targets.sum(1) / n_known)
     torch.testing.assert_close(loss, expected)
     assert_same_gradients(loss, expected, layer)
+    sets = layer(x, target[target >= 0], offsets=torch.tensor([0, 2, 3, 6]))
+    torch.testing.assert_close(sets.loss, loss)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

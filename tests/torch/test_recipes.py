@@ -5,7 +5,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
-import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax  # noqa: E402
@@ -122,65 +121,3 @@ def test_lightning_trains(tmp_path):
     assert torch.equal(
         other.head.predict(x @ torch.ones(4, IN)), module.head.predict(x @ torch.ones(4, IN))
     )
-
-
-# FullyShardedDataParallel
-
-
-def sharded(rank, world, folder):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-
-    torch.set_num_threads(1)
-    rendezvous = (folder / "rendezvous").as_uri()
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world)
-    mesh = init_device_mesh("cpu", (world,))
-    curves = {}
-    for kind in ("counts", "adaptive"):
-        with torch.device("meta"):
-            head = network(kind)
-        fully_shard(head, mesh=mesh)
-        register_fsdp_forward_method(head, "topk")
-        head.to_empty(device="cpu")
-        torch.manual_seed(0)
-        head.reset_parameters()
-        # The same state as that of one process, from its ordinary state dict.
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-        options = StateDictOptions(full_state_dict=True)
-        set_model_state_dict(head, network(kind).state_dict(), options=options)
-        losses, labels = trained(head, rank, world)
-        total = torch.tensor(losses)
-        dist.all_reduce(total)
-        curves[kind] = (total / world).tolist(), labels.tolist()
-    if rank == 0:
-        torch.save(curves, folder / "curves")
-    dist.destroy_process_group()
-
-
-def trained(head, rank=0, world=1):
-    optimizer = torch.optim.SGD(head.parameters(), lr=0.5)
-    generator, losses = torch.Generator().manual_seed(1), []
-    for _ in range(3):
-        x = torch.randn(32, IN, generator=generator)[rank::world]
-        y = (x[:, :3] > 0).long() @ torch.tensor([1, 40, 100])
-        optimizer.zero_grad()
-        loss = head(x, y).loss
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, head.topk(torch.ones(2, IN), 3)[0]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif(
-    not (dist.is_available() and dist.is_gloo_available()), reason="this torch has no gloo"
-)
-def test_fully_sharded_processes_train_as_one_does(tmp_path):
-    torch.multiprocessing.spawn(sharded, (2, tmp_path), nprocs=2)
-    curves = torch.load(tmp_path / "curves")
-    for kind, (losses, labels) in curves.items():
-        head = network(kind)
-        expected, expected_labels = trained(head)
-        assert losses == pytest.approx(expected, rel=1e-4)
-        assert labels == expected_labels.tolist()

@@ -103,22 +103,6 @@ def test_gradients_of_sets(loss):
     assert torch.autograd.gradcheck(lambda x: head(x, labels, offsets=starts).loss, x)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_sets_of_an_adaptive_softmax(reduction):
-    chances = torch.rand(C) * 0.9 + 0.1
-    layer = make(AdaptiveTrellisSoftmax, reduction=reduction, propensities=chances)
-    x, (labels, starts) = inputs(), flat()
-    log_probs, weights = layer.log_prob(x), (1 / chances).double()
-    counted = [row for row, some in enumerate(SETS) if some]
-    losses, shares = torch.zeros(len(SETS)).double(), torch.zeros(len(SETS)).double()
-    for row in counted:
-        losses[row] = -(weights * log_probs[row])[SETS[row]].mean()
-        shares[row] = weights[SETS[row]].mean()
-    expected = {"mean": losses.sum() / shares.sum(), "sum": losses.sum(), "none": losses}
-    for found in (layer(x, labels, offsets=starts), layer(x, matrix())):
-        torch.testing.assert_close(found.loss, expected[reduction])
-
-
 def test_empty_sets():
     x, nothing = inputs(), torch.empty(0, dtype=torch.int64)
     starts = torch.zeros(len(x), dtype=torch.int64)
