@@ -113,6 +113,22 @@ def test_every_stage_learns_and_is_saved(several, stages, tmp_path, request):
     assert not several or again.threshold_ == model.threshold_
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_candidates_are_scored_of_very_many_labels(several, monkeypatch):
+    texts, y = problem(several)
+    model = make(fine_tune=False).fit(texts, y)
+    labels, _ = model.predict_topk(texts, k=1)
+    monkeypatch.setattr("ltls.model.model.FEW_LABELS", 2)
+    monkeypatch.setattr("ltls.model.model.CANDIDATES", 3)
+    assert (model.predict_topk(texts, k=1)[0] == labels).mean() > 0.9
+    proba = model.predict_proba(texts)
+    assert (proba == 0).any()
+    if not several:
+        np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-4)
+    some = model.classes_[[0, -1]].tolist()
+    assert set(model.predict_topk(texts, k=2, among=some)[0].flatten()) == set(some)
+
+
 def test_explanations_add_up():
     texts, y = problem()
     model = make(fine_tune=False).fit(texts, y)
