@@ -10,6 +10,7 @@ from small_parts import N_FEATURES as N_STORED
 from small_parts import section_of, stored_rows
 
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.parts.base import Sizes
 from ltls.parts.memory import LATE_ROWS, StoredRows, row_keys
 
@@ -40,8 +41,8 @@ class Data:
         labels = np.array([label for row in lists for label in row], np.int64)
         ptr = np.cumsum([0, *map(len, lists)])
         weights = None if self.weights is None else self.weights[some]
-        arguments = (self.rows[some], ptr, labels, weights, capacity, self.counts, first_late)
-        return StoredRows.of(*arguments, first)
+        examples = Examples(self.rows[some], ptr, labels, weights, True)
+        return StoredRows.of(examples, capacity, self.counts, first_late, first)
 
     def numbers(self, memory):
         """The rows that a memory has, by their keys."""
@@ -116,9 +117,10 @@ def test_no_label_keeps_more_than_another_that_would_have_more():
 def test_every_row_of_a_label_is_equally_likely():
     """Over many blocks of row numbers, the places of the kept rows are uniform."""
     hits, n_blocks = np.zeros(20), 2000
-    rows, ptr, labels = Data([[0]] * 20).rows, np.arange(21), np.zeros(20, np.int64)
+    labels = np.arange(21), np.zeros(20, np.int64)
+    examples = Examples(Data([[0]] * 20).rows, *labels, None, False)
     for block in range(n_blocks):
-        memory = StoredRows.of(rows, ptr, labels, None, 5, np.array([20]), 1, 20 * block)
+        memory = StoredRows.of(examples, 5, np.array([20]), 1, 20 * block)
         hits += np.isin(row_keys(20 * block + np.arange(20)), memory.keys)
     expected = n_blocks * 5 / 20
     assert ((hits - expected) ** 2 / expected).sum() < 36.2  # χ² of 19 degrees of freedom, 99 %

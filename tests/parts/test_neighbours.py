@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from small_parts import N_FEATURES, N_LABELS, SEEDS, every, make_rows, neighbour_part, stored_rows
 
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.parts.memory import StoredRows
 from ltls.parts.neighbours import NeighbourPart
 
@@ -54,9 +55,9 @@ def test_the_rows_that_speak_for_a_label():
 def test_a_dense_row_shares_the_features_that_count_most():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1, 300)).astype(np.float32)
-    memory = StoredRows.of(
-        Rows(X, False, False), np.arange(2), np.zeros(1, np.int64), None, 1, np.ones(1), 1
-    )
+    labels = np.arange(2), np.zeros(1, np.int64)
+    examples = Examples(Rows(X, False, False), *labels, None, False)
+    memory = StoredRows.of(examples, 1, np.ones(1), 1)
     part = NeighbourPart(memory, 1, 300, False, True, 5)
     [near] = part.explain(Rows(X, False, False), 0).rows
     assert near["cosine"] == pytest.approx(1, abs=1e-3)

@@ -238,7 +238,8 @@ def test_scores_of_given_labels_with_label_weights(problem, n_ids, weight):
     ids[0, 0] = -1
     found = np.empty(ids.shape, np.float32)
     engine = problem.label_weights.vectors.engine
-    predictor = problem.part.predictor(1, 1, engine, weight, 1)
+    given_weights = {"label_weights": engine, "weight": weight, "n_candidates": 1}
+    predictor = problem.part.predictor(1, 1, **given_weights)
     predictor.score(problem.rows.engine, 0, ids, found, 2)
     wanted = np.take_along_axis(with_label_weights(problem, weight), ids, axis=1)
     np.testing.assert_allclose(found, np.where(ids < 0, -np.inf, wanted), rtol=1e-4, atol=1e-4)

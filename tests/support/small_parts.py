@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, hstack
 from ltls import RandomCodebook, TableCodebook, Trellis
 from ltls.core.declarations import Described
 from ltls.features.rows import Rows
+from ltls.model.examples import Examples
 from ltls.parts.base import Sizes
 from ltls.parts.edge_weights import Weights, aligned, padded
 from ltls.parts.label_weights import LabelWeightPart
@@ -103,7 +104,8 @@ def stored_rows(rng, n_rows=40, n_labels=N_LABELS, multilabel=True, sparse=True)
     lists = [rng.permutation(n_labels)[:n] for n in per_row]
     ptr, labels = np.concatenate([[0], np.cumsum(per_row)]), np.concatenate(lists)
     counts = np.bincount(labels, minlength=n_labels)
-    return StoredRows.of(rows, ptr, labels, None, n_rows, counts, n_labels)
+    examples = Examples(rows, ptr, labels, None, True)
+    return StoredRows.of(examples, n_rows, counts, n_labels)
 
 
 def neighbour_part(rng, n_neighbors=6, dense=False):

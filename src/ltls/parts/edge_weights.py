@@ -270,10 +270,6 @@ class PrunedWeights(_Weights):
         shape = (self.n_edges, self.n_trellises, self.intercept, self.unit_length)
         return Weights(self.to_float32(), None, *shape)
 
-    def astype(self, dtype: str) -> Weights | PrunedWeights:
-        """Return the weights themselves for int8; otherwise a dense matrix."""
-        return self if dtype == "int8" else self.to_dense().astype(dtype)
-
 
 AnyWeights: TypeAlias = Weights | PrunedWeights
 

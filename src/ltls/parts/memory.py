@@ -105,21 +105,14 @@ class StoredRows:
 
     @classmethod
     def of(
-        cls,
-        rows: Rows,
-        label_ptr: Ints,
-        labels: Ints,
-        weights: Floats | None,
-        capacity: int,
-        counts: Ints,
-        first_late: int,
-        first_row: int = 0,
+        cls, examples: Any, capacity: int, counts: Ints, first_late: int, first_row: int = 0
     ) -> StoredRows:
-        """Return a sample of rows, the first of which has number `first_row`.
+        """Return a sample of examples, the first of which has number `first_row`.
 
         `counts` are the training rows of every label. Rows of weight 0 are never kept.
         """
-        of_rows = np.ones(len(rows), np.float32) if weights is None else weights
+        rows, label_ptr, labels = examples.rows, examples.indptr, examples.labels
+        of_rows = examples.row_weights()
         kept = np.flatnonzero(of_rows > 0)
         strata = _rarest_labels(label_ptr, labels, counts)[kept]
         keys = row_keys(first_row + kept)

@@ -234,30 +234,13 @@ class TrellisPart:
 
     # Prediction
 
-    def predictor(
-        self,
-        k: int,
-        n_paths: int,
-        label_weights: Any = None,
-        weight: float = 0.0,
-        n_candidates: int = 0,
-        cluster_weights: Any = None,
-        cluster_weight: float = 0.0,
-    ) -> _engine.Predictor:
+    def predictor(self, k: int, n_paths: int, **reranking: Any) -> _engine.Predictor:
         """Return the engine's predictor of the k best labels on the `n_paths` best paths.
 
         With label weights, these are the best of `n_candidates` by the score of the view; see
         `ltls.parts.views`. A row with fewer labels is padded with −1.
         """
-        key = (
-            k,
-            n_paths,
-            label_weights,
-            weight,
-            n_candidates,
-            cluster_weights,
-            cluster_weight,
-        )
+        key = (k, n_paths, *reranking.items())
         found: _engine.Predictor | None = self._predictors.get(key)
         if found is None:
             found = _engine.Predictor(
@@ -270,11 +253,7 @@ class TrellisPart:
                 self.n_labels,
                 min(n_paths, self.trellis.n_classes),
                 k,
-                label_weights,
-                weight,
-                n_candidates,
-                cluster_weights,
-                cluster_weight,
+                **reranking,
             )
             if len(self._predictors) >= _MAX_PREDICTORS:
                 self._predictors.clear()

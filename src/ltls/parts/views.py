@@ -111,12 +111,12 @@ class ViewPart:
         return view.trellises.predictor(
             min(k, n_candidates),
             _CLUSTERS,
-            view.label_weights.vectors.engine,
-            self.weight / n_trellises,
-            n_candidates,
-            None if clusters is None else clusters.vectors.engine,
+            label_weights=view.label_weights.vectors.engine,
+            weight=self.weight / n_trellises,
+            n_candidates=n_candidates,
+            cluster_weights=None if clusters is None else clusters.vectors.engine,
             # It is added to the score of the first trellis, which is already weighted.
-            self.cluster_weight * n_trellises / self.weight,
+            cluster_weight=self.cluster_weight * n_trellises / self.weight,
         )
 
     def candidates(self, rows: Rows, n: int, n_jobs: int | None) -> Ints:

@@ -367,16 +367,7 @@ class Context(TrainedTrellises):
         capacity = int(self.plan.memory.filled(n_rows=n_rows).n_rows)
         kept, first_row = None, 0
         for part in self._parts(held_out):
-            more = StoredRows.of(
-                part.rows,
-                part.indptr,
-                part.labels,
-                part.weights,
-                capacity,
-                self.counts,
-                self.n_labels,
-                first_row,
-            )
+            more = StoredRows.of(part, capacity, self.counts, self.n_labels, first_row)
             kept = more if kept is None else kept.merge(more, capacity)
             first_row += len(part)
         assert kept is not None

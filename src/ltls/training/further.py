@@ -324,10 +324,7 @@ def _kept(
     else:
         capacity = max(REPLAYED, 0 if memory is None else len(memory))
     first_late = len(counts) if memory is None else memory.first_late
-    rows, ptr = batch.rows, batch.indptr
-    new = StoredRows.of(
-        rows, ptr, batch.labels, batch.weights, capacity, counts, first_late, first_row
-    )
+    new = StoredRows.of(batch, capacity, counts, first_late, first_row)
     return new if memory is None else memory.merge(new, capacity)
 
 
