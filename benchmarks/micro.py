@@ -31,6 +31,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from ltls.model.examples import Examples
 from ltls.parts.trellis_training import TrellisTraining
 from ltls.readers import Dataset, read
 from ltls.settings import Trellises
-from ltls.structure.policies import LabelStats
+from ltls.training.recipes import Plan
 
 # Readers: plain files of the XMC format into CSR matrices
 
@@ -222,13 +223,15 @@ def time_step(n_classes: int, repeats: int) -> dict[str, Any]:
     """
     rows = Rows(power_law_rows(ROWS, NON_ZEROS), intercept=True, unit_length=False)
     given = Trellises(width=2, n_trellises=1, average=False, learning_rate=0.3, loss="softmax")
-    training = TrellisTraining.new(
-        given,
-        LabelStats(n_classes),
-        Columns(rows.n_columns - 1, intercept=True, unit_length=False),
-        np.random.RandomState(0),
-        multilabel=False,
+    problem = SimpleNamespace(
+        labels=range(n_classes),
+        counts=None,
+        columns=Columns(rows.n_columns - 1, intercept=True, unit_length=False),
+        size=SimpleNamespace(multilabel=False),
+        row_length=1.0,
     )
+    plan, rng = Plan("trellises", "to be timed", given), np.random.RandomState(0)
+    training = TrellisTraining.of_plan(plan, problem, lambda _: None, rng, None)
     labels = np.random.default_rng(1).integers(n_classes, size=ROWS)
     task = training.task(Examples(rows, np.arange(ROWS + 1), labels, None, False))
     step = shortest(lambda: training.run(task, np.arange(ROWS), False, 1), repeats)

@@ -10,6 +10,7 @@ from ltls import LTLSClassifier, RandomCodebook, Trellis
 from ltls.core import _engine
 from ltls.core.declarations import Described
 from ltls.features.rows import Rows
+from ltls.parts.base import Sizes
 from ltls.parts.edge_weights import (
     Weights,
     aligned_zeros,
@@ -237,7 +238,8 @@ def test_features_without_weights_take_no_scale():
 def read(description, tensors):
     """Restore weights of 9 edges and 20 features from their state."""
     section = Described(description, {name: lambda t=t: t for name, t in tensors.items()})
-    return weights_from_state(section, 9, 1, 20, False, False)
+    sizes = Sizes(1, 20, intercept=False, unit_length=False, multilabel=False)
+    return weights_from_state(section, 9, 1, sizes)
 
 
 def test_pruned_weights_are_dense_again():

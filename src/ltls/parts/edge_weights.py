@@ -25,6 +25,7 @@ from ..core.arrays import (
 )
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
+from .base import Sizes
 
 PADDING = 16  # a trellis' block of a row of W is padded to this many numbers: 64 bytes of float32
 DTYPES = ("float32", "float16", "int8")
@@ -315,16 +316,12 @@ def weights_state(weights: AnyWeights) -> tuple[dict[str, Any], Tensors]:
 
 
 def weights_from_state(
-    section: Described,
-    n_edges: int,
-    n_trellises: int,
-    n_columns: int,
-    intercept: bool,
-    unit_length: bool,
+    section: Described, n_edges: int, n_trellises: int, given: Sizes
 ) -> AnyWeights:
     """Restore weights from their state."""
+    n_columns = given.n_columns
     sizes = {"n_columns": n_columns, "stride": n_trellises * padded(n_edges)}
-    shape = n_edges, n_trellises, intercept, unit_length
+    shape = n_edges, n_trellises, given.intercept, given.unit_length
     if section.flag("pruned"):
         tensors = section.tensors(_PRUNED, sizes)
         columns = tensors["columns"].astype(np.uint16, copy=False)

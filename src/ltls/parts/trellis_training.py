@@ -18,7 +18,7 @@ from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
-from ..features.rows import Columns, Rows
+from ..features.rows import Rows
 from ..structure.codebook import (
     BucketCodebook,
     Codebook,
@@ -32,7 +32,7 @@ from ..structure.trellis import Trellis
 from .edge_weights import AnyWeights, Weights
 from .trainable import SquaresSketch, TrainableWeights, check_memory
 from .trellises import Trellises, TrellisPart
-from .views import Views, similar_clusters
+from .views import similar_clusters
 
 _ROWS_PER_CALL = 4096
 
@@ -76,54 +76,14 @@ class TrellisTraining:
 
         `plan` and `problem` are those of `ltls.training.fit`. `label_sums` returns the sum of every
         label's rows, scaled to unit length or not; it is called if codebooks depend on the rows of
-        labels.
+        labels. There are at least `min_paths` paths, to leave free ones for new labels.
         """
-        views, assignment = plan.views, plan.trellises.assignment
-        policy = POLICIES[assignment] if isinstance(assignment, str) else None
+        settings, columns, views = plan.trellises, problem.columns, plan.views
+        policy = POLICIES[settings.assignment] if isinstance(settings.assignment, str) else None
         needs_vectors = views is not None or (policy is not None and policy.needs_sample)
         vectors = normalize(label_sums(views is not None)) if needs_vectors else None
-        training = cls.new(
-            plan.trellises,
-            LabelStats(len(problem.labels), problem.counts, vectors),
-            problem.columns,
-            rng,
-            multilabel=problem.size.multilabel,
-            views=views,
-            min_paths=min_paths,
-            n_jobs=n_jobs,
-        )
-        training.scale_steps(plan, problem.row_length)
-        return training
-
-    @classmethod
-    def new(
-        cls,
-        settings: Trellises,
-        stats: LabelStats,
-        columns: Columns,
-        rng: Any,
-        *,
-        multilabel: bool,
-        views: Views | None = None,
-        min_paths: int = 0,
-        n_jobs: int | None = None,
-    ) -> TrellisTraining:
-        """Return trellises with weights of 0.
-
-        Parameters
-        ----------
-        settings : Trellises
-        stats : LabelStats
-        columns : Columns
-        rng : RandomState
-        multilabel : bool
-        views : Views or None
-            If given, paths are clusters of similar labels, which differ between views.
-        min_paths : int
-            The minimum number of paths, to leave free ones for new labels.
-        """
+        stats = LabelStats(len(problem.labels), problem.counts, vectors)
         width, n_trellises = int(settings.width), int(settings.n_trellises)
-        policy = POLICIES[settings.assignment] if isinstance(settings.assignment, str) else None
         n_features = columns.n_columns - columns.intercept
         n_views = 1 if views is None else int(views.n_views)
         books: list[Codebook]
@@ -144,11 +104,13 @@ class TrellisTraining:
             assert not isinstance(settings.assignment, str)
             books = copy_codebooks(settings.assignment, n_trellises, stats.n_labels)
             trellis = Trellis(books[0].n_paths, width)
-        loss = settings.loss_for(multilabel)
+        loss = settings.loss_for(problem.size.multilabel)
         settings = settings.filled(loss=loss.name)
         shape = (len(books), n_features, columns.intercept, columns.unit_length)
         weights = TrainableWeights(settings, trellis, *shape)
-        return cls(settings, trellis, books, loss, weights, stats.n_labels, n_views)
+        training = cls(settings, trellis, books, loss, weights, stats.n_labels, n_views)
+        training.scale_steps(plan, problem.row_length)
+        return training
 
     @classmethod
     def of_parts(

@@ -439,8 +439,8 @@ class TrellisPart:
         """Restore trellises from their `state`."""
         trellis = Trellis(section.integer("n_classes", 1), section.integer("width", 2))
         books = codebooks_from_state(section, trellis.n_classes, sizes.n_labels)
-        shape = (trellis.n_edges, len(books), sizes.n_columns, sizes.intercept, sizes.unit_length)
-        weights = weights_from_state(section.section("weights"), *shape)
+        own = section.section("weights")
+        weights = weights_from_state(own, trellis.n_edges, len(books), sizes)
         loss = LOSSES[section.choice("loss", LOSSES)]
         return cls(trellis, books, loss, weights, sizes.n_labels)
 

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..features.front_ends import FrontEnd
-from ..features.rows import Columns
-from ..model.labels import Labels
 from ..model.model import Fitted, Model
 from .model_file import MODEL, encoded, labels_state
 from .tensor_file import encode, encode_parameters
@@ -31,38 +28,31 @@ def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Mo
             smaller = replace(smaller, memory=smaller.needed_rows)
         size = _size(replace(fitted, model=smaller), parameters)
     if size > budget:
-        raise _too_small(budget, model.front_end, model.columns, model.labels, f"{size:,}")
+        raise _too_small(budget, model, f"{size:,}")
     return smaller
 
 
-def check_smallest(
-    front_end: FrontEnd,
-    columns: Columns,
-    labels: Labels,
-    n_tables: int,
-    parameters: dict[str, Any],
-    budget: int,
-) -> None:
+def check_smallest(problem: Any, n_tables: int, parameters: dict[str, Any], budget: int) -> None:
     """Raise an error if even a model without weights exceeds the budget.
 
-    Every one of `n_tables` tables of weights has at least a byte for every feature.
+    Every one of `n_tables` tables of weights has at least a byte for every feature. `problem` is a
+    `ltls.training.data.Problem`.
     """
-    described, tensors = front_end.state()
-    tensors = {**tensors, **columns.state()[1], **labels_state(labels)[1]}
-    tensors["counts"] = np.zeros(n_tables * columns.n_columns, np.uint8)
+    described, tensors = problem.front_end.state()
+    tensors = {**tensors, **problem.columns.state()[1], **labels_state(problem.labels)[1]}
+    tensors["counts"] = np.zeros(n_tables * problem.columns.n_columns, np.uint8)
     description = {"front_end": described, "parameters": encode_parameters(parameters)}
     size = len(encode(MODEL, description, tensors))
     if size > budget:
-        raise _too_small(budget, front_end, columns, labels, f"at least {size:,}")
+        raise _too_small(budget, problem, f"at least {size:,}")
 
 
-def _too_small(
-    budget: int, front_end: FrontEnd, columns: Columns, labels: Labels, size: str
-) -> ValueError:
+def _too_small(budget: int, owner: Any, size: str) -> ValueError:
+    """Return the error for a model, or for a problem."""
     return ValueError(
         f"a size_budget of {budget:,} bytes is too small: the smallest model with "
-        f"{columns.n_features:,} features and {len(labels):,} labels takes {size}; use a larger "
-        f"budget, or train again with {front_end.settings.fewer}"
+        f"{owner.columns.n_features:,} features and {len(owner.labels):,} labels takes {size}; use "
+        f"a larger budget, or train again with {owner.front_end.settings.fewer}"
     )
 
 

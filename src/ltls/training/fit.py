@@ -168,9 +168,7 @@ def _fit(
     if training is None:
         if how.size_budget is not None:
             n_tables = 0 if not problem.size.sparse else 1 if plan.label_weights is None else 2
-            parameters = how.given.get_params(deep=False)
-            described = (problem.front_end, problem.columns, problem.labels)
-            check_smallest(*described, n_tables, parameters, how.size_budget)
+            check_smallest(problem, n_tables, how.given.get_params(deep=False), how.size_budget)
         with phase(bool(how.verbose), "clusters and paths of labels"):
             training = TrellisTraining.of_plan(plan, problem, label_sums, rng, how.n_jobs)
     else:
