@@ -225,7 +225,7 @@ def test_an_exception_of_the_check_ends_training(n_jobs):
 # Several clusterings
 
 
-def test_train_clusters_passes_its_arguments_on():
+def test_train_clusters_passes_its_arguments_on(monkeypatch):
     problem, rng = Problem(7, weighted=True), np.random.default_rng(0)
     n_columns = problem.rows.n_columns
     initial = random_array((N_LABELS, n_columns), density=0.3, rng=rng, format="csr")
@@ -233,11 +233,11 @@ def test_train_clusters_passes_its_arguments_on():
     options = {"cost": 2.0, "passes": 3, "tolerance": 0.1, "threshold": 0.05}
     options["initial"] = (*start[:2], start[2].astype(np.float32))
     calls = []
+    monkeypatch.setattr("ltls.parts.label_weights.check_signals", lambda: calls.append(1))
     found = list(train_clusters(
         LabelWeights(cost=2.0, passes=3, threshold=0.1),
         problem.examples(), [CLUSTERS, ONE_CLUSTER],
-        n_labels=N_LABELS, held_out=np.array([3, 8]), initial=initial, scale=0.5,
-        check=lambda: calls.append(1), n_jobs=2,
+        n_labels=N_LABELS, held_out=np.array([3, 8]), initial=initial, scale=0.5, n_jobs=2,
     ))  # fmt: skip
     assert calls
     held_out = np.isin(np.arange(len(problem.own)), [3, 8])

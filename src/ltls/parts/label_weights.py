@@ -8,7 +8,7 @@ classifier is trained on the rows of its label and of its siblings, and nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ _COST_ROWS = 1000  # rows that the precision of the trellises is measured on
 _EXPECTED = 0.5  # precision that is assumed for new labels
 _BLOCK_VALUES = 1 << 24  # values of streamed rows that are trained on at a time
 _LABELS_AT_ONCE, _PIECES = 1 << 12, 16  # of a clustering that is trained in memory
-_SECONDS = 0.1  # between two calls of `check`
+_SECONDS = 0.1  # between two calls of `check_signals`
 
 
 @settings
@@ -176,7 +176,6 @@ class LabelWeightPart:
             [lists],
             n_labels=context.n_labels,
             row_length=examples.rows.usual_length(),
-            check=context.check_signals,
             n_jobs=context.how.n_jobs,
         )
         place = {label: number for number, label in enumerate(lists[1].tolist())}
@@ -202,7 +201,6 @@ class LabelWeightPart:
             n_labels=len(members),
             initial=initial,
             row_length=examples.rows.usual_length(),
-            check=context.check_signals,
             n_jobs=context.how.n_jobs,
         )
         return self.replaced(wanted, W[: len(wanted)])
@@ -280,7 +278,6 @@ def _train_in_memory(
         n_labels=sum(len(members) for _, members in pieces[0]),
         held_out=held_out,
         row_length=context.row_length,
-        check=context.check_signals,
         n_jobs=context.how.n_jobs,
     )
 
@@ -310,10 +307,13 @@ def _train_in_blocks(
                 # Weights grow from block to block: those that will be large are still small.
                 scale=min(seen / max(context.source.n_rows, 1), 1.0),
                 row_length=context.row_length,
-                check=context.check_signals,
                 n_jobs=context.how.n_jobs,
             )
     return [(each, None) for each in found]
+
+
+def check_signals() -> None:
+    """Do nothing, but let Python handle signals that have arrived, such as Ctrl-C."""
 
 
 def train_clusters(
@@ -326,7 +326,6 @@ def train_clusters(
     initial: csr_array | None = None,
     scale: float = 1.0,
     row_length: float = 1.0,
-    check: Callable[[], None] | None = None,
     n_jobs: int | None = None,
 ) -> Iterator[tuple[csr_array, csr_array | None]]:
     """Yield weights of labels that are trained against their siblings, for every clustering.
@@ -347,8 +346,6 @@ def train_clusters(
         What the threshold is multiplied by.
     row_length : float
         Typical length that rows are divided by in training; the weights apply to undivided rows.
-    check : callable, optional
-        Called every tenth of a second.
 
     Yields
     ------
@@ -385,7 +382,7 @@ def train_clusters(
             threshold=scale * given.threshold,
             initial=start,
             held_out=mask,
-            check=check,
+            check=check_signals,
             seconds=_SECONDS,
             n_jobs=threads(n_jobs),
         )

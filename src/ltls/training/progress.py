@@ -174,10 +174,6 @@ class TrainingInterruptedWarning(RuntimeWarning):
     """Training was interrupted by Ctrl-C; the estimator keeps the weights trained so far."""
 
 
-def check_signals() -> None:
-    """Do nothing, but let Python handle signals that have arrived, such as Ctrl-C."""
-
-
 @contextmanager
 def signals_deferred() -> Iterator[None]:
     """Defer Ctrl-C and SIGTERM to the end of a block that must not be interrupted."""

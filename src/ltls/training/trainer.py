@@ -26,7 +26,6 @@ from .data import Batch, Source
 from .progress import (
     EpochStats,
     InterruptGuard,
-    check_signals,
     log_epoch,
     phase,
     progress_bar,
@@ -270,8 +269,6 @@ class Trainer:
 
 class TrainedTrellises:
     """The trained trellises and the sizes, which all other parts are trained with."""
-
-    check_signals = staticmethod(check_signals)
 
     def __init__(
         self, how: How, training: TrellisTraining, columns: Columns, counts: Ints, n_rows: int
