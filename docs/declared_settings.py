@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe
 
-_DECORATORS = {"ltls.core.settings.settings", "ltls.core.declared.settings"}
+_DECORATOR = "ltls.core.settings.settings"
 
 
 class DeclaredSettings(griffe.Extension):
@@ -20,7 +20,7 @@ class DeclaredSettings(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Replace what the source says of a class of settings."""
-        if _DECORATORS.isdisjoint(decorator.callable_path for decorator in cls.decorators):
+        if _DECORATOR not in [decorator.callable_path for decorator in cls.decorators]:
             return
         found = getattr(import_module(cls.module.path), cls.name)
         if cls.docstring is not None:

@@ -2,13 +2,15 @@
 
 import inspect
 import json
+import subprocess
+import sys
 
 import pytest
 
 import ltls
 from ltls import LTLSClassifier, presets
 from ltls.cli import settings, train
-from ltls.core.declared import parse_value
+from ltls.core.settings import parse_value
 from ltls.settings import Numbers, Propensity, Text, Trellises
 
 ROWS = "".join(f"{i % 3} {i % 3 + 1}:1\n" for i in range(30))
@@ -52,6 +54,15 @@ def test_the_list_has_every_setting_with_its_default_and_help(command):
     assert "trellises.width" not in views
     error = command("settings", "wings").err
     assert error.startswith("ltls: GROUP must be one of features, trellises, ")
+
+
+@pytest.mark.parametrize("words", ["--epochs x", "--set trellises.width=1", "--set wing=3"])
+def test_wrong_settings_are_found_before_anything_slow_is_imported(folder, words):
+    run = "import sys; from ltls.cli.app import app, run; code = run(app, sys.argv[1:]); "
+    run += "print(code, 'sklearn' in sys.modules)"
+    words = ["train", "texts.csv", "--text", "text", "--label", "kind", "-o", "m", *words.split()]
+    found = subprocess.run([sys.executable, "-c", run, *words], capture_output=True, text=True)
+    assert found.stdout == "2 False\n", found
 
 
 def test_train_passes_settings_on(folder, command):

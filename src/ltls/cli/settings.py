@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..core.declared import Declared, ParameterError, parse_value
+from ..core.settings import Declared, ParameterError, parse_value
 from .options import Json
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Setting(NamedTuple):
 
 @cache
 def known() -> dict[str, Setting]:
-    """Return all settings by name; those that only texts have come from `Text`. This is slow."""
-    from ..estimators.classifier import LTLSClassifier
+    """Return all settings by name; those that only texts have come from `Text`."""
+    from ..estimators.parameters import Parameters  # slow; not needed for other commands
     from ..features.front_ends import Text
 
-    groups: list[tuple[str, type[Declared]]] = [("", LTLSClassifier)]
-    for name, kind in LTLSClassifier.groups().items():
+    groups: list[tuple[str, type[Declared]]] = [("", Parameters)]
+    for name, kind in Parameters.groups().items():
         groups += [(f"{name}.", each) for each in ((kind, Text) if name == "features" else (kind,))]
     found: dict[str, Setting] = {}
     for prefix, group in groups:
@@ -80,7 +80,13 @@ def settings(
         raise ValueError(f"GROUP must be one of {', '.join(groups)}, got {group!r}")
     shown = [each for name, each in every.items() if group in (None, *_names(name))]
     if as_json:
-        facts = [{**each._asdict(), "group": each.group.__name__} for each in shown]
+        facts = [
+            {
+                **each._asdict(),
+                "group": each.group.__name__ if "." in each.name else "LTLSClassifier",
+            }
+            for each in shown
+        ]
         print(json.dumps(facts, ensure_ascii=False))
         return
     for each in shown:

@@ -180,12 +180,12 @@ def train(
     with _told_if_interrupted(place):  # a pipe may have no row yet
         source = Source.of(context.params, files, text=text_column, table=table, **others)
     source.check_training()
+    values = settings.parse(given)
     # Slow; not needed to reject wrong options.
     from ..features.front_ends import Table, Text
     from ..training.progress import phase
     from .rows import recorded_columns, training_rows
 
-    values = settings.parse(given)
     state = _checkpoint(place, output, files, resume, every_epoch=checkpoint is not None)
     front_end: FrontEndSettings | str = "auto"
     if table is not None:

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Floats, check_unmasked
-from ..core.declared import n_bytes
-from ..core.settings import settings
+from ..core.settings import ParameterError, n_bytes, settings
 from ..core.streams import prefetch
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd, FrontEndSettings
@@ -39,8 +39,12 @@ if TYPE_CHECKING:  # methods that train import the rest of `training`: predictio
 Self = TypeVar("Self", bound="LTLSClassifier")
 
 
+class EstimatorParameterError(ParameterError, InvalidParameterError):  # type: ignore[misc]
+    """A parameter of an estimator has an invalid value; scikit-learn's error, too."""
+
+
 @settings
-class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  # type: ignore[misc]
+class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, BaseEstimator):  # type: ignore[misc]
     """Classifier among very many classes.
 
     A model combines several parts. Trellises, in which every class is a path, find labels or
@@ -106,6 +110,15 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters):  
     >>> labels.shape
     (297, 3)
     """
+
+    __repr__ = BaseEstimator.__repr__
+
+    def check(self, owner: str | None = None) -> None:
+        """Raise an error for the first parameter with an invalid value."""
+        try:
+            super().check(owner)
+        except ParameterError as error:
+            raise EstimatorParameterError(*error.args) from None
 
     def front_end_settings(self) -> FrontEndSettings:
         """Return the settings of the front end; its default settings if "auto"."""

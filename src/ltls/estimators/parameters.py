@@ -6,7 +6,6 @@ from dataclasses import field, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from sklearn.base import clone
 
 from ..core.settings import (
     AUTO,
@@ -77,7 +76,7 @@ _PARTS = Allowed("a dict of registered parts and their settings", _are_parts)
 
 @settings
 class Parameters(Settings):
-    """Groups of settings, and settings of the whole model."""
+    """Groups of settings, and settings of the whole model; estimators have them."""
 
     default_features: ClassVar[type[FrontEndSettings]] = Numbers
 
@@ -224,11 +223,13 @@ class Parameters(Settings):
         -------
         self
         """
-        kinds = self.groups()
+        kinds, of_groups = self.groups(), []
         for key in list(params):
             name, nested, own = key.partition("__")
             if nested and name == "parts":
                 part, _, own = own.partition("__")
+                from sklearn.base import clone  # slow to import, and only needed here
+
                 parts = dict(params.get("parts", self.parts) or {})
                 given = clone(parts[part]) if part in parts else _settings_of(part)
                 params["parts"] = {**parts, part: given.set_params(**{own: params.pop(key)})}
@@ -236,7 +237,10 @@ class Parameters(Settings):
                 group = params.setdefault(name, getattr(self, name))
                 if not isinstance(group, Settings):
                     params[name] = kinds[name]()
+                of_groups.append((name, {own: params.pop(key)}))
         super().set_params(**params)
+        for name, given in of_groups:
+            getattr(self, name).set_params(**given)
         return self
 
     def _group(self, name: str) -> Settings | None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.preprocessing import StandardScaler
 
 from ..core.arrays import Ints, Tensors, as_floats, as_frame, unlisted
 from ..core.declarations import Described
@@ -61,6 +60,8 @@ class FeatureStats:
     """Statistics of features, over batches of rows."""
 
     def __init__(self) -> None:
+        from sklearn.preprocessing import StandardScaler  # slow to import, and only needed here
+
         self.n_rows = self.n_features = self.n_values = 0
         self.sparse = False
         self._used: Ints | None = None

@@ -14,9 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array, vstack
-from scipy.sparse.linalg import norm
-from sklearn.utils import check_array
-from sklearn.utils.validation import validate_data
 
 from ..core import _engine
 from ..core.arrays import (
@@ -185,6 +182,8 @@ class Rows:
     @cached_property
     def lengths(self) -> Floats:
         """The lengths of the rows as they are scored; 1 for a row without features."""
+        from scipy.sparse.linalg import norm  # slow to import, and only needed here
+
         if self.unit_length:
             return np.ones(len(self), np.float32)
         lengths = np.linalg.norm(self.X, axis=1) if not self.sparse else norm(self.X, axis=1)
@@ -518,6 +517,8 @@ def check_features(owner: Any, X: Any, reset: bool) -> Any:
         raise ValueError("X must contain numbers, got texts; use TextClassifier for texts")
     known = not reset and "feature_names_in_" not in owner.__dict__
     if not (known and _is_plain(X, owner.n_features_in_)):  # plain arrays need few checks
+        from sklearn.utils.validation import validate_data  # slow to import, and only needed here
+
         frame = as_frame("X", X)  # an error if it is lazy
         try:
             X = validate_data(owner, X, accept_sparse="csr", dtype=_kinds(X), reset=reset)
@@ -569,6 +570,8 @@ def _checked_blocks(owner: Any, given: list[Any], reset: bool) -> Any:
 
 
 def _checked_block(X: Any, name: str) -> Any:
+    from sklearn.utils import check_array  # slow to import, and only needed here
+
     if hasattr(X, "tocsr"):
         check_sparse(X, name)
     as_frame(name, X)  # an error if it is lazy

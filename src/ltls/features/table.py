@@ -11,11 +11,10 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ..core.arrays import AnyArray, Tensors, as_frame
 from ..core.declarations import Array, Described
@@ -24,6 +23,9 @@ from .blocks import Blocks
 from .columns import KINDS, Record, TableColumns
 from .rows import Standardizer
 from .text import Text, Vectorizer
+
+if TYPE_CHECKING:
+    from sklearn.preprocessing import OneHotEncoder
 
 _MAX_SCALED = 1e6  # standard deviations from the mean
 _NAMES = Allowed("a list of names", lambda value: isinstance(value, (list, tuple)))
@@ -103,6 +105,8 @@ class _Learned:
     """Statistics of the columns that are not texts, over batches of rows."""
 
     def __init__(self, columns: TableColumns) -> None:
+        from sklearn.preprocessing import StandardScaler  # slow to import, and only needed here
+
         self._scalers = {name: StandardScaler() for name in columns.number}
         self._categories: dict[str, set[str | None]] = {name: set() for name in columns.category}
         self._lengths: dict[str, int] = dict.fromkeys(columns.vectors, 0)
@@ -212,6 +216,8 @@ class TableVectorizer:
         self._lengths = learned.lengths()
 
     def _set_categories(self, categories: list[list[str | None]]) -> None:
+        from sklearn.preprocessing import OneHotEncoder  # slow to import, and only needed here
+
         values = [np.array(each, object) for each in categories]
         self._encoder = OneHotEncoder(categories=values, handle_unknown="ignore", dtype=np.float64)
         self._encoder.fit(np.array([[each[0] for each in values]], object))

@@ -2,6 +2,8 @@
 
 Word and character n-grams are weighted separately, as in scikit-learn, each with rows of unit
 length; the concatenated rows are scaled to unit length again.
+
+scikit-learn takes a second to import, so that functions which need it do so: settings do not.
 """
 
 from __future__ import annotations
@@ -11,27 +13,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack, vstack
-from sklearn.feature_extraction import FeatureHasher
-from sklearn.feature_extraction.text import (
-    ENGLISH_STOP_WORDS,
-    HashingVectorizer,
-    TfidfTransformer,
-)
-from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import AnyArray, Floats, Tensors, check_unmasked, unframed
 from ..core.caching import cached_property
 from ..core.declarations import Array, Described
 from ..core.settings import AUTO, FLAG, NOTHING, TEXT, Allowed, Integer, setting, settings
-from .counting import HashedCounts, NgramCounts, NgramVectorizer
 from .ngrams import WORD, each_ngram, ngram_places
 from .numbers import FeatureSettings
 from .patterns import check_pattern, found_words
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    from .counting import HashedCounts, NgramCounts
 
 _MAX_IDF = 100  # 1 + log n is far below, whatever the number of texts
 _MAX_NGRAM = 100  # words or characters
@@ -166,6 +165,8 @@ class Text(FeatureSettings):
         short = sum(map(len, texts)) <= _SHORT_TEXT * len(texts)
         given = self.filled(char_ngram_range=(2, 4) if short or self.ngram_range is None else None)
         if given.stop_words is not None:
+            from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
             words = ENGLISH_STOP_WORDS if isinstance(given.stop_words, str) else given.stop_words
             found = {word.lower() if self.lowercase else word for word in words}
             given.stop_words = tuple(sorted(found))
@@ -230,6 +231,8 @@ class Vectorizer:
 
     @staticmethod
     def _learned(counter: Any, texts: Sequence[str], n_jobs: int | None) -> Any:
+        from .counting import NgramVectorizer
+
         if isinstance(counter, NgramVectorizer):
             return counter.learn_and_count(texts, n_jobs)
         return counter.transform(texts)  # hashed
@@ -257,6 +260,8 @@ class Vectorizer:
             self._parts.append((self._counter(kind, ngrams), weights))
 
     def _counts(self, kind: str) -> NgramCounts | HashedCounts:
+        from .counting import HashedCounts, NgramCounts
+
         if self.settings.n_features is not None:
             return HashedCounts(self._counter(kind), self.settings.n_features)
         counter = self._counter(kind, limited=False)
@@ -390,6 +395,8 @@ class Vectorizer:
         """Return the row of n-grams: how many each column has, of those that are known."""
         size = self.settings.n_features
         if size is not None:
+            from sklearn.feature_extraction import FeatureHasher
+
             hasher = FeatureHasher(
                 size, input_type="string", alternate_sign=False, dtype=np.float32
             )
@@ -444,6 +451,10 @@ class Vectorizer:
         return self
 
     def _counter(self, kind: str, ngrams: list[str] | None = None, limited: bool = True) -> Any:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        from .counting import NgramVectorizer
+
         common: dict[str, Any] = {
             "analyzer": "word" if kind == "words" else "char_wb",
             "ngram_range": self.settings.kinds[kind],
@@ -468,10 +479,14 @@ class Vectorizer:
         return NgramVectorizer(**limits, **common)
 
     def _weights(self) -> TfidfTransformer:
+        from sklearn.feature_extraction.text import TfidfTransformer
+
         return TfidfTransformer(sublinear_tf=self.settings.sublinear_tf)
 
     @staticmethod
     def _joined(rows: list[Any]) -> csr_matrix:
+        from sklearn.preprocessing import normalize
+
         return normalize(csr_matrix(hstack(rows)), copy=False)
 
 

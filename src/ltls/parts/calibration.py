@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from sklearn.isotonic import IsotonicRegression
 
 from ..core.arrays import Bools, Doubles, Floats, Ints, Tensors
 from ..core.declarations import Array, Described
@@ -203,6 +201,8 @@ def best_threshold(scores: Floats, hits: Bools, n_true: int) -> float:
 
 def _scale(scores: Floats, hits: Bools) -> float:
     """Return the scale with the highest likelihood of the true labels."""
+    from scipy.optimize import minimize_scalar  # slow to import, and only needed here
+
     known = hits.any(axis=1)
     exponents = scores[known]
     exponents = exponents - exponents.max(axis=1, keepdims=True)
@@ -243,6 +243,8 @@ def _isotonic(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> 
     probability below `lowest` are left out, except for the last one: if scores say little, it
     may be the only one.
     """
+    from sklearn.isotonic import IsotonicRegression  # slow to import, and only needed here
+
     fitted = IsotonicRegression().fit(scores, hits, weights).predict(scores)
     values, step = np.unique(fitted, return_inverse=True)
     centres = np.bincount(step, weights * scores) / np.bincount(step, weights)
@@ -256,7 +258,7 @@ def _sigmoid(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> S
     knots = np.linspace(scores.min(), scores.max(), _SIGMOID_KNOTS)
     if knots[0] == knots[-1] or hits.all() or not hits.any():
         return _curve(knots[:1], np.array([np.average(hits, weights=weights)]))
-    from sklearn.linear_model import LogisticRegression  # takes time and memory
+    from sklearn.linear_model import LogisticRegression  # slow to import, and only needed here
 
     regression = LogisticRegression(C=1e6).fit(scores[:, None], hits, weights)
     values = regression.predict_proba(knots[:, None])[:, 1]

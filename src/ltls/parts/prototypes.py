@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import norm
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, smallest
@@ -66,6 +65,8 @@ class PrototypePart:
         cls, sums: Callable[[slice], csr_array], counts: Ints, n_kept: int, intercept: bool
     ) -> PrototypePart:
         """Return prototypes of labels; `sums` returns the sums of the rows of some labels."""
+        from scipy.sparse.linalg import norm  # slow to import, and only needed here
+
         blocks = []
         for first in range(0, len(counts), _LABELS_AT_ONCE):
             block = sums(slice(first, first + _LABELS_AT_ONCE))

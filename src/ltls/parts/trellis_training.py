@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.preprocessing import normalize
 
 from ..core import _engine
 from ..core.arrays import Floats, Ints, Tensors, threads
@@ -78,6 +77,8 @@ class TrellisTraining:
         label's rows, scaled to unit length or not; it is called if codebooks depend on the rows of
         labels. There are at least `min_paths` paths, to leave free ones for new labels.
         """
+        from sklearn.preprocessing import normalize  # slow to import, and only needed here
+
         settings, columns, views = plan.trellises, problem.columns, plan.views
         policy = POLICIES[settings.assignment] if isinstance(settings.assignment, str) else None
         needs_vectors = views is not None or (policy is not None and policy.needs_sample)

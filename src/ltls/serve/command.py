@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..core.declared import ParameterError
+from ..core.settings import ParameterError
 from ..io.files import check_model_file
 from .settings import Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ..core.declared import (
+from ..core.settings import (
     FLAG,
     NOTHING,
     Allowed,

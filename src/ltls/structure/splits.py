@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from sklearn.utils.extmath import randomized_svd
 
 from ..core.arrays import Doubles, Ints
 
@@ -42,6 +41,8 @@ def label_axes(vectors: Any, n_axes: int, rng: Any) -> Doubles:
         Left singular vectors. They all have the same length, so that after a rotation every axis
         still depends on all of them.
     """
+    from sklearn.utils.extmath import randomized_svd  # slow to import, and only needed here
+
     rank = min(n_axes, *vectors.shape)
     axes: Doubles = randomized_svd(vectors, rank, random_state=rng)[0]
     return axes[:, np.arange(n_axes) % rank]

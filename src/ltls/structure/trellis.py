@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from sklearn.utils import check_random_state
 
 from ..core import _engine
 from ..core.arrays import AnyArray, Ints, as_int64, as_integer, pointers, threads
@@ -347,6 +346,8 @@ class Trellis:
             raise ValueError(f"temperature must be above 0, got {temperature}")
         if temperature != 1:
             rows = rows / rows.dtype.type(temperature)
+        from sklearn.utils import check_random_state  # slow to import, and only needed here
+
         seed = int(check_random_state(random_state).randint(2**63, dtype=np.int64))
         paths, log_probs = np.empty((len(rows), n), np.int64), np.empty((len(rows), n), rows.dtype)
         self.engine.sample(rows, seed, paths, log_probs, threads(n_jobs))
