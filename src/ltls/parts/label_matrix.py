@@ -189,18 +189,11 @@ class LabelMatrixPart:
         return self._with(vectors, offsets, means)
 
     def learn(self, context: Any) -> LabelMatrixPart:
-        """Return the vectors after training on a further batch and stored rows."""
+        """Return the vectors with those of some labels retrained on a batch and stored rows."""
         wanted = context.labels_to_train()
-        return (
-            self._trained(context.rows_at_hand(), wanted, context.counts, context.how.n_jobs)
-            if len(wanted)
-            else self
-        )
-
-    def _trained(
-        self, examples: Any, wanted: Ints, counts: Ints, n_jobs: int | None
-    ) -> LabelMatrixPart:
-        """Return the vectors with those of some labels retrained on a few rows."""
+        if not len(wanted):
+            return self
+        examples, counts = context.rows_at_hand(), context.counts
         transform = Transform(self.mean, 1 / self.vectors.feature_scales.astype(np.float64))
         with _one_thread():
             X = transform(examples.rows.vectors.dense())
@@ -216,7 +209,7 @@ class LabelMatrixPart:
             squares = np.maximum(self.square * counts, NO_SQUARES).astype(np.float32)
             squares[wanted] = NO_SQUARES
             rng = np.random.default_rng(int(counts.sum()))
-            trainer = LabelTrainer(W, b, squares, counts, AUTO, rng, n_jobs)
+            trainer = LabelTrainer(W, b, squares, counts, AUTO, rng, context.how.n_jobs)
             of_new = Y[:, wanted] @ (_SEEN_AS // np.maximum(own[wanted], 1))
             repeated = np.repeat(np.arange(len(examples)), np.maximum(of_new, 1).astype(np.int64))
             for _ in range(max(min(_ROWS // max(len(examples), 1), _PASSES), 1)):

@@ -168,19 +168,15 @@ class StoredRows:
         """Return some of the rows."""
         ptr, at = entries_of(self.ptr, rows)
         label_ptr, labels_at = entries_of(self.label_ptr, rows)
+        names = ("scales", "weights", "strata", "keys", *(() if self.beside is None else _BESIDE))
         return replace(
             self,
             ptr=ptr,
             features=self.features[at],
             values=self.values[at],
-            scales=self.scales[rows],
             label_ptr=label_ptr,
             labels=self.labels[labels_at],
-            weights=self.weights[rows],
-            strata=self.strata[rows],
-            keys=self.keys[rows],
-            beside=None if self.beside is None else self.beside[rows],
-            beside_scales=None if self.beside_scales is None else self.beside_scales[rows],
+            **{name: getattr(self, name)[rows] for name in names},
         )
 
     def grow(self, n_new_columns: int, others: int) -> StoredRows:

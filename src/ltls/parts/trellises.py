@@ -413,12 +413,10 @@ class TrellisPart:
         return context.trellis_parts()[0]  # type: ignore[no-any-return]
 
     def finish(self, context: Any) -> TrellisPart:
-        """Return the trellises after training on the held-out rows, too."""
+        """Return the trellises after training on the held-out rows, too, or on a further batch."""
         return context.trellis_parts()[0]  # type: ignore[no-any-return]
 
-    def learn(self, context: Any) -> TrellisPart:
-        """Return the trellises after a further batch."""
-        return context.trellis_parts()[0]  # type: ignore[no-any-return]
+    learn = finish
 
     # Files
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.arrays import AnyArray, Ints, Tensors
+from ..core.arrays import AnyArray, Tensors
 from ..core.atomic import remove_abandoned
 from ..core.declarations import Array, Described
 from ..core.settings import Settings
@@ -27,6 +27,7 @@ from ..parts.trellis_training import TrellisTraining
 from ..parts.trellises import codebooks_from_state, codebooks_state
 from ..storage.tensor_file import Kind, TensorFile, damage_reported, encode_parameters, write
 from ..structure.codebook import BucketCodebook, Codebook
+from .data import Source
 from .progress import EpochStats
 from .trainer import TrainerState
 
@@ -108,12 +109,7 @@ class Checkpoint:
                 self._digest.update(np.ascontiguousarray(array).data)
 
     def save(
-        self,
-        training: TrellisTraining,
-        state: TrainerState,
-        held_out: Ints,
-        rng: Any,
-        now: bool = False,
+        self, training: TrellisTraining, state: TrainerState, source: Source, now: bool = False
     ) -> None:
         """Write the state; if that fails, warn and let training continue.
 
@@ -125,10 +121,10 @@ class Checkpoint:
             return
         if any(book.n_paths - book.n_free < training.n_labels for book in training.tables):
             return
-        _, keys, *position = rng.get_state() if state.within is None else state.random
+        _, keys, *position = source.rng.get_state() if state.within is None else state.random
         codebooks, tensors = codebooks_state(training.codebooks)
         tensors |= training.weights.tensors()
-        tensors |= {"held_out": held_out, "random": keys.astype(np.uint32)}
+        tensors |= {"held_out": source.held_out, "random": keys.astype(np.uint32)}
         description = {
             "parameters": self._parameters,
             "rows": self._digest.hexdigest(),
@@ -157,10 +153,8 @@ class Checkpoint:
             )
         self._written = time.monotonic()
 
-    def restore(
-        self, training: TrellisTraining, n_rows: int
-    ) -> tuple[TrainerState, Ints, np.random.RandomState]:
-        """Restore trellises from the file; return the state and the held-out rows."""
+    def restore(self, training: TrellisTraining, source: Source) -> TrainerState:
+        """Restore trellises, held-out rows and the random generator from the file."""
         file = TensorFile(Path(self.path), _CHECKPOINT)
         file.verify(list(file.tensors))
         with damage_reported(file.path):
@@ -170,12 +164,13 @@ class Checkpoint:
         self._check_same_problem(parameters, rows)
         with damage_reported(file.path):
             training.codebooks = _codebooks(section, training)
-            state, tensors, rng = _decoded(section, training, n_rows)
+            state, tensors, rng = _decoded(section, training, source.n_all)
             training.weights.set_tensors(tensors, section.integer("step", 1), len(state.losses))
             section.check_all_read()
             section.check_all_taken()
         self._state = state
-        return state, np.array(tensors["held_out"]), rng
+        source.held_out, source.rng = np.array(tensors["held_out"]), rng
+        return state
 
     def _check_same_problem(self, parameters: dict[str, Any], rows: str) -> None:
         for name, value in self._parameters.items():

@@ -176,7 +176,7 @@ def _fit(
         training.scale_steps(plan, 1.0 if plan.small_dense else problem.row_length)
     source, state = new_source(plan), TrainerState()
     if checkpoint is not None and checkpoint.resume:
-        state, source.held_out, source.rng = checkpoint.restore(training, problem.size.n_rows)
+        state = checkpoint.restore(training, source)
         place = f"after epoch {len(state.losses)}" if state.losses else "in epoch 1"
         show(bool(how.verbose), f"resuming from {checkpoint.path} {place}")
     return _train(how, plan, problem, source, training, state, checkpoint)

@@ -166,7 +166,7 @@ class Trainer:
                     last = epoch + 1 == epochs or (
                         early_stopping and state.n_no_change >= self.settings.n_iter_no_change
                     )
-                    checkpoint.save(self.training, state, source.held_out, source.rng, now=last)
+                    checkpoint.save(self.training, state, source, now=last)
         if state.within is not None:  # interrupted: a partial epoch counts as one
             self._end_epoch(state, state.within)
         if state.best is not None:
@@ -189,7 +189,7 @@ class Trainer:
                 is_whole = self.training.weights.epochs == len(state.losses)
             if checkpoint is not None and is_whole:
                 with phase(self.verbose, f"writing {checkpoint.path}"):
-                    checkpoint.save(self.training, state, source.held_out, source.rng, now=True)
+                    checkpoint.save(self.training, state, source, now=True)
             raise
 
     @contextmanager
