@@ -136,18 +136,16 @@ bench-quick: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.tasks demo --quick --check
 
 # All that need neither a GPU nor a peer, then the pages. Those of real data are left out where there is none.
-BENCH_DATA := 'tasks text' calibration 'serving load' 'serving soak' 'settings codebooks' 'settings rounding' \
-  'settings density' 'settings views' 'micro threads' embeddings blocks paper continual 'cluster training'
+BENCH_DATA := 'tasks text' calibration serving 'settings views' 'settings codebooks' 'settings rounding' 'scale rows' \
+  embeddings blocks paper continual
 bench: $(VENV)/.ltls $(VENV)/.extras $(VENV)/.neighbours
 	$(BIN)/python -m benchmarks.micro instructions
 	$(BIN)/python -m benchmarks.micro programs
 	$(BIN)/python -m benchmarks.micro growth
-	$(BIN)/python -m benchmarks.micro rows
 	$(BIN)/python -m benchmarks.micro readers
 	$(BIN)/python -m benchmarks.tasks demo
 	$(BIN)/python -m benchmarks.tasks small_dense
 	$(BIN)/python -m benchmarks.scale vectors
-	$(BIN)/python -m benchmarks.cluster scoring
 	$(if $(LTLS_DATA),,@echo "LTLS_DATA is not set, left out:" $(BENCH_DATA))
 	$(if $(LTLS_DATA),set -e; for name in $(BENCH_DATA); do $(BIN)/python -m benchmarks.$$name; done)
 	$(BIN)/python -m benchmarks.pages
@@ -158,7 +156,6 @@ bench-peers: $(VENV)/.ltls $(VENV)/.plot
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.debian_contents build/contents
 	LTLS_DATA=build/contents $(BIN)/python -m benchmarks.scale labels
-	LTLS_DATA=build/contents $(BIN)/python -m benchmarks.scale rows
 	$(BIN)/python -m benchmarks.pages
 
 # The documentation, with the API reference from the docstrings, into build/docs. Warnings are errors.

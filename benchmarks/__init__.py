@@ -7,14 +7,13 @@ Each of these runs from the top of the repository, with --help for its options:
     python -m benchmarks.blocks               sparse and dense features, alone and together
     python -m benchmarks.embeddings           dense rows beside nearest neighbours and softmax
     python -m benchmarks.calibration          are probabilities right?
-    python -m benchmarks.settings NAME        what a setting does: codebooks, views, density, ...
+    python -m benchmarks.settings NAME        what a setting does: views, codebooks, rounding
     python -m benchmarks.tasks NAME           whole tasks: raw text, small dense problems, the demo
     python -m benchmarks.continual            labels that arrive after training, beside its peers
     python -m benchmarks.micro NAME           parts of the engine: readers, programs, growth, ...
     python -m benchmarks.debian_contents FOLDER  a data set of a million labels, from apt's indices
-    python -m benchmarks.scale NAME           a million labels beside peers; 100 million rows
-    python -m benchmarks.serving NAME         the server under load, and for ten minutes
-    python -m benchmarks.cluster NAME         training and scoring on a local Ray
+    python -m benchmarks.scale NAME           a million labels beside peers; ten million rows
+    python -m benchmarks.serving              the server under load
     python -m benchmarks.paper                the paper's tables with the paper's settings
     python -m benchmarks.deep_head.step       a training step of an output layer, on a GPU
     python -m benchmarks.deep_head.corpus FILE   tokens of Python code, or English words

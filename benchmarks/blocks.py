@@ -14,9 +14,6 @@ time of one thread, MB those of the file.
 
 from __future__ import annotations
 
-import csv
-import lzma
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -44,23 +41,13 @@ CHARACTERS: dict[str, Any] = {
 }
 
 
-def texts(name: str, part: str) -> tuple[list[str], list[list[str]]]:
-    """Return texts and lists of labels."""
-    suffix = {"banking77": "csv", "yso_en": "tsv"}[name]
-    path = machine.data_folder() / f"{name}_text_{part}.{suffix}.xz"
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        if suffix == "csv":
-            rows = [(row["text"], [row["category"]]) for row in csv.DictReader(file)]
-        else:
-            cells = (line.rstrip("\n").split("\t") for line in file)
-            rows = [(text, labels.split()) for text, labels in cells]
-    most = MOST_ROWS if part == "train" else MOST_TEST_ROWS
-    return [text for text, _ in rows[:most]], [labels for _, labels in rows[:most]]
-
-
 def of_texts(name: str) -> tuple[list[Any], Any, list[Any], Any]:
     """Return words and vectors, and labels, of training and test rows."""
-    (train, own), (test, theirs) = texts(name, "train"), texts(name, "test")
+    train, own = (rows[:MOST_ROWS] for rows in datasets.texts(name, "train"))
+    test, theirs = (rows[:MOST_TEST_ROWS] for rows in datasets.texts(name, "test"))
+    single = isinstance(own[0], str)
+    if single:
+        own, theirs = ([[label] for label in labels] for labels in (own, theirs))
     ids = {label: number for number, label in enumerate(sorted({x for row in own for x in row}))}
     words = TfidfVectorizer(dtype=np.float32, **WORDS)
     sparse = [words.fit_transform(train), words.transform(test)]
@@ -74,7 +61,6 @@ def of_texts(name: str) -> tuple[list[Any], Any, list[Any], Any]:
         np.savez(path, train=vectors[0], test=vectors[1])
     with np.load(path) as stored:
         dense = [stored["train"], stored["test"]]
-    single = all(len(row) == 1 for row in own)
     y = [ids[row[0]] for row in own] if single else [[ids[x] for x in row] for row in own]
     known = [[ids[x] for x in row if x in ids] for row in theirs]
     pairs = [(n, label) for n, row in enumerate(known) for label in row]
@@ -114,10 +100,6 @@ def measure(X: Any, y: Any, X_test: Any, truth: Any) -> dict[str, Any]:
     trained = time.process_time()
     best = model.predict_topk(X_test, 5)[0]
     spent = time.process_time() - trained
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.ltls")
-        model.save(path)
-        size = path.stat().st_size
     parts = zip(model.model_.parts, model.model_.weights, strict=True)
     return {
         "p1": precision_at_k(truth, best, 1),
@@ -125,7 +107,7 @@ def measure(X: Any, y: Any, X_test: Any, truth: Any) -> dict[str, Any]:
         "p5": precision_at_k(truth, best, 5),
         "train_cpu_seconds": trained - start,
         "predict_us": 1e6 * spent / truth.shape[0],
-        "bytes": size,
+        "bytes": machine.saved_bytes(model),
         "parts": {part.name: weight for part, weight in parts},
     }
 

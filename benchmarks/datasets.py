@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import lzma
 import re
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ SINGLE_LABEL += ("maintainers", "sources")
 ONE_LABEL = (*SINGLE_LABEL, "wordnet_hyper")  # which has 1.03 labels per row
 MULTI_LABEL = ("bibtex", "delicious", "rcv1sub1", "stackex_cs", "makupalat", "debtags", "yso_en")
 MULTI_LABEL += ("dependencies", "lemmas", "wordnet_hyper")
+TEXTS = {"banking77": "csv", "yso_en": "tsv"}
 PARTS = ("X", "Y", "X_test", "Y_test")
 
 
@@ -59,6 +62,17 @@ def problem(name: str) -> tuple[Any, Any, Any, Any]:
     train, test = train_and_test(name)
     y, y_test = ((part.y if train.single_label else part.Y) for part in (train, test))
     return train.X, y, test.X, y_test
+
+
+def texts(name: str, part: str) -> tuple[list[str], list[Any]]:
+    """Return texts of "banking77" and their labels, or of "yso_en" and lists of labels."""
+    path = machine.data_folder() / f"{name}_text_{part}.{TEXTS[name]}.xz"
+    with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
+        if TEXTS[name] == "csv":
+            rows = [(row["text"], row["category"]) for row in csv.DictReader(file)]
+            return [text for text, _ in rows], [label for _, label in rows]
+        cells = [line.rstrip("\n").split("\t") for line in file]
+        return [text for text, _ in cells], [labels.split() for _, labels in cells]
 
 
 def load(files: list[Path]) -> list[sp.csr_matrix]:

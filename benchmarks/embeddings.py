@@ -2,7 +2,6 @@
 
     python -m benchmarks.embeddings                    all methods that are installed
     python -m benchmarks.embeddings --methods ltls     once more, and keep what is stored of others
-    python -m benchmarks.embeddings --sets icd10cm --methods ltls --rows 5000
 
 Rows are truncated SVDs of TF-IDF vectors with 256 dimensions, and the raw pixels of omniglot, all
 of unit length, kept below build/embeddings. contents_100k has 100,000 labels: `python -m
@@ -12,15 +11,13 @@ softmax has the learning rate and the number of epochs that are best on a tenth 
 rows, once; its seconds are those of the final training alone. hnswlib, usearch and faiss find the
 20 nearest rows with the settings of their tutorials. Rows vote for their labels, and how much
 nearer ones count is tuned on training rows. Seconds and µs are processor time, MB those of a model
-of float32 numbers, of ltls those of its file, of an index those of the index. --rows takes some of
-the training rows, and stores nothing.
+of float32 numbers, of ltls those of its file, of an index those of the index.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-import tempfile
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -87,11 +84,7 @@ def embedded(name: str) -> tuple[Vectors, Any, Vectors, Any]:
 def ltls(X: Vectors, y: Any, n_labels: int) -> tuple[Topk, int]:
     """Train with the defaults."""
     model = LTLSClassifier(random_state=0, n_jobs=-1).fit(X, y)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.ltls")
-        model.save(path)
-        size = path.stat().st_size
-    return lambda rows: model.predict_topk(rows, 5)[0], size
+    return lambda rows: model.predict_topk(rows, 5)[0], machine.saved_bytes(model)
 
 
 def by_scores(scores: Callable[[Vectors], Any], n_bytes: int) -> tuple[Topk, int]:
@@ -335,24 +328,19 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, metavar="SET")
     installed = [*filter(is_installed, METHODS)]
     parser.add_argument("--methods", nargs="+", default=installed, choices=METHODS)
-    parser.add_argument("--rows", type=int, help="take so many training rows, and store nothing")
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
     options = parser.parse_args()
     for name in options.sets or filter(files_of, SETS):
         X, y, X_test, Y_test = embedded(name)
-        rng = np.random.default_rng(0)
-        test = rng.permutation(len(X_test))[:MOST_TEST_ROWS]
-        some = np.sort(rng.permutation(len(X))[: options.rows])
-        counts = {"rows": len(some), "labels": Y_test.shape[1], "features": X.shape[1]}
+        test = np.random.default_rng(0).permutation(len(X_test))[:MOST_TEST_ROWS]
+        counts = {"rows": len(X), "labels": Y_test.shape[1], "features": X.shape[1]}
         for method in options.methods:
-            stored = {} if options.rows else machine.read("embeddings", options.output)
+            stored = machine.read("embeddings", options.output)
             known = stored.get("sets", {}).get(name, {}).get("methods", {})
-            found = measure(method, X[some], y[some], X_test[test], Y_test[test], known.get(method))
+            found = measure(method, X, y, X_test[test], Y_test[test], known.get(method))
             machine.say(f"{name}, {method}: {found}")
-            if not options.rows:
-                store(name, counts, method, found, options.output)
-    if not options.rows:
-        print("\n".join(tables.embeddings(machine.read("embeddings", options.output))))
+            store(name, counts, method, found, options.output)
+    print("\n".join(tables.embeddings(machine.read("embeddings", options.output))))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ import datetime
 import json
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -73,8 +75,9 @@ def source(about: dict[str, str]) -> str:
     if "other heads" in about:
         day, _, command = about["other heads"].partition(", ")
         runs.insert(0, (day, command))
-    # Where the results went says nothing.
-    named = (f"{day}; `{command.partition(' --output')[0]}`" for day, command in runs)
+    # Where files were and where the results went says nothing.
+    plain = ((day, re.sub(r" --output.*|\S+/", "", command)) for day, command in runs)
+    named = (f"{day}; `{command}`" for day, command in plain)
     return f"*{where}; {', some heads '.join(named)}.*"
 
 
@@ -126,6 +129,14 @@ def memory(name: str) -> int:
     """Return bytes of this process, by their name in /proc/self/status."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status[name].split()[0]) * 1024
+
+
+def saved_bytes(model: Any) -> int:
+    """Return the size of the file of an estimator."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.ltls")
+        model.save(path)
+        return path.stat().st_size
 
 
 def peak_bytes() -> int:

@@ -3,8 +3,6 @@
     python -m benchmarks.micro readers        reading text files beside scikit-learn's parser
     python -m benchmarks.micro programs       dynamic programs to 10¹² classes, and torch-struct
     python -m benchmarks.micro growth         time and memory against the number of classes
-    python -m benchmarks.micro rows           training rate through `fit`, to ten million rows
-    python -m benchmarks.micro threads        fits and predictions with one thread and with two
     python -m benchmarks.micro instructions   instructions per row; fails where they grew by a tenth
 
 `growth --quick` measures fewer points and stores nothing. `instructions` counts under callgrind,
@@ -14,7 +12,6 @@ which gives the same every time; `--update` makes its counts the baseline of thi
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import lzma
 import multiprocessing
@@ -28,8 +25,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,8 +32,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks import datasets, machine, tables
-from ltls import LTLSClassifier, Trellis
+from benchmarks import machine, tables
+from ltls import Trellis
 from ltls.features.rows import Columns, Rows
 from ltls.model.examples import Examples
 from ltls.parts.trellis_training import TrellisTraining
@@ -257,83 +252,6 @@ def growth(options: argparse.Namespace) -> dict[str, Any]:
     return {"about": machine.description("numpy", "scipy"), "series": {"C": series}}
 
 
-# The training rate through `fit`, where everything that a user waits for counts
-
-FIT_ROWS = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
-
-
-def time_fit(n_rows: int, repeats: int) -> dict[str, Any]:
-    """Return rows per processor second of one epoch of `fit` on rows of ten non-zeros."""
-    X = power_law_rows(n_rows, 10)
-    y = np.random.default_rng(1).integers(1000, size=n_rows)
-    seconds = []
-    for _ in range(repeats):
-        model = LTLSClassifier(label_weights=False, calibration=False, memory=False)
-        model.set_params(trellises__width=2, trellises__n_trellises=1, trellises__epochs=1)
-        start = time.process_time()
-        model.fit(X, y)
-        seconds.append(time.process_time() - start)
-    return {"rows": n_rows, "seconds": statistics.median(seconds)}
-
-
-def rows(options: argparse.Namespace) -> dict[str, Any]:
-    found = []
-    for n_rows in FIT_ROWS:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found.append(pool.apply(time_fit, (n_rows, 3)))
-        print(found[-1], flush=True)
-    return {"about": machine.description("numpy", "scipy"), "fits": found}
-
-
-# Threads: whole fits and predictions with one thread and with two
-
-THREADED = ("debtags", "icd10cm", "wordnet_hyper", "debfiles")
-MAX_ROWS = 200_000
-
-
-def time_threads(name: str, n_jobs: int) -> tuple[dict[str, float], bytes]:
-    """Return the seconds of a fit and of a prediction, and what was predicted."""
-    X, y, X_test, _ = datasets.problem(name)
-    model = LTLSClassifier(random_state=0, n_jobs=n_jobs)
-    start = time.perf_counter()
-    model.fit(X[:MAX_ROWS], y[:MAX_ROWS])
-    fitted = time.perf_counter()
-    _, scores = model.predict_topk(X_test, 5)
-    return {"fit": fitted - start, "prediction": time.perf_counter() - fitted}, scores.tobytes()
-
-
-def ceiling() -> float:
-    """Return the speed-up of two threads that only compute."""
-
-    def seconds(n_threads: int) -> float:
-        compute = partial(hashlib.pbkdf2_hmac, "sha512", b"password", b"salt")
-        with ThreadPoolExecutor(n_threads) as pool:
-            start = time.perf_counter()
-            list(pool.map(compute, [100_000 // n_threads] * n_threads))
-            return time.perf_counter() - start
-
-    return statistics.median(seconds(1) / seconds(2) for _ in range(5))
-
-
-def threads(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in options.sets:
-        runs: dict[int, list[dict[str, float]]] = {1: [], 2: []}
-        scores, before = set(), ceiling()
-        for n_jobs in [1, 2] * options.repeats:
-            spent, bits = time_threads(name, n_jobs)
-            runs[n_jobs].append(spent)
-            scores.add(bits)
-        assert len(scores) == 1, "predictions depend on the number of threads"
-        parts = {
-            part: [statistics.median(run[part] for run in own) for own in runs.values()]
-            for part in ("fit", "prediction")
-        }
-        found[name] = {"parts": parts, "ceiling": (before + ceiling()) / 2}
-        machine.say(f"{name}: {found[name]}")
-    return {"about": machine.description("numpy"), "sets": found}
-
-
 # Instructions of the hot paths. Kernels compiled for AVX2 with the flags of CMakeLists.txt; counts
 # depend on the compiler, so that there is a baseline for each that was used.
 
@@ -390,12 +308,10 @@ def instructions(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = machine.parser(__doc__)
     commands = parser.add_subparsers(dest="name", required=True)
-    for command in (readers, programs, growth, rows, threads, instructions):
+    for command in (readers, programs, growth, instructions):
         own = commands.add_parser(command.__name__)
         own.set_defaults(run=command)
         own.add_argument("--output", type=Path, default=machine.RESULTS)
-    commands.choices["threads"].add_argument("--sets", nargs="+", default=THREADED, metavar="SET")
-    commands.choices["threads"].add_argument("--repeats", type=int, default=3)
     commands.choices["growth"].add_argument("--quick", action="store_true")
     commands.choices["instructions"].add_argument("--update", action="store_true")
     options = parser.parse_args()

@@ -7,8 +7,7 @@ People write the pages; a table goes between two comments that name it, as in
     <!-- table: growth -->
     <!-- end -->
 
-and is redrawn by this script, on any page. It measures nothing. A table of which nothing is stored
-names the command that measures it.
+and is redrawn by this script, on any page. It measures nothing.
 """
 
 from __future__ import annotations
@@ -49,90 +48,38 @@ def readme_table(known: results.Known) -> list[str]:
     return machine.table(heads, rows)
 
 
+def readme_costs(known: results.Known) -> list[str]:
+    """Return a sentence about the size and speed of the defaults."""
+    name = "wordnet_hyper"
+    size, spent = results.read(name, "set"), report.costs(known[name]["default"])
+    return [
+        f"On {size['rows']:,} WordNet definitions with {size['labels']:,} labels, training takes "
+        f"{spent['train']:.1f} s of processor time, a prediction {spent['predict']:.0f} µs, and "
+        f"the model file has {spent['bytes'] / 1e6:.1f} MB."
+    ]
+
+
 OF_ACCURACY: dict[str, Draw] = {
     "readme": readme_table,
+    "readme_costs": readme_costs,
     "tools": report.tools_table,
     "p1": report.p1_table,
     "at5": report.at5_table,
     "psp5": report.psp5_table,
     "sets": report.set_sections,
 }
-# The tables of a stored result, where they are not one table of its name; and the benchmark that
-# stores it, where it is not one of its name.
-TABLES: dict[str, dict[str, Draw]] = {
-    "programs": {"programs": tables.programs, "torch_struct": tables.torch_struct},
-    "scale_labels": {
-        "scale_labels": tables.scale_labels,
-        "scale_exponents": tables.scale_exponents,
-    },
-    "serving": {"serving": tables.serving, "serving_latency": tables.serving_latency},
-    "paper": {
-        "paper": tables.paper,
-        "paper_baselines": tables.paper_baselines,
-        "paper_orders": tables.paper_orders,
-    },
-    "continual": {
-        "continual": tables.continual,
-        "continual_turns": tables.continual_turns,
-        "continual_files": tables.continual_files,
-    },
-    **{name: {name: tables.sweep} for name in ("codebooks", "views", "rounding", "density")},
-    **{
-        name: {name: getattr(tables, name)}
-        for name in (
-            "speed",
-            "growth",
-            "rows",
-            "readers",
-            "scale_rows",
-            "scale_vectors",
-            "threads",
-            "serving_soak",
-            "cluster_training",
-            "cluster_scoring",
-            "embeddings",
-            "blocks",
-            "small_dense",
-            "calibration",
-            "text",
-            "demo",
-            "reliability",
-        )
-    },
-    "deep_head_step": {
-        "step_time": deep.step_time,
-        "step_memory": deep.step_memory,
-        "step_top5": deep.step_top5,
-    },
-    "deep_head_language_model_python": {"language_model_python": deep.language_model},
-    "deep_head_language_model_english": {"language_model_english": deep.language_model},
-    "deep_head_recommend_amazon": {"recommend_amazon": deep.recommend},
-    "deep_head_recommend_debian": {"recommend_debian": deep.recommend},
-    "deep_head_restricted": {"restricted": deep.restricted},
-    "deep_head_omniglot": {"omniglot": deep.omniglot},
-    "deep_head_encoder": {"encoder": deep.encoder},
-    "deep_head_probe": {"probe": deep.probe},
-}
-COMMANDS = {
-    **dict.fromkeys(("programs", "growth", "rows", "readers", "threads"), "micro {}"),
-    **dict.fromkeys(("codebooks", "views", "rounding", "density"), "settings {}"),
-    **dict.fromkeys(("text", "small_dense", "demo"), "tasks {}"),
-    "deep_head_step": "deep_head.step",
-    "deep_head_language_model_python": "deep_head.language_model python.npz",
-    "deep_head_language_model_english": "deep_head.language_model english.npz",
-    "deep_head_recommend_amazon": "deep_head.recommend amazon.npz",
-    "deep_head_recommend_debian": "deep_head.recommend debian.npz",
-    "deep_head_restricted": "deep_head.restricted",
-    "deep_head_omniglot": "deep_head.omniglot",
-    "deep_head_encoder": "deep_head.encoder",
-    "deep_head_probe": "deep_head.probe",
-    "scale_labels": "scale labels",
-    "scale_rows": "scale rows",
-    "scale_vectors": "scale vectors",
-    "serving": "serving load",
-    "serving_soak": "serving soak",
-    "cluster_training": "cluster training",
-    "cluster_scoring": "cluster scoring",
+# The results that tables are drawn from, where they do not have the name of the table.
+STORED = {
+    "torch_struct": "programs",
+    "scale_exponents": "scale_labels",
+    "serving_latency": "serving",
+    "paper_baselines": "paper",
+    "paper_orders": "paper",
+    "continual_turns": "continual",
+    "continual_files": "continual",
+    "step_time": "deep_head_step",
+    "step_memory": "deep_head_step",
+    "step_top5": "deep_head_step",
 }
 
 
@@ -142,18 +89,21 @@ def pages() -> list[Path]:
     return [file for file in files if BLOCK.search(file.read_text("utf-8"))]
 
 
-def drawn(name: str, folder: Path = machine.RESULTS) -> list[str]:
+def stored(name: str) -> str:
+    """Return the name of the result that a table is drawn from."""
+    return STORED.get(name) or (f"deep_head_{name}" if hasattr(deep, name) else name)
+
+
+def drawn(name: str) -> list[str]:
     """Return the lines of a table, its caption last."""
     if name in OF_ACCURACY:
         known = results.read_all()
-        return [*OF_ACCURACY[name](known), "", *report.source(known)]
-    for stored, of in TABLES.items():
-        if name in of:
-            result = machine.read(stored, folder)
-            command = COMMANDS.get(stored, stored).format(stored)
-            missing = f"*Not measured with this version yet: `python -m benchmarks.{command}`.*"
-            return of[name](result) if result else [missing]
-    raise ValueError(f"no table is called {name!r}")
+        lines = OF_ACCURACY[name](known)
+        return lines if name == "readme_costs" else [*lines, "", *report.source(known)]
+    draw: Draw | None = getattr(deep, name, None) or getattr(tables, name, None)
+    if draw is None:
+        raise ValueError(f"no table is called {name!r}")
+    return draw(machine.read(stored(name)))
 
 
 def filled(page: str) -> str:

@@ -1,16 +1,13 @@
 """The server under load, on the loopback interface.
 
-    python -m benchmarks.serving load [--seconds 3] [--rounds 3]
-    python -m benchmarks.serving soak [--seconds 600]
+    python -m benchmarks.serving [--seconds 3] [--rounds 3]
 
-`load` sends the texts of banking77 one by one: to ``ltls serve`` (and as rows of features, to a
-model of these), to the same model behind a plain Starlette function, to fastText behind the same
-(where ``pip install fasttext-wheel`` has been done), and to an endpoint that reads the request and
-does nothing. All have one process of uvicorn with the same event loop and parser; the client is
-another process. Rounds take turns, and the median counts. Then each server gets half the requests
-per second that it could answer, at fixed times whether or not earlier ones have been answered.
-`soak` asks for minutes, with a model file that is replaced every ten seconds, and ends with status
-1 if memory grows.
+It sends the texts of banking77 one by one: to ``ltls serve`` (and as rows of features, to a
+model of these), to the same model behind a plain Starlette function, and to an endpoint that reads
+the request and does nothing. All have one process of uvicorn with the same event loop and parser;
+the client is another process. Rounds take turns, and the median counts. Then each server gets half
+the requests per second that it could answer, at fixed times whether or not earlier ones have been
+answered.
 """
 
 from __future__ import annotations
@@ -19,27 +16,22 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, tables
-from benchmarks.tasks import read_texts
+from benchmarks import datasets, machine, tables
 from ltls import LTLSClassifier, TextClassifier
 
 CONNECTIONS = (1, 8, 64)
 N_TEXTS = 500
-MAX_GROWTH = 0.05  # of memory, over the second half of a soak
 
 
 # Servers, each a process: python -m benchmarks.serving app NAME PORT MODEL
@@ -61,7 +53,7 @@ def app(name: str, path: str) -> Any:
             return Response(answer, media_type="application/json")
 
     else:
-        predict = predict_with_fasttext(path) if name == "fastText" else predict_with_ltls(path)
+        predict = predict_with_ltls(path)
 
         async def endpoint(request: Request) -> Response:
             question = await request.json()
@@ -79,19 +71,6 @@ def predict_with_ltls(path: str) -> Any:
     def predict(text: str, k: int) -> tuple[list[str], list[float]]:
         labels, scores = model.predict_topk([text], k)
         return labels[0].tolist(), scores[0].tolist()
-
-    return predict
-
-
-def predict_with_fasttext(path: str) -> Any:
-    import fasttext
-
-    model = fasttext.load_model(path)
-
-    def predict(text: str, k: int) -> tuple[list[str], list[float]]:
-        # Below `predict`, which fails with NumPy 2.
-        pairs = model.f.predict(text + "\n", k, 0.0, "strict")
-        return [label for _, label in pairs], [p for p, _ in pairs]
 
     return predict
 
@@ -129,10 +108,6 @@ def server(name: str, path: Path) -> Iterator[tuple[int, int]]:
 def processor_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 # The client
@@ -246,25 +221,19 @@ def requests_of(texts: list[str], vectorizer: Any = None) -> list[bytes]:
 
 
 def trained(folder: Path) -> tuple[dict[str, Path], Any]:
-    """Train the models of all servers, fastText where it is installed; also return a vectorizer."""
-    texts, labels = read_texts("train")
+    """Train the models of all servers; also return a vectorizer."""
+    texts, labels = datasets.texts("banking77", "train")
     path, rows_path = folder / "banking77.ltls", folder / "rows.ltls"
     model = TextClassifier(random_state=0).fit(texts, labels)
     model.save(path)
     vectorizer = model.model_.front_end
     LTLSClassifier(random_state=0).fit(vectorizer.transform(texts), labels).save(rows_path)
-    servers = {"no-op": path, "ltls serve": path, "ltls serve, rows": rows_path, "plain": path}
-    if find_spec("fasttext") is None:
-        print("fastText is left out: pip install fasttext-wheel")
-        return servers, vectorizer
-    import fasttext
-
-    rows = (f"__label__{label} {text}" for text, label in zip(texts, labels, strict=True))
-    (folder / "train.txt").write_text("\n".join(" ".join(row.split()) for row in rows))
-    options = {"epoch": 50, "lr": 0.5, "wordNgrams": 2, "minn": 2, "maxn": 4, "thread": 2}
-    peer = fasttext.train_supervised(str(folder / "train.txt"), verbose=0, **options)
-    peer.save_model(str(folder / "peer.bin"))
-    return {**servers, "fastText": folder / "peer.bin"}, vectorizer
+    return {
+        "no-op": path,
+        "ltls serve": path,
+        "ltls serve, rows": rows_path,
+        "plain": path,
+    }, vectorizer
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -272,7 +241,7 @@ def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def load(options: argparse.Namespace) -> dict[str, Any]:
-    texts = read_texts("test")[0][:N_TEXTS]
+    texts = datasets.texts("banking77", "test")[0][:N_TEXTS]
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as name:
         servers, vectorizer = trained(Path(name))
@@ -300,59 +269,19 @@ def load(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def soak(options: argparse.Namespace) -> dict[str, Any]:
-    requests = requests_of(read_texts("test")[0][:N_TEXTS])
-    memory, n_requests, n_reloads = [], 0, 0
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path, other = folder / "banking77.ltls", folder / "other"
-        TextClassifier(random_state=0).fit(*read_texts("train")).save(path)
-        with server("ltls serve", path) as (port, pid):
-            end = time.monotonic() + options.seconds
-            while time.monotonic() < end:
-                result = measure(port, pid, requests, 8, 10)
-                n_requests += int(result["requests"])
-                memory.append(resident_bytes(pid) / 1e6)
-                shutil.copy(path, other)
-                other.replace(path)
-                n_reloads += 1
-                machine.say(f"{n_requests:,} requests, {memory[-1]:.1f} MB")
-            url = f"http://127.0.0.1:{port}/metrics"
-            metrics = urllib.request.urlopen(url, timeout=10).read().decode()
-    half = memory[len(memory) // 2 :]
-    middle = len(half) // 2
-    growth = statistics.median(half[middle:]) / statistics.median(half[: middle or 1]) - 1
-    loads = next(line for line in metrics.splitlines() if 'outcome="loaded"' in line)
-    return {
-        "about": machine.description("starlette", "uvicorn"),
-        "seconds": options.seconds,
-        "requests": n_requests,
-        "reloads": int(float(loads.split()[-1])) - 1,
-        "first_mb": memory[0],
-        "middle_mb": half[0],
-        "last_mb": memory[-1],
-        "growth": growth,
-    }
-
-
 def main() -> None:
     if sys.argv[1:2] == ["app"]:
         name, port, path = sys.argv[2:]
         serve_app(name, int(port), path)
         return
     parser = machine.parser(__doc__)
-    parser.add_argument("name", choices=("load", "soak"))
-    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=machine.RESULTS)
     options = parser.parse_args()
-    options.seconds = options.seconds or (3.0 if options.name == "load" else 600.0)
-    result = load(options) if options.name == "load" else soak(options)
-    stored = "serving" if options.name == "load" else "serving_soak"
-    machine.write(stored, result, options.output)
-    print("\n".join(getattr(tables, stored)(result)))
-    if options.name == "soak" and result["growth"] > MAX_GROWTH:
-        sys.exit(f"memory grew by {result['growth']:.1%}")
+    result = load(options)
+    machine.write("serving", result, options.output)
+    print("\n".join(tables.serving(result)))
 
 
 if __name__ == "__main__":

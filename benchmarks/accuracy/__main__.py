@@ -3,7 +3,6 @@
     python -m benchmarks.accuracy                                  all that is not stored yet
     python -m benchmarks.accuracy --methods ours --fresh           ours again, beside stored peers
     python -m benchmarks.accuracy --methods default --sets bibtex --seeds 1 --fresh
-    python -m benchmarks.accuracy --check                          stored results and our targets
 
 The data sets are looked for in the folder that LTLS_DATA names; `datasets.find` says under which
 names. Every run is a process of its own, a peer's in an environment that is made below build/peers.
@@ -14,14 +13,13 @@ What was found is kept in benchmarks/results/accuracy/SET/METHOD.json and does n
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import datasets, machine
-from benchmarks.accuracy import environments, report, results, targets
+from benchmarks.accuracy import environments, report, results
 from benchmarks.accuracy.environments import RunError
 from benchmarks.accuracy.methods import METHODS, OURS, PEERS, SEEDS, Method
 
@@ -92,10 +90,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="at most so many runs of a method")
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a run may take")
     parser.add_argument("--fresh", action="store_true", help="run again what is stored")
-    parser.add_argument("--check", action="store_true", help="only check stored results")
     args = parser.parse_args()
-    if args.check:
-        sys.exit(targets.check(results.read_all()))
     source = machine.data_folder()
     chosen = [method for name in args.methods for method in GROUPS.get(name, (METHODS.get(name),))]
     for name in args.sets:
@@ -105,7 +100,7 @@ def main() -> None:
             continue
         results.write(name, "set", datasets.describe(folder))
         for method in chosen:
-            if method.is_for(single_label=name in datasets.SINGLE_LABEL):
+            if method.for_one_label or name not in datasets.SINGLE_LABEL:
                 run_missing(method, name, folder, args.seeds, args.limit, args.fresh)
         of = results.read_all([name]).get(name, {})
         print("\n".join([f"{name}", *report.set_table(of), "", *report.cost_table(of)]))

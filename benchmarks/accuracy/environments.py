@@ -29,7 +29,6 @@ PYTHONS = {
     "napkinxc": NEW,
     "pecos": ("3.12", "3.11", "3.10"),
     "linearsvc": NEW,
-    "vowpalwabbit": NEW,
     "fastxml": ("2.7",),
 }
 

@@ -27,8 +27,8 @@ class Method:
     seeds : int
         How many runs: of ours each with another `random_state`, of peers with random numbers of
         their own. PECOS always learns the same, but the shortest of several times is more reliable.
-    labels : {"any", "single", "multi"}
-        The sets it is for: those of one label per row, those of several.
+    for_one_label : bool
+        Whether it is also for sets of one label per row.
     as_small_as : str
         The peer whose model's size is the size budget.
     """
@@ -39,17 +39,13 @@ class Method:
     contender: str
     settings: dict[str, Any] = field(default_factory=dict)
     seeds: int = 1
-    labels: str = "any"
+    for_one_label: bool = True
     as_small_as: str = ""
 
     @property
     def is_peer(self) -> bool:
         """Whether it is not ours."""
         return self.contender != "ltls"
-
-    def is_for(self, single_label: bool) -> bool:
-        """Say whether the method learns one label per row, or several."""
-        return self.labels in ("any", "single" if single_label else "multi")
 
     def runs(self, n_rows: int) -> int:
         """Return how many runs a set of so many training rows gets."""
@@ -68,16 +64,7 @@ PEERS = (
     Method("napkinxc", "napkinXC PLT", "napkinXC", "napkinxc", seeds=SEEDS),
     Method("pecos", "PECOS XR-Linear", "PECOS", "pecos", seeds=SEEDS),
     Method("linearsvc", "one-vs-all LinearSVC", "LinearSVC", "linearsvc"),
-    Method("lomtree", "LOMtree", "LOMtree", "vowpalwabbit", {"arguments": []}, labels="single"),
-    Method(
-        "lomtree5",
-        "LOMtree, 5 passes, 24 bits",
-        "LOMtree",
-        "vowpalwabbit",
-        {"arguments": ["-b", "24", "--passes", "5", "-c", "-k", "--holdout_off"]},
-        labels="single",
-    ),
-    Method("fastxml", "FastXML", "FastXML", "fastxml", labels="multi"),
+    Method("fastxml", "FastXML", "FastXML", "fastxml", for_one_label=False),
 )
 OURS = (
     Method("default", "`LTLSClassifier()`", "ltls", "ltls", {}, SEEDS),

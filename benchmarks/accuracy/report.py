@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.accuracy import results
 from benchmarks.accuracy.methods import METHODS, Method
-from benchmarks.accuracy.results import Known, Result, best_peer, lead, summary
+from benchmarks.accuracy.results import Known, Result, best_peer, summary
 from benchmarks.machine import table
 
 # Methods of the overview, which is over the sets that all of them ran on. LinearSVC is too slow for
@@ -106,10 +106,13 @@ def psp5_table(known: Known) -> list[str]:
 
 def difference(of: Mapping[str, Result], method: str) -> str:
     """Return the difference in P@1 from the best peer, in points."""
-    if method == best_peer(of):
+    best, ours = best_peer(of), summary(of.get(method, {}))
+    if method == best:
         return "best peer"
-    value = lead(of, method)
-    return "–" if value is None else f"{100 * value:+.2f}".replace("-", "−")
+    theirs = summary(of[best]) if best else None
+    if ours is None or theirs is None:
+        return "–"
+    return f"{100 * (ours - theirs):+.2f}".replace("-", "−")
 
 
 def title(method: Method) -> str:

@@ -22,18 +22,17 @@ Known = Mapping[str, Mapping[str, Result]]  # of every set, of every method
 
 
 def figures(Y: sp.csr_matrix, Y_test: sp.csr_matrix, top: NDArray[np.int32]) -> dict[str, Any]:
-    """Score the best labels of the test rows; a tool that names one label per row has no P@3."""
+    """Score the best labels of the test rows."""
     propensity = propensities(Y, n_labels=Y.shape[1])
-    first = {"p1": precision_at_k(Y_test, top, 1), "psp1": psp_at_k(Y_test, top, propensity, 1)}
-    several: dict[str, float | None] = {
+    return {
+        "p1": precision_at_k(Y_test, top, 1),
+        "psp1": psp_at_k(Y_test, top, propensity, 1),
         "p3": precision_at_k(Y_test, top, 3),
         "p5": precision_at_k(Y_test, top),
         "recall5": recall_at_k(Y_test, top),
         "psp5": psp_at_k(Y_test, top, propensity),
+        "test_rows": len(top),
     }
-    if not (top[:, 1:] >= 0).any():
-        several = dict.fromkeys(several)
-    return {**first, **several, "test_rows": len(top)}
 
 
 def at5(name: str) -> str:
@@ -67,15 +66,8 @@ def summary(result: Result, figure: str = "p1") -> float | None:
     return float(min(values) if figure.endswith("_seconds") else np.mean(values))
 
 
-def best_peer(of: Mapping[str, Result], figure: str = "p1") -> str | None:
-    """Return the peer with the highest figure on a set."""
-    scores = {peer.name: summary(of.get(peer.name, {}), figure) for peer in PEERS}
+def best_peer(of: Mapping[str, Result]) -> str | None:
+    """Return the peer with the highest P@1 on a set."""
+    scores = {peer.name: summary(of.get(peer.name, {})) for peer in PEERS}
     ran = {name: score for name, score in scores.items() if score is not None}
     return max(ran, key=lambda name: ran[name]) if ran else None
-
-
-def lead(of: Mapping[str, Result], method: str = "default", figure: str = "p1") -> float | None:
-    """Return how far a method's figure is above the best peer's."""
-    best, ours = best_peer(of, figure), summary(of.get(method, {}), figure)
-    theirs = summary(of[best], figure) if best else None
-    return None if ours is None or theirs is None else ours - theirs

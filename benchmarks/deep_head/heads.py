@@ -96,14 +96,6 @@ class Quack(CutCrossEntropy):
         return chunked_linear_cross_entropy(x.bfloat16(), weight, y, tuned=False)
 
 
-class LinearCrossEntropy(CutCrossEntropy):
-    """The same by torch's own function, which is new in torch 2.13."""
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        weight = self.linear.weight.bfloat16()
-        return F.linear_cross_entropy(x.bfloat16(), weight, y)  # type: ignore[attr-defined]
-
-
 class Adaptive(Head):
     """torch's own answer to many classes."""
 

@@ -271,7 +271,7 @@ def main() -> None:
             lambda case, problem=problem: run(case, problem, options.epochs),
             options,
         )
-        print("\n".join(tables.recommend(result)))
+        print("\n".join(tables.recommend_amazon(result)))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,6 @@ from benchmarks.deep_head.heads import (
     Full,
     Liger,
     LinearAlone,
-    LinearCrossEntropy,
     Quack,
     Trellis,
     arguments,
@@ -155,9 +154,6 @@ def heads(in_features: int, n_classes: int, device: str) -> Iterator[dict[str, A
         if importlib.util.find_spec(module):
             alone = {"training only": True, "apart": True}
             yield {"head": name, "make": there(kind, *sizes), **alone}
-    if hasattr(torch.nn.functional, "linear_cross_entropy"):  # from torch 2.13 on
-        make = there(LinearCrossEntropy, *sizes)
-        yield {"head": "linear_cross_entropy, bf16", "make": make, "training only": True}
     full = there(Full, *sizes)
     yield {"head": "nn.Linear + cross_entropy", "make": full}
     yield {"head": "nn.Linear + cross_entropy, bf16", "make": full, "bf16": True}

@@ -24,7 +24,6 @@ HEADS = {
     "cut-cross-entropy, bf16": "cut-cross-entropy, bf16",
     "Liger, bf16": "Liger, bf16",
     "QuACK, bf16": "QuACK, bf16",
-    "linear_cross_entropy, bf16": "`linear_cross_entropy`, bf16",
     "nn.Linear + cross_entropy, bf16": "`nn.Linear`, bf16",
     "nn.Linear + cross_entropy": "`nn.Linear`",
 }
@@ -67,7 +66,7 @@ def step_top5(result: Result) -> list[str]:
     return by_classes(result, "top-5 ms")
 
 
-def language_model(result: Result) -> list[str]:
+def language_model_python(result: Result) -> list[str]:
     """Return what a transformer reaches with each head."""
     rows = [
         [row["head"], f"{row['parameters']:,}", *scores(row)[:-1], f"{row['rate']:g}"]
@@ -78,13 +77,16 @@ def language_model(result: Result) -> list[str]:
     return captioned(table(heads, rows), result)
 
 
+language_model_english = language_model_python
+
+
 def restricted(result: Result) -> list[str]:
     """Return the time of an answer under every restriction."""
     rows = [[row["restriction"], f"{row['us per row']:,.0f}"] for row in result["rows"]]
     return captioned(table(["the ten best of", "µs per row"], rows), result)
 
 
-def recommend(result: Result) -> list[str]:
+def recommend_amazon(result: Result) -> list[str]:
     """Return recall and nDCG of every model, and the recall of items without training rows."""
     rows = [
         [
@@ -98,6 +100,9 @@ def recommend(result: Result) -> list[str]:
     sizes = ["output parameters", "input parameters"]
     heads = ["model", *sizes, "recall@10", "nDCG@10", "cold", "cold among cold"]
     return captioned(table(heads, rows), result)
+
+
+recommend_debian = recommend_amazon
 
 
 def omniglot(result: Result) -> list[str]:

@@ -19,10 +19,9 @@ inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; 
 // A decimal number ±digits · 10^exponent, parsed from [+-]digits[.digits][e[+-]digits]. It keeps
 // the first 19 significant digits; `cut` tells whether nonzero digits were dropped.
 //
-// Why not std::from_chars: libstdc++ 12, which has fast_float inside, takes 7–16 ns per number
-// where this takes 4–18 ns, and a whole text 3–18 % longer; but Apple's libc++ has no float
-// from_chars yet, and a stream takes 210–360 ns. Labels need the digits in any case, since 3.0 and
-// 1e3 are integers. AMD EPYC, GCC 12.2, November 2026, benchmarks/decimal.cpp.
+// Why not std::from_chars: it is not faster in libstdc++ 12, and Apple's libc++ has none for floats
+// yet; a stream is many times slower. Labels need the digits in any case, since 3.0 and 1e3 are
+// integers.
 struct Decimal {
     std::uint64_t digits = 0;
     std::int64_t exponent = 0;

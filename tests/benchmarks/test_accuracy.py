@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from benchmarks import datasets, machine
 from benchmarks.accuracy import __main__ as accuracy
-from benchmarks.accuracy import environments, report, results, targets
+from benchmarks.accuracy import environments, report, results
 from benchmarks.accuracy.methods import METHODS, PEERS, Method
 from ltls import readers
 
@@ -50,15 +50,6 @@ def test_figures_of_ranked_labels():
     assert found["psp5"] == pytest.approx(1)
 
 
-def test_a_tool_that_names_one_label_has_no_precision_at_3():
-    Y = sp.csr_matrix(np.eye(6, dtype=np.float32))
-    top = np.full((6, 5), -1, dtype=np.int32)
-    top[:3, 0] = [0, 1, 5]
-    found = results.figures(Y, Y, top)
-    assert found["p1"] == pytest.approx(2 / 6)
-    assert [found[name] for name in ("p3", "p5", "recall5", "psp5")] == [None] * 4
-
-
 def test_figures_are_means_over_the_seeds_and_times_the_shortest():
     runs = [result(0.5, train_seconds=2), result(0.25, train_seconds=3)]
     two = {"runs": {str(seed): run["runs"]["0"] for seed, run in enumerate(runs)}}
@@ -90,61 +81,6 @@ def test_averages_are_over_the_sets_that_all_methods_ran_on():
     assert found["p1"] == pytest.approx(0.6)
     assert found["bytes"] == pytest.approx(1000)  # the geometric mean
     assert report.averages({}) == {}
-
-
-# Checks
-
-
-def judged(target, ours, *peers, sets=13):
-    """Return the verdict on results that are the same on so many sets."""
-    of = {"default": ours, **dict(zip(("pecos", "omikuji"), peers, strict=False))}
-    (chosen,) = [t for t in targets.TARGETS if t.words == target]
-    return chosen.verdict(dict.fromkeys(targets.SETS[:sets], of))[0]
-
-
-def test_targets_of_accuracy():
-    best, other = result(0.5), result(0.4)
-    for p1, verdicts in [(0.5, "ok ok"), (0.4971, "MISSED ok"), (0.4969, "MISSED MISSED")]:
-        words = ("at least the best peer's", "at most 0.3 points below the best peer")
-        found = [judged(f"P@1: {word}", result(p1), other, best) for word in words]
-        assert found == verdicts.split()
-
-
-def test_recall_takes_the_place_of_precision_where_rows_have_one_label():
-    assert results.at5("icd10cm") == results.at5("wordnet_hyper") == "recall5"
-    ours, theirs = result(p5=0.1, recall5=0.9), result(p5=0.2, recall5=0.8)
-    reached = targets.ahead(results.at5, 0)
-    of = {"default": ours, "pecos": theirs}
-    assert (reached("icd10cm", of), reached("bibtex", of)) == (True, False)
-
-
-def test_a_target_is_open_while_it_can_still_be_reached():
-    better, worse, words = result(psp5=0.6), result(psp5=0.5), "PSP@5: above the best peer"
-    assert len(targets.SETS) == 13
-    for sets, verdict in {11: "open", 12: "ok"}.items():
-        assert judged(words, better, worse, sets=sets) == verdict
-    for sets, verdict in {1: "open", 2: "MISSED"}.items():
-        assert judged(words, worse, better, sets=sets) == verdict
-    assert judged(words, better, result(psp5=None)) == "open"
-    assert judged(words, better, worse, {"not_run": "too large"}) == "ok"
-
-
-def test_targets_of_size_and_time_are_those_of_pecos():
-    ours, pecos = result(model_bytes=100), result(model_bytes=100, predict_cpu_seconds=4.0)
-    assert judged("file: at most PECOS'", ours, pecos) == "ok"
-    assert judged("file: at most PECOS'", result(model_bytes=101), pecos) == "MISSED"
-    words = "processor time of prediction: a fourth"
-    assert judged(words, result(predict_cpu_seconds=1.0), pecos) == "ok"
-    assert judged(words, result(predict_cpu_seconds=1.1), pecos) == "MISSED"
-
-
-def test_a_check_fails_where_a_target_is_missed(capsys):
-    peer = result(0.5, psp5=0.5, predict_cpu_seconds=9.0)
-    good = {name: {"pecos": peer, "default": result(0.6)} for name in targets.SETS}
-    assert targets.check(good) == 0
-    bad = {**good, "bibtex": {"pecos": peer, "default": result(0.3)}}
-    assert targets.check(bad) == 1
-    assert "below the best peer: 12 of 13 sets, target 13; not bibtex" in capsys.readouterr().out
 
 
 # The runner

@@ -1,4 +1,4 @@
-"""What all benchmarks share: the command of a figure, files that are whole, settings as words."""
+"""What all benchmarks share: the command of a figure, files that are whole, data sets."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import datasets, machine, settings
+from benchmarks import datasets, machine
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -27,10 +27,11 @@ runpy.run_module("said", run_name="__main__", alter_sys=True)
     assert done.stdout.strip() == "python -m said growth --output here"
 
 
-def test_a_caption_names_machine_date_and_command_but_not_where_the_result_went():
+def test_a_caption_names_machine_date_and_command_but_no_folders():
     about = {"machine": "a machine", "date": "2026-01-01", "gpu": "a GPU"}
-    caption = machine.source({**about, "command": "python -m benchmarks.x --output r"})
-    assert caption == "*a GPU, a machine; 2026-01-01; `python -m benchmarks.x`.*"
+    command = "python -m benchmarks.x a/b.npz --output r"
+    caption = machine.source({**about, "command": command})
+    assert caption == "*a GPU, a machine; 2026-01-01; `python -m benchmarks.x b.npz`.*"
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path):
@@ -38,13 +39,6 @@ def test_a_result_is_read_as_it_was_written(tmp_path):
     machine.write("x", {"µs": [1.5, None]}, tmp_path / "new")
     assert machine.read("x", tmp_path / "new") == {"µs": [1.5, None]}
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.json"]
-
-
-def test_settings_are_read_from_words():
-    found = settings.parsed("trellises.width=8,trellises.assignment=learned,views=false,l1=0.5")
-    expected = {"trellises__width": 8, "trellises__assignment": "learned", "views": False}
-    assert found == {**expected, "l1": 0.5}
-    assert settings.parsed("") == {}
 
 
 @pytest.mark.parametrize("names", [("a_train.txt", "a_test.txt"), ("sub/A.tr.svm.xz", "a-te.gz")])

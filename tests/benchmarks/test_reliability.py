@@ -31,6 +31,6 @@ def test_counts_add_up_and_name_the_last_commit(stored, monkeypatch):
     (row,) = (line for line in lines if "hostile clients |" in line)
     assert f"| 15 | {of['date']}, two |" in row
     assert (
-        "In 1.0 hours beside hostile clients, the slowest of 2,007 health checks took 0.50 s."
+        "In 60 minutes beside hostile clients, the slowest of 2,007 health checks took 0.50 s."
         in lines
     )
