@@ -53,9 +53,11 @@ def speed(result: Result) -> list[str]:
     """Return the time of single rows, and of loading a model."""
     rows = []
     for name, of in result["sets"].items():
-        for tool, found in of.items():
+        for tool, title in TOOLS.items():
+            if (found := of.get(tool)) is None:
+                continue
             cells = [f"{1e6 * found[key]:,.0f}" for key in ("p50_seconds", "p99_seconds")]
-            rows.append([name, TOOLS[tool], *cells, f"{1e3 * found['load_seconds']:,.0f}"])
+            rows.append([name, title, *cells, f"{1e3 * found['load_seconds']:,.0f}"])
     heads = ["data set", "tool", "one row, median [µs]", "99 % [µs]", "load and predict [ms]"]
     return captioned(table(heads, rows, 2), result)
 
