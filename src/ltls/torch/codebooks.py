@@ -236,14 +236,18 @@ def adopt_saved(
     for r in range(len(books)):
         first = f"{start}{r}."
         saved.append({k[len(first) :]: v for k, v in state_dict.items() if k.startswith(first)})
-    policy = _policy_of(saved, layout) if "version" in metadata else None
+    complete, n_labels = "version" in metadata, books[0].n_labels
+    if complete and n_labels == layout.n_classes:
+        # A key alone does not say which blocks of labels it permutes, but every policy has its own.
+        for name in ("frequency", "random"):
+            made = make_codebooks(name, n_labels, layout.width, len(books), device=device)
+            if all(map(_is_saved, made, saved)):
+                for r, book in enumerate(made):
+                    books[r] = book
+                return
     for r, (book, state) in enumerate(zip(books, saved, strict=True)):
-        n_labels, n_paths = book.n_labels, book.n_paths
-        if policy is not None and n_labels == n_paths:
-            new = _module(policy[r], n_labels, device)
-            if type(book) is not type(new) or getattr(book, "sizes", 0) != getattr(new, "sizes", 0):
-                books[r] = new
-        elif {"paths", "labels"} <= state.keys() and not isinstance(book, TablePaths):
+        n_paths = book.n_paths
+        if {"paths", "labels"} <= state.keys() and not isinstance(book, TablePaths):
             shapes = state["paths"].shape, state["labels"].shape
             if shapes == ((n_labels,), (n_paths + 1,)):  # else torch reports that they differ
                 books[r] = TablePaths(state["paths"].to("cpu", torch.int64), n_paths, device)
@@ -252,7 +256,7 @@ def adopt_saved(
                 f"{start}{r} has the key of another codebook, and may permute other blocks of "
                 "labels: build the layer with the codebook that was saved"
             )
-        elif not state and "version" in metadata and not isinstance(book, IdentityPaths):
+        elif not state and complete and not isinstance(book, IdentityPaths):
             books[r] = IdentityPaths(n_labels, n_paths)
 
 
@@ -266,20 +270,12 @@ def _may_load(book: KeyedPaths, state: Mapping[str, Tensor]) -> bool:
     return int(state["seed"]) == book.first_seed
 
 
-def _policy_of(saved: list[dict[str, Tensor]], layout: Layout) -> list[Assignment] | None:
-    """Return the assignments of the policy without tables that was saved, None if it was none.
-
-    A key alone does not say which blocks of labels it permutes, but every policy has its own keys.
-    """
-    if any(value.is_meta or name != "seed" for state in saved for name, value in state.items()):
-        return None
-    seeds = [int(state["seed"]) if state else None for state in saved]
-    nothing = LabelStats(layout.n_classes, None, None)
-    for name in ("frequency", "random"):
-        books = POLICIES[name].initial(layout, len(saved), nothing, np.random.RandomState(0))
-        if seeds == [getattr(book, "seed", None) for book in books]:
-            return books
-    return None
+def _is_saved(book: LabelPaths, state: Mapping[str, Tensor]) -> bool:
+    """Return whether a codebook without a table has a saved state."""
+    if isinstance(book, KeyedPaths):
+        seed = state.get("seed")
+        return seed is not None and not seed.is_meta and int(seed) == book.first_seed
+    return not state
 
 
 def make_codebooks(

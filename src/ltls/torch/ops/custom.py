@@ -151,12 +151,23 @@ def log_probs_backward(
     Row by row it is Σ_k grad_log_probs[k] · (indicator of path k − marginals) + grad_log_z ·
     marginals.
     """
-    if _use_triton(h):
-        layout = make_layout(n_classes, width)
+    layout = make_layout(n_classes, width)
+    if _use_triton(h) and paths.shape[1] == 1:  # in one kernel
         return launch.backward(
             h.contiguous(), paths.contiguous(), log_z, alpha, grad_log_probs, grad_log_z, layout
         )
-    return engine.backward(h, paths, grad_log_probs, grad_log_z, n_classes, width)
+    given = torch.where((paths >= 0) & (paths < n_classes), grad_log_probs, 0)
+    scale = -given.sum(1)
+    scale = scale if grad_log_z is None else scale + grad_log_z
+    if _use_triton(h):
+        grad = launch.backward(h.contiguous(), paths, log_z, alpha, None, scale, layout)
+    else:
+        grad = engine.marginals(h, n_classes, width).mul_(scale[:, None])
+    if paths.shape[1]:
+        edges = layout.path_edges(paths)
+        on_path = torch.where(edges >= 0, given[..., None], 0).to(grad.dtype)
+        grad.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), on_path.flatten(1))
+    return grad.to(h.dtype)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

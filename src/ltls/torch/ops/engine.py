@@ -35,26 +35,10 @@ def forward(h: Tensor, paths: Tensor, n_classes: int, width: int) -> tuple[Tenso
     return log_probs, log_z, log_z.new_empty(0)
 
 
-def backward(
-    h: Tensor,
-    paths: Tensor,
-    grad_log_probs: Tensor,
-    grad_log_z: Tensor | None,
-    n_classes: int,
-    width: int,
-) -> Tensor:
-    """Return the gradient with respect to h."""
+def marginals(h: Tensor, n_classes: int, width: int) -> Tensor:
+    """Return the marginal probability of every edge."""
     trellis, rows, n_jobs = _arguments(h, n_classes, width)
-    grad = torch.from_numpy(trellis.marginals(rows, n_jobs))
-    grad_log_probs = torch.where(paths >= 0, grad_log_probs, 0)
-    scale = -grad_log_probs.sum(1)
-    grad *= (scale if grad_log_z is None else scale + grad_log_z)[:, None]
-    if paths.shape[1]:
-        edges = torch.from_numpy(trellis.path_edges_batch(paths.clamp(min=0).flatten().numpy()))
-        edges = edges.reshape(*paths.shape, edges.shape[-1])
-        on_path = torch.where(edges >= 0, grad_log_probs[..., None], 0)
-        grad.scatter_add_(1, edges.clamp(min=0).flatten(1), on_path.flatten(1))
-    return grad.to(h.dtype)
+    return torch.from_numpy(trellis.marginals(rows, n_jobs))
 
 
 def topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]:

@@ -154,15 +154,11 @@ def backward(
 ) -> Tensor:
     """Return the gradient with respect to h; see `custom.log_probs_backward`.
 
-    For one path per row, `grad_loss` is that of −Σ log_probs, divided by `n_counted` if given. With
-    `listed`, rows and their number, all but `grad_log_probs` is in the order of this list.
+    `grad_log_probs` needs one path per row; then `grad_loss` is that of −Σ log_probs, divided by
+    `n_counted` if given. With `listed`, rows and their number, all but `grad_log_probs` is in the
+    order of this list.
     """
-    n, k = paths.shape
-    grad = torch.empty_like(h)
-    if k > 1 and grad_log_probs is not None:  # the kernel computes only the marginals' term
-        grad_log_probs = torch.where((paths >= 0) & (paths < layout.n_classes), grad_log_probs, 0)
-        scale = -grad_log_probs.sum(1)
-        grad_log_z = scale if grad_log_z is None else scale + grad_log_z
+    n, grad = len(paths), torch.empty_like(h)
     if n:
         constants = _constants(layout, h.dtype)
         run(
@@ -180,7 +176,7 @@ def backward(
             *(listed or (paths, paths)),
             n,
             *_sizes(layout),
-            HAS_PATH=k == 1,
+            HAS_PATH=paths.shape[1] == 1,
             HAS_GRAD=grad_log_probs is not None,
             HAS_GRAD_LOG_Z=grad_log_z is not None,
             HAS_GRAD_LOSS=grad_loss is not None,
@@ -188,10 +184,6 @@ def backward(
             LISTED=listed is not None,
             **constants,
         )
-    if k > 1 and grad_log_probs is not None:
-        edges = layout.path_edges(paths)
-        on_path = torch.where(edges >= 0, grad_log_probs[..., None], 0).to(grad.dtype)
-        grad.scatter_add_(1, edges.clamp(0, layout.n_edges - 1).flatten(1), on_path.flatten(1))
     return grad
 
 
