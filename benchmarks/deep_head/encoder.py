@@ -40,7 +40,7 @@ from torch.nn import functional as F  # noqa: N812
 from benchmarks import machine
 from benchmarks.deep_head.heads import arguments, compare, description, schedule
 from ltls.torch import AdaptiveTrellisSoftmax, TrellisSoftmax, functional
-from ltls.torch.hybrid import best_weights, weighted
+from ltls.torch.stage_weights import best_weights
 
 NAME = "deep_head_encoder"
 SEED, HELD_OUT, CANDIDATES = 0, 3000, 50
@@ -349,7 +349,7 @@ class Experiment:
         """Return P@1 and P@5 of `EncoderClassifier` and of its stages."""
         from ltls import LTLSClassifier
         from ltls.torch import EncoderClassifier
-        from ltls.torch.hybrid import HeadScores
+        from ltls.torch.hybrid import HeadStage
 
         data, small = self.data, self.options.small
         model = EncoderClassifier(
@@ -380,7 +380,7 @@ class Experiment:
             "hybrid": model.predict_topk(texts, k=5)[0],
             "text": model.classes_[model.text_.predict_topk(texts, k=5)[0]],
             "vectors": model.classes_[model.vectors_.predict_topk(encoded, k=5)[0]],
-            "head": model.classes_[HeadScores(model.head_, encoded, True).best(5)],
+            "head": model.classes_[HeadStage(model.head_, True).best(encoded, 5)],
         }
         figures = {
             f"{stage} {name}": value
@@ -449,7 +449,8 @@ class Experiment:
         hits = data.contains(data.evaluated, ids)
         n_true = np.diff(data.ptr)[data.evaluated]
         weights = best_weights({k: v[:n] for k, v in scores.items()}, hits[:n], n_true[:n])
-        order = np.argsort(-weighted(scores, weights, ids), axis=1, kind="stable")
+        total = sum(weights[name] * each for name, each in scores.items())
+        order = np.argsort(np.where(ids >= 0, -total, np.inf), axis=1, kind="stable")
         found = data.precision(data.test, np.take_along_axis(ids, order, 1)[n:])
         return {"weights": weights} | {f"hybrid {k}": v for k, v in found.items()}
 

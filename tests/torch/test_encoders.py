@@ -18,7 +18,7 @@ from word_texts import WORDS, problem  # noqa: E402
 from ltls import LTLSClassifier, TextClassifier  # noqa: E402
 from ltls.torch import EncoderClassifier, encoders, encoding, fine_tuning, hybrid  # noqa: E402
 from ltls.torch.devices import as_device  # noqa: E402
-from ltls.torch.hybrid import best_weights  # noqa: E402
+from ltls.torch.stage_weights import best_weights  # noqa: E402
 
 
 class Bag(nn.Module):

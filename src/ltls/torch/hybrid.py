@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arrays import AnyArray, Bools, Floats, Ints
+from ..core.arrays import AnyArray, Floats, Ints
 from ..estimators.classifier import LTLSClassifier
 from ..model.examples import Examples
 from ..model.labels import Labels
 from ..model.model import CANDIDATES, Model, united
 from ..parts.calibration import Calibrator, best_threshold
-from ..training.choose import quality_of
 from . import functional
 from .adaptive_head import AdaptiveHead
 from .head_files import Head
+from .stage_weights import best_weights
 
 _FLOOR = 1e-9  # the smallest probability that a stage gives to a label
 _LEAST = 1e-6  # the smallest weight: of labels that the head does not know, the others must decide
-_STEPS = 10  # of the weights between 0 and 1
 _BATCH = 1024
 
 
@@ -220,29 +218,3 @@ class Stages:
             calibration=calibration,
             typical_labels=typical_labels,
         )
-
-
-def best_weights(log_probas: dict[str, Floats], hits: Bools, n_true: Ints) -> dict[str, float]:
-    """Return the weights, which sum to 1, that rank the true labels of rows highest.
-
-    Of equally good weights, the most even ones are taken.
-
-    Parameters
-    ----------
-    log_probas : dict of str to array of shape (n_rows, m)
-        Log-probabilities of candidates, by stage.
-    hits : bool array of shape (n_rows, m)
-        Which candidates are true.
-    n_true : int array of shape (n_rows,)
-    """
-    names, n = list(log_probas), len(log_probas)
-    grid = [w for w in product(range(_STEPS + 1), repeat=n) if sum(w) == _STEPS]
-    grid.sort(key=lambda weights: sum(w * w for w in weights))
-    found: tuple[float, tuple[int, ...]] = (-1.0, grid[0])
-    for weights in grid:
-        total = sum(w / _STEPS * log_probas[name] for w, name in zip(weights, names, strict=True))
-        first = np.argsort(-np.asarray(total), axis=1, kind="stable")[:, :5]
-        quality = float(quality_of(np.take_along_axis(hits, first, 1), n_true).mean())
-        if quality > found[0]:
-            found = quality, weights
-    return {name: w / _STEPS for name, w in zip(names, found[1], strict=True)}
