@@ -68,6 +68,18 @@ def test_a_body_that_announces_nonsense(small):
         assert received.split()[1] in (b"400", b"413"), length
 
 
+def test_a_body_that_is_malformed_from_the_beginning(small, monkeypatch, caplog):
+    monkeypatch.setattr("ltls.serve.monitoring.logger.propagate", True)
+    for path in (b"/predict", b"/nowhere", b"/v2/health/live"):
+        head = POST.replace(b"/predict", path) + b"transfer-encoding: chunked\r\n\r\n"
+        received = raw(small, head + b"no chunk\r\n")
+        assert received.startswith(b"HTTP/1.1 400 ")
+        assert received.count(b"HTTP/1.1 ") == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    found = small.ask("GET", "/metrics").body.decode()
+    assert 'ltls_requests_total{route="other",status="400"} 3.0' in found
+
+
 def test_too_many_rows(small):
     assert small.predict(text=["a"] * 5).status == 413
     assert small.predict(text=["a"] * 4).status == 200

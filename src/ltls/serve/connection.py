@@ -40,8 +40,13 @@ class Connection(asyncio.BufferedProtocol):
     def end_request(self) -> None:
         """Wait for the next request, for a while."""
         self._n_running -= 1
-        if not self._n_running and not self._transport.is_closing():
+        if not self._n_running and not self.is_closing:
             self._wait()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport.is_closing()
 
     def _wait(self) -> None:
         loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ from .connection import Connection
 from .messages import RequestError, quoted
 from .monitoring import Metrics, log
 from .settings import Settings
-from .work import busy
+from .work import busy, disconnected
 
 OPEN_ROUTES = frozenset(
     {"/", "/page.css", "/page.js", "/v2/health/live", "/v2/health/ready"}
@@ -66,8 +66,12 @@ class Gate:
         try:
             # The times to receive, to work and to send. Then uvicorn closes unfinished requests.
             with anyio.move_on_after(3 * self._settings.timeout):
-                self._check(scope, headers)
-                await self._app(scope, receive, send_and_note)
+                if connection is not None and connection.is_closing:
+                    status = 400  # uvicorn has found that the body is malformed, and said so
+                    await disconnected(receive)
+                else:
+                    self._check(scope, headers)
+                    await self._app(scope, receive, send_and_note)
         except RequestError as refused:
             # Its traceback leads back to it, and would keep the request until the next collection.
             error = refused.with_traceback(None)

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from .messages import Answer, RequestError
 from .settings import Settings
@@ -168,7 +169,7 @@ class Work:
 
     async def _in_thread(self, request: Request, job: Job, work: Callable[[], Answer]) -> Answer:
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        left = asyncio.ensure_future(_left(request))
+        left = asyncio.ensure_future(disconnected(request.receive))
         try:
             both: set[asyncio.Future[Any]] = {future, left}
             await asyncio.wait(both, timeout=self._settings.timeout, return_when=FIRST_COMPLETED)
@@ -181,9 +182,9 @@ class Work:
             left.cancel()
 
 
-async def _left(request: Request) -> None:
-    """Wait until the client has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
+async def disconnected(receive: Receive) -> None:
+    """Wait until the connection is closed."""
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
