@@ -11,7 +11,7 @@ from ltls.cli.app import COMMANDS
 from ltls.serve import Settings as ServeSettings
 
 pytest.importorskip("starlette", reason="needs starlette: run make test-all")
-from ltls.serve import connection, gate, plain, work
+from ltls.serve import connection, plain, work
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
 LINES = re.findall(r"(?:^\$ |bin/)ltls serve (.*)$", PAGE, re.M)
@@ -54,7 +54,7 @@ def test_every_status_and_option_is_listed():
         ("| an explanation ", {plain._MAX_EXPLAINED >> 10, plain._NUMBER}),
         ("| an explanation ", {plain._MAX_EXPLAINED // (5 * 4)}),  # k = 5, 4 parts
         ("| memory of a request ", {work._MAX_THREADS}),
-        ("| a client that pipelines ", {gate._MAX_PIPELINED}),
+        ("| a client that pipelines ", {connection._MAX_PIPELINED}),
         ("| a body in chunks ", {connection._MEAN, connection._CHUNKS}),
         ("Small requests ", {work._QUICK_BYTES >> 10, work._QUICK_K, work._ROWS}),
     ],

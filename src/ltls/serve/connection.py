@@ -9,7 +9,7 @@ import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_MAX_HEAD = 32 << 10  # bytes of request line and headers
+MAX_HEAD = 32 << 10  # bytes of request line and headers
 _READ = 64 << 10  # bytes; what was read is handled at once, before other connections
 _CHUNKS, _MEAN = 1000, 64  # after so many chunks, they must have this many bytes on average
 _MAX_PIPELINED = 32  # requests that were read together; more are not answered
@@ -26,7 +26,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, config: Config, app_state: dict[str, Any], **others: Any) -> None:
         state = {**app_state, "connection": self}
         self._http = H11Protocol(config=config, app_state=state, **others)
-        self._http.conn = _Events(h11.SERVER, _MAX_HEAD)
+        self._http.conn = _Events(h11.SERVER, MAX_HEAD)
         self._seconds = config.timeout_keep_alive
         self._n_running = self._n_pipelined = 0  # requests
 
