@@ -74,6 +74,11 @@ class TrainableWeights:
         arrays = {"weights": self.values, "squares": self.squares, "sums": self.sums}
         return {name: array for name, array in arrays.items() if array is not None}
 
+    def _replace(self, arrays: Mapping[str, Any]) -> None:
+        """Continue with other arrays, by name; drop all references to earlier ones."""
+        self.values, self.squares = arrays["weights"], arrays.get("squares")
+        self.sums, self._cached = arrays.get("sums"), None
+
     def set_tensors(self, arrays: Mapping[str, AnyArray], step: int, epochs: int) -> None:
         """Continue from arrays that `tensors` has returned."""
         for name, array in self.tensors().items():
@@ -91,9 +96,8 @@ class TrainableWeights:
         """Return the weights of some trellises, which share the arrays until `unshare`."""
         other = self.branch()
         own = {name: array[:, self._columns(first, last)] for name, array in self.tensors().items()}
-        other.values, other.n_trellises = own["weights"], last - first
-        other.squares, other.sums = own.get("squares"), own.get("sums")
-        other._cached, other._spares = None, {}
+        other._replace(own)
+        other.n_trellises, other._spares = last - first, {}
         return other
 
     def replace_some(self, first: int, last: int, trained: TrainableWeights) -> None:
@@ -117,11 +121,11 @@ class TrainableWeights:
         if rows is not None and self.intercept:
             rows = np.append(rows, len(self.values) - 1)
         shared, spares = self.tensors(), self._spares
-        arrays = {name: self._copied(array, spares.get(name)) for name, array in shared.items()}
-        self.values = arrays["weights"]
-        self.squares, self.sums = arrays.get("squares"), arrays.get("sums")
+        self._replace(
+            {name: self._copied(array, spares.get(name)) for name, array in shared.items()}
+        )
         self._spares = {name: Spare.of(array, rows) for name, array in shared.items()}
-        self._shared, self._cached = False, None
+        self._shared = False
 
     def _copied(self, array: AnyArray, spare: Spare | None) -> AnyArray:
         copied = None if spare is None else spare.copy_of(array)
@@ -143,20 +147,13 @@ class TrainableWeights:
         """Move to a larger trellis: old edges keep their weights, new ones start at 0."""
         block, old_block = padded(trellis.n_edges), padded(self.n_edges)
 
-        def moved(old: Any) -> Any:
-            if old is None:
-                return None
-            new = reusable_zeros((len(old), self.n_trellises * block), old.dtype)
-            if old is self.squares:
-                new += INITIAL_SQUARES
+        def copy_to(new: AnyArray, old: AnyArray) -> None:
             for r in range(self.n_trellises):
                 of_trellis = old[:, r * old_block : r * old_block + self.n_edges]
                 new[:, r * block + edge_map] = of_trellis
-            return new
 
-        self.values, self.squares, self.sums = map(moved, (self.values, self.squares, self.sums))
+        self._enlarge((len(self.values), self.n_trellises * block), copy_to)
         self.n_edges = trellis.n_edges
-        self._forget_arrays()
 
     def add_features(self, n: int) -> None:
         """Add rows of 0 for new features, before the intercept."""
@@ -164,22 +161,23 @@ class TrainableWeights:
             return
         last = len(self.values) - self.intercept
 
-        def extended(old: Any) -> Any:
-            if old is None:
-                return None
-            new = reusable_zeros((len(old) + n, old.shape[1]), old.dtype)
-            if old is self.squares:
-                new += INITIAL_SQUARES
+        def copy_to(new: AnyArray, old: AnyArray) -> None:
             new[:last], new[last + n :] = old[:last], old[last:]
-            return new
 
-        arrays = (self.values, self.squares, self.sums)
-        self.values, self.squares, self.sums = map(extended, arrays)
-        self._forget_arrays()
+        self._enlarge((len(self.values) + n, self.values.shape[1]), copy_to)
 
-    def _forget_arrays(self) -> None:
-        """Drop all references to earlier arrays."""
-        self._cached, self._shared, self._spares = None, False, {}
+    def _enlarge(
+        self, shape: tuple[int, int], copy_to: Callable[[AnyArray, AnyArray], None]
+    ) -> None:
+        """Continue with larger arrays, to which the present ones are copied."""
+        arrays = {}
+        for name, old in self.tensors().items():
+            arrays[name] = reusable_zeros(shape, old.dtype)
+            if name == "squares":
+                arrays[name] += INITIAL_SQUARES
+            copy_to(arrays[name], old)
+        self._replace(arrays)
+        self._shared, self._spares = False, {}
 
     def load(self, weights: AnyWeights, l1: float) -> None:
         """Continue from given weights, undoing soft-thresholding; averages restart."""
