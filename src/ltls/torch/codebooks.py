@@ -41,7 +41,10 @@ class LabelPaths(FixedBuffers):
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-        return custom.look_up(labels, self._table(), self.n_labels, self.n_paths, ignore_index)
+        table, outside = self._table(), (labels < 0) | (labels >= self.n_labels)
+        paths = labels if table is None else table[labels.clamp(0, self.n_labels - 1)]
+        paths = paths.to(torch.int64).masked_fill(outside, self.n_paths)
+        return paths.masked_fill(labels == ignore_index, -1)
 
     def label_of(self, paths: Tensor) -> Tensor:
         """Return the labels of paths; −1 for a free path and for path −1."""
@@ -97,7 +100,12 @@ class KeyedPaths(LabelPaths):
 
     def path_of(self, labels: Tensor, ignore_index: int = -1) -> Tensor:
         """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-        return custom.permute(super().path_of(labels, ignore_index), self.seed, self.sizes, False)
+        outside = labels < 0
+        if self.n_labels < self.n_paths:  # else `permute` finds those that are too large
+            outside = outside | (labels >= self.n_labels)
+        own = labels.masked_fill(outside, self.n_paths)
+        paths = custom.permute(own, self.seed, self.sizes, False)
+        return paths.masked_fill(labels == ignore_index, -1)
 
     def look_up(self, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None, int, int]:
         """Return paths in place of labels, for `custom.loss` without a table."""

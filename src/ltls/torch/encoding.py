@@ -17,7 +17,6 @@ from ..core.arrays import AnyArray, as_integer
 from ..training.progress import row_bar
 from .pretrained import is_sentence_transformer, load_pretrained
 
-POOLINGS = ("mean", "cls", "max", "lasttoken")
 PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BATCH = 1024  # texts whose tokens are counted
 
@@ -78,7 +77,7 @@ class Encoder(nn.Module):
         """
         if isinstance(source, nn.Module):
             return cls(source, tokenizer, pooling or "mean", max_length)
-        found = load_pretrained(source, tokenizer, pooling, POOLINGS, safe, has_tokenizer)
+        found = load_pretrained(source, tokenizer, pooling, safe, has_tokenizer)
         return cls(*found, max_length)
 
     @property

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from ..core.settings import FLAG, NOTHING, Integer, Number, OneOf, Settings, setting, settings
 from ..model.examples import Examples
 from ..training.progress import EpochStats, log_epoch, progress_bar
-from .encoding import POOLINGS, PRECISIONS, Encoder
+from .encoding import PRECISIONS, Encoder
 from .head_files import Head
 from .hybrid import HeadStage
+from .pretrained import POOLINGS
 
 _STATE, _BEST = "state.json", "best.safetensors"
 _MOST = 1 << 31  # rows of a mini-batch, or tokens

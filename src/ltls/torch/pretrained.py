@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+POOLINGS = ("mean", "cls", "max", "lasttoken")
 # As sentence-transformers named them before version 6.
 _OLD_POOLINGS = {
     "pooling_mode_cls_token": "cls",
@@ -24,13 +25,12 @@ def load_pretrained(
     source: str | os.PathLike[str],
     tokenizer: Any,
     pooling: str | None,
-    poolings: tuple[str, ...],
     safe: bool | None,
     has_tokenizer: bool,
 ) -> tuple[Any, Any, str]:
     """Return the model of a name or folder, its tokenizer, and how vectors are pooled.
 
-    `tokenizer` and `pooling` replace those of the model; `poolings` are those that are known.
+    `tokenizer` and `pooling` replace those of the model.
     """
     try:
         from transformers import AutoModel, AutoTokenizer
@@ -41,7 +41,7 @@ def load_pretrained(
     try:
         modules = _json(source, "modules.json") or []
         if pooling is None:
-            pooling = _pooling(source, modules, poolings)
+            pooling = _pooling(source, modules)
         where = {"subfolder": modules[0]["path"] if modules else ""}
         if has_tokenizer and tokenizer is None:
             tokenizer = AutoTokenizer.from_pretrained(source, **where)
@@ -53,7 +53,7 @@ def load_pretrained(
         raise OSError(f"encoder={str(source)!r} cannot be loaded: {error}") from error
 
 
-def _pooling(source: Any, modules: list[dict[str, str]], poolings: tuple[str, ...]) -> str:
+def _pooling(source: Any, modules: list[dict[str, str]]) -> str:
     """Return the pooling of a model of sentence-transformers, "mean" for other models."""
     kinds = {each["type"].rpartition(".")[2]: each["path"] for each in modules}
     unknown = sorted(kinds.keys() - _KNOWN_MODULES)
@@ -62,7 +62,7 @@ def _pooling(source: Any, modules: list[dict[str, str]], poolings: tuple[str, ..
         config = _json(source, f"{kinds['Pooling']}/config.json") or {}
         old = [name for key, name in _OLD_POOLINGS.items() if config.get(key)]
         mode = config.get("pooling_mode") or (old[0] if len(old) == 1 else old or "mean")
-    if mode not in poolings:
+    if mode not in POOLINGS:
         unknown.append(f"Pooling with {mode!r}")
     if unknown:
         raise ValueError(

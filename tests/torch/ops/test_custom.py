@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from ltls import RandomCodebook  # noqa: E402
 from ltls.torch import functional, make_layout  # noqa: E402
-from ltls.torch.ops import custom, reference  # noqa: E402
+from ltls.torch.ops import custom  # noqa: E402
 
 
 def edge_scores(n_edges, rows, dtype=torch.float64, seed=0):
@@ -14,13 +14,12 @@ def edge_scores(n_edges, rows, dtype=torch.float64, seed=0):
     return torch.randn(rows, n_edges, generator=generator, dtype=dtype)
 
 
-@pytest.mark.parametrize("operator", ["log_probs", "topk", "look_up", "permute"])
+@pytest.mark.parametrize("operator", ["log_probs", "topk", "permute"])
 def test_opcheck(operator):
     h = edge_scores(19, 3, torch.float32).requires_grad_()
     arguments = {
         "log_probs": (h, torch.tensor([[0], [3], [-1]]), 22, 2),
         "topk": (h.detach(), 3, 22, 2),
-        "look_up": (torch.arange(-1, 30), torch.arange(22).flip(0), 22, 22, -1),
         "permute": (torch.arange(22), torch.tensor([5]), [10, 22], False),
     }
     torch.library.opcheck(getattr(torch.ops.ltls, operator).default, arguments[operator])
@@ -56,10 +55,3 @@ def test_permute_without_the_engine_raises(monkeypatch):
     monkeypatch.setattr(custom, "HAS_ENGINE", False)
     with pytest.raises(RuntimeError, match="needs the compiled engine"):
         custom.permute(torch.arange(5), torch.tensor([0]), [5], False)
-
-
-def test_plain_operations_look_labels_up():
-    labels = torch.tensor([-100, -1, 0, 1, 4, 5, 2**40])
-    table = torch.tensor([3, 1, 4, 0, 6], dtype=torch.int32)
-    assert reference.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, 3, 1, 6, 7, 7]
-    assert reference.look_up(labels, None, 5, 7, -100).tolist() == [-1, 7, 0, 1, 4, 7, 7]

@@ -292,14 +292,6 @@ def test_a_path_out_of_range_gives_nan():
     assert found.isnan().flatten().tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, None])
-def test_labels_are_looked_up_in_a_table(dtype):
-    labels = on_device([-100, -1, 0, 1, 4, 5, 2**40])
-    table = None if dtype is None else on_device([3, 1, 4, 0, 6], dtype=dtype)
-    known = [0, 1, 4] if dtype is None else [3, 1, 6]
-    assert launch.look_up(labels, table, 5, 7, -100).tolist() == [-1, 7, *known, 7, 7]
-
-
 HALVES = [torch.float16] if INTERPRETED else [torch.float16, torch.bfloat16]
 
 
@@ -795,7 +787,7 @@ def counted(monkeypatch):
 @pytest.mark.skipif(not INTERPRETED, reason="counts launches in Triton's interpreter")
 @pytest.mark.parametrize(
     ("assignment", "n_kernels"),
-    [("frequency", 2), ("random", 4), (torch.arange(999, -1, -1), 2)],
+    [("frequency", 2), ("random", 3), (torch.arange(999, -1, -1), 2)],
     ids=["frequency", "random", "table"],
 )
 def test_a_training_step_launches_few_kernels(assignment, n_kernels, counted):

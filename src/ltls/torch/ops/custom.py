@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ..layout import AnyTrellis, Layout, make_layout
-from . import reference
 from .available import HAS_ENGINE, HAS_TRITON
 from .precision import accumulation_dtype
 from .tracing import is_exported, is_traced, is_transformed
@@ -350,19 +349,6 @@ def topk(h: Tensor, k: int, n_classes: int, width: int) -> tuple[Tensor, Tensor]
 
 
 # Codebooks
-
-
-@_operator(_like_first, lambda labels: _is_eager(labels) or _is_plain())
-def look_up(
-    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
-) -> Tensor:
-    """Return the paths of labels; without a table, label i has path i.
-
-    `ignore_index` is mapped to −1, a label out of range to `n_paths`.
-    """
-    if _use_triton(labels) and not _is_plain():
-        return launch.look_up(labels.contiguous(), table, n_labels, n_paths, ignore_index)
-    return reference.look_up(labels, table, n_labels, n_paths, ignore_index)
 
 
 @_operator(_like_first)

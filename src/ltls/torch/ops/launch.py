@@ -108,7 +108,7 @@ def forward(
     paths : int64 tensor of shape (rows, k)
     layout : Layout
     look_up : tuple of labels, table or None, n_labels, ignore_index, ignored; optional
-        One label per row, whose paths are looked up as by `look_up` and written to `paths`. Where
+        One label per row, whose paths are looked up and written to `paths`. Where
         a label is `ignore_index`, −1 is written to `ignored`, else 0. The log-probabilities then
         have shape (rows,).
     listed : tuple of rows, their number, log_probs; optional
@@ -241,27 +241,6 @@ def topk(h: Tensor, layout: Layout, k: int) -> tuple[Tensor, Tensor]:
             **constants,
         )
     return paths, scores
-
-
-def look_up(
-    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
-) -> Tensor:
-    """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-    out = torch.empty_like(labels)
-    n = labels.numel()
-    if n:
-        kernels.look_up[(triton.cdiv(n, 256),)](
-            labels,
-            labels if table is None else table,
-            out,
-            n,
-            n_labels,
-            n_paths,
-            ignore_index,
-            HAS_TABLE=table is not None,
-            BLOCK=256,
-        )
-    return out
 
 
 def permute(values: Tensor, seed: Tensor, sizes: list[int], inverse: bool) -> Tensor:

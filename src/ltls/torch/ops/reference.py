@@ -163,12 +163,3 @@ def _categorical(logits: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw an index of dimension 1 from softmax(logits), by the Gumbel-max trick."""
     exponential = torch.empty_like(logits).exponential_(generator=generator)
     return (logits - exponential.log()).argmax(1)
-
-
-def look_up(
-    labels: Tensor, table: Tensor | None, n_labels: int, n_paths: int, ignore_index: int
-) -> Tensor:
-    """Return the paths of labels: −1 for `ignore_index`, `n_paths` for a label out of range."""
-    known = (labels >= 0) & (labels < n_labels)
-    paths = labels if table is None else table[labels.clamp(0, n_labels - 1)].to(torch.int64)
-    return torch.where(labels == ignore_index, -1, torch.where(known, paths, n_paths))

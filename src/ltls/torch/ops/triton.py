@@ -411,18 +411,6 @@ def _cross_entropy(h, out, edges, mask, weight, factor, GRADIENT: tl.constexpr):
 
 
 @triton.jit
-def look_up(  # type: ignore[no-untyped-def]
-    labels, table, out, n, n_labels, n_paths, ignore_index,
-    HAS_TABLE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Look labels up in a table, or use them as their own paths."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    label = tl.load(labels + at, mask=at < n, other=-1)
-    path = _path_of(label, table, n_labels, n_paths, ignore_index, HAS_TABLE)
-    tl.store(out + at, path, mask=at < n)
-
-
-@triton.jit
 def _round_key(seed, number: tl.constexpr):  # type: ignore[no-untyped-def]
     z = seed + (number + 1) * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
