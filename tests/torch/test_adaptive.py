@@ -161,20 +161,6 @@ def test_too_few_classes_for_a_cluster():
         AdaptiveTrellisSoftmax(IN, 2)
 
 
-def test_samples_of_free_paths_are_minus_one():
-    torch.manual_seed(0)
-    book = TableCodebook(256, range(C - 5))
-    layer = AdaptiveTrellisSoftmax(IN, C, [5], width=4, trellis_features=4, assignment=book)
-    x = torch.randn(1, IN)
-    drawn = layer.sample(x, 20_000, generator=torch.Generator().manual_seed(0))[0]
-    probs = layer.log_prob(x)[0].exp().detach()
-    free = 1 - probs.sum()
-    assert free > 0.05
-    shares = torch.bincount(drawn + 1, minlength=C + 1) / len(drawn)
-    expected = torch.cat([free[None], probs])
-    assert ((shares - expected).abs() < 5 * (expected / len(drawn)).sqrt() + 1e-4).all()
-
-
 @pytest.mark.parametrize("again", [False, True], ids=["new", "reset"])
 @pytest.mark.parametrize("options", [{}, {"n_trellises": 2}, {"unit_length": True}], ids=str)
 @torch.no_grad()

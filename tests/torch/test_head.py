@@ -116,16 +116,6 @@ def test_a_gate_of_nan_does_not_widen_the_search(where, monkeypatch):
     assert log_probs.isnan().all()
 
 
-def test_free_paths_are_never_predicted_and_sampled_as_minus_one():
-    torch.manual_seed(0)
-    head = TrellisSoftmax(IN, 3, 4, assignment=TableCodebook(64, [1, 20, 63]))
-    x = torch.randn(50, IN, generator=torch.Generator().manual_seed(1))
-    labels, _ = head.topk(x, 3)
-    assert labels.sort(1).values.tolist() == [[0, 1, 2]] * 50
-    samples = head.sample(x, 20, generator=torch.Generator().manual_seed(2))
-    assert set(samples.flatten().tolist()) == {-1, 0, 1, 2}
-
-
 def test_several_heads_compile_their_topk():
     torch.compiler.reset()
     for n_classes in (200, 300, 400):

@@ -159,6 +159,18 @@ def test_free_paths_are_part_of_the_sum_of_top_p(n, top_p):
     assert follows(drawn, expected)
 
 
+@pytest.mark.parametrize(("name", "n_tail"), [("trellis", 60), ("adaptive", 40)])
+def test_samples_of_free_paths_are_minus_one(name, n_tail):
+    """They are never predicted."""
+    layer, x = make(name, assignment=TableCodebook(256, range(n_tail)))
+    probs = layer.log_prob(x)[0].detach().exp().double()
+    free = 1 - probs.sum()
+    assert free > 0.05
+    drawn = layer.sample(x, 40_000, generator=torch.Generator().manual_seed(0))
+    assert follows(drawn + 1, torch.cat([free[None], probs]))
+    assert layer.topk(x, 60)[0].sort(1).values.tolist() == [[*range(60)]]
+
+
 def test_rows_with_and_without_enough_in_the_first_search():
     layer, _ = make("trellis", 3000)
     x = torch.cat([torch.zeros(1, D), 200 * torch.randn(1, D)])
