@@ -175,7 +175,7 @@ def fit_vectors(path: Path, y: Any, X_test: Any, y_test: Any) -> dict[str, Any]:
     """Train the defaults on the vectors of a file."""
     X = np.load(path, mmap_mode="r")
     before, wall, processor = machine.memory("RssAnon"), time.perf_counter(), time.process_time()
-    model, peak = watched(lambda: LTLSClassifier(random_state=0).fit(X, y))
+    model, peak = watched(lambda: LTLSClassifier(random_state=0, n_jobs=-1).fit(X, y))
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - processor
     processor = time.process_time()
     best = model.predict(X_test)

@@ -151,6 +151,8 @@ def violations(part, name, tensors):
     yield "type", tensor.astype(np.int16)
     yield "dimensions", tensor[None]
     yield "length", tensor[:-1]
+    if part.name == "neighbours":  # tests of stored rows have the others
+        return
     if tensor.dtype.kind == "f":
         yield "not a number", with_value(tensor, -1, np.nan)
         yield "infinite", with_value(tensor, 0, np.inf)

@@ -7,12 +7,25 @@ import pytest
 import reference_parts as reference
 from hypothesis import given
 from hypothesis import strategies as st
-from small_parts import N_FEATURES, N_LABELS, SEEDS, every, make_rows, neighbour_part, stored_rows
+from scipy.linalg import eigh
+from small_parts import (
+    N_FEATURES,
+    N_LABELS,
+    SEEDS,
+    SIZES,
+    every,
+    make_rows,
+    neighbour_part,
+    section_of,
+    stored_rows,
+)
 
+from ltls import LTLSClassifier, load
 from ltls.features.rows import Rows
 from ltls.model.examples import Examples
+from ltls.parts.discriminant import Statistics
 from ltls.parts.memory import StoredRows
-from ltls.parts.neighbours import NeighbourPart
+from ltls.parts.neighbours import Coordinates, NeighbourPart
 
 
 @given(seed=SEEDS, n_neighbors=st.integers(1, 50), dense=st.booleans())
@@ -99,4 +112,84 @@ def test_neighbours_follow_the_memory():
         assert other.n_neighbors == part.n_neighbors
     assert NeighbourPart.fit(SimpleNamespace(n_neighbors=3), context).n_neighbors == 3
     with pytest.raises(ValueError, match="neighbours need rows in memory"):
-        NeighbourPart.from_state(None, None, None)
+        NeighbourPart.from_state(section_of({"n_neighbors": 3}, {}), SIZES, None)
+
+
+# Coordinates
+
+
+def labelled_vectors(rng, n_rows=600, n_labels=60, n_features=50, n_own=24):
+    """Labels differ in some directions, and rows vary much more in all others."""
+    basis = np.linalg.qr(rng.normal(size=(n_features, n_features))).Q
+    centers = rng.normal(size=(n_labels, n_own))
+    labels = np.arange(n_rows) % n_labels
+    own = centers[labels] + 0.1 * rng.normal(size=(n_rows, n_own))
+    others = 2 * rng.normal(size=(n_rows, n_features - n_own))
+    return (np.hstack([own, others]) @ basis.T + 1).astype(np.float32), labels
+
+
+def context_of(X, labels, n_labels):
+    examples = Examples(Rows(X, False, False), np.arange(len(X) + 1), labels, None, False)
+    return SimpleNamespace(
+        n_labels=n_labels,
+        n_vector_features=X.shape[1],
+        counts=np.bincount(labels, minlength=n_labels),
+        source=SimpleNamespace(in_order=lambda: [(examples, np.arange(len(X)))]),
+        plan=SimpleNamespace(of_vectors=True),
+    )
+
+
+def test_directions_are_those_of_a_linear_discriminant_analysis():
+    X, labels = labelled_vectors(np.random.default_rng(0))
+    found = Statistics.of(context_of(X, labels, 60)).directions(5)
+    means = np.array([X[labels == label].mean(axis=0) for label in range(60)], float)
+    around = X - means[labels]
+    within = around.T @ around / (600 - 60)
+    within += np.trace(within) / 50 * np.eye(50)
+    between = 10 * (means - X.mean(axis=0)).T @ (means - X.mean(axis=0))
+    variances, wanted = eigh(between, within)
+    np.testing.assert_allclose(found.T @ within @ found, np.eye(5), atol=1e-3)
+    largest = np.diag(found.T @ between @ found)
+    np.testing.assert_allclose(largest, variances[::-1][:5], rtol=1e-3)
+    own = np.abs(np.diag(found.T @ within @ wanted[:, ::-1][:, :5]))
+    np.testing.assert_allclose(own, 1, atol=1e-2)
+
+
+def test_rows_are_near_those_of_their_label_in_coordinates():
+    X, labels = labelled_vectors(np.random.default_rng(0))
+    train, test = (slice(0, 540), slice(540, 600))
+    coordinates = Coordinates.of(context_of(X[train], labels[train], 60))
+    assert coordinates.axes.shape == (50, 32)
+    assert np.abs(coordinates.axes).max() == 1
+
+    def hits(place):
+        theirs, ours = (place(Rows(X[some], False, False)).X for some in (train, test))
+        lengths = np.outer(*(np.linalg.norm(each, axis=1) for each in (ours, theirs)))
+        nearest = (ours @ theirs.T / lengths).argmax(axis=1)
+        return (labels[train][nearest] == labels[test]).mean()
+
+    assert hits(coordinates) > hits(lambda rows: rows) + 0.3
+    assert Coordinates.of(context_of(X[:, :32], labels, 60)) is None  # few features
+
+
+def test_neighbours_in_coordinates_are_learned_stored_and_explained(tmp_path):
+    X, labels = labelled_vectors(np.random.default_rng(0), 2400, 140)
+    names = np.array([f"label {label}" for label in range(140)])
+    model = LTLSClassifier(neighbours=True, random_state=0).fit(X[:2000], names[labels[:2000]])
+    part = model.model_.part("neighbours")
+    assert part.coordinates is not None
+    assert (len(part.stored), part.stored.vectors(32).shape) == (2000, (2000, 32))
+    assert model.model_.needed_rows is None
+    model.save(tmp_path / "model.ltls")
+    assert part.n_bytes < 2000 * 50  # what the rows themselves would take
+    loaded = load(tmp_path / "model.ltls")
+    np.testing.assert_array_equal(loaded.predict_proba(X[2000:]), model.predict_proba(X[2000:]))
+    [explained] = [p for p in loaded.explain(X[2000:2001], k=1)[0][0].parts if p.part == part.name]
+    known = {name for row in explained.rows for name in row["labels"]}
+    assert known <= set(names)
+    new = X[2000:2010] + 30
+    loaded.partial_fit(new, ["new"] * 10)
+    assert len(loaded.model_.part("neighbours").stored) == 2010
+    assert (loaded.predict(new + 0.01) == "new").all()
+    with pytest.raises(ValueError, match="the model has neighbours"):
+        loaded.set_params(memory=False).partial_fit(new, ["new"] * 10)

@@ -16,7 +16,7 @@ from ltls.parts.base import Sizes
 from ltls.parts.edge_weights import Weights, aligned, padded
 from ltls.parts.label_weights import LabelWeightPart
 from ltls.parts.memory import StoredRows
-from ltls.parts.neighbours import NeighbourPart
+from ltls.parts.neighbours import Coordinates, NeighbourPart
 from ltls.parts.propensity import PropensityPart
 from ltls.parts.prototypes import PrototypePart
 from ltls.parts.sparse_labels import SparseLabels
@@ -98,8 +98,9 @@ def prototype_part(rng, n_labels=N_LABELS, n_columns=N_FEATURES + 1):
     return PrototypePart(vectors, rng.integers(0, 9, n_labels), n_columns)
 
 
-def stored_rows(rng, n_rows=40, n_labels=N_LABELS, multilabel=True, sparse=True):
+def stored_rows(rng, n_rows=40, n_labels=N_LABELS, multilabel=True, sparse=True, placed=None):
     rows = make_rows(rng, n_rows, sparse=sparse)
+    rows = rows if placed is None else placed(rows)
     per_row = rng.integers(0, 4, n_rows) if multilabel else np.ones(n_rows, int)
     lists = [rng.permutation(n_labels)[:n] for n in per_row]
     ptr, labels = np.concatenate([[0], np.cumsum(per_row)]), np.concatenate(lists)
@@ -111,6 +112,15 @@ def stored_rows(rng, n_rows=40, n_labels=N_LABELS, multilabel=True, sparse=True)
 def neighbour_part(rng, n_neighbors=6, dense=False):
     rows = stored_rows(rng, sparse=not dense)
     return NeighbourPart(rows, N_LABELS, N_FEATURES + 1, True, dense, n_neighbors)
+
+
+def coordinate_part(rng, n_neighbors=6, n_axes=3):
+    """Neighbours that are compared in a few coordinates."""
+    mean = rng.normal(size=N_FEATURES).astype(np.float32)
+    axes = rng.uniform(-1, 1, (N_FEATURES, n_axes)).astype(np.float16)
+    coordinates = Coordinates(mean, axes)
+    rows = stored_rows(rng, placed=coordinates)
+    return NeighbourPart(rows, N_LABELS, N_FEATURES + 1, True, True, n_neighbors, coordinates)
 
 
 def propensity_part(rng):
@@ -137,6 +147,7 @@ EVERY_PART = {
     "label weights": label_weight_part,
     "prototypes": prototype_part,
     "neighbours": neighbour_part,
+    "neighbours, by coordinates": coordinate_part,
     "propensity": propensity_part,
     "one view": lambda rng: view_part(rng, 1, 2),
     "views": view_part,

@@ -341,12 +341,9 @@ def _named(
 
     def shared(row: dict[str, Any]) -> dict[str, Any]:
         """Name the labels of a stored row, and the features that it shares with the row."""
-        memory = model.memory
-        assert memory is not None
-        own = memory.labels[memory.label_ptr[row["row"]] : memory.label_ptr[row["row"] + 1]]
         return {
             "row": row["row"],
-            "labels": [model.labels.values[each] for each in own.tolist()],
+            "labels": [model.labels.values[each] for each in row["labels"]],
             "cosine": row["cosine"],
             "shared": [name for name, _ in named(np.array(row["shared"], np.int64))],
         }

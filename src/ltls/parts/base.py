@@ -166,8 +166,8 @@ class PartExplanation:
     additive : bool
         Whether their scores add up to its own.
     rows : list of dict
-        The training rows that support the label, for neighbours: dicts of `row` (its number in the
-        memory), `cosine` and `shared` (columns).
+        The training rows that support the label, for neighbours: dicts of `row` (its number among
+        those that are stored), `labels` (ids), `cosine` and `shared` (columns).
     """
 
     name: str

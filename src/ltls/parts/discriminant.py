@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from ..core.arrays import AnyArray, Bools, Doubles, Floats, Ints
 from ..core.caching import cached_property
@@ -37,6 +38,11 @@ _UNKNOWN = 0.5  # share of the variance within labels, if they have too few rows
 _OVERSAMPLED = 8  # random vectors beyond the number of rows
 _ROUNDING = 1e-6  # errors of squares, which are float32
 _SMALLEST = 1e-15  # of the largest feature
+
+
+def one_thread() -> Any:
+    """Limit each matrix product to one thread, so that results do not depend on their number."""
+    return threadpool_limits(1, user_api="blas")
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +241,24 @@ class Statistics:
     def shrinkage(self) -> float:
         """How many rows the mean of all rows counts as in the mean of a label."""
         return self.noise / max(1 - self.noise, _LEAST_BETWEEN)
+
+    def directions(self, n: int) -> Doubles:
+        """Return the n axes on which labels differ most, as columns.
+
+        They are those of a linear discriminant analysis: along all of them, rows vary equally
+        around the means of their labels.
+        """
+        within = _UNKNOWN * self.covariance if self.within is None else self.within
+        variances, axes = _axes_of(within, int(self.counts.sum()))
+        axes = axes / np.sqrt(variances + max(float(variances.mean()), 1e-30))[: axes.shape[1]]
+        between = np.zeros_like(within)
+        for labels in blocks(len(self.counts)):
+            roots = np.sqrt(self.counts[labels], dtype=np.float32)[:, None]
+            moved = roots * (self.means(labels) - self.mean)
+            between += moved.T @ moved
+        _, own = np.linalg.eigh(axes.T @ between @ axes)
+        found: Doubles = axes @ own[:, ::-1][:, :n]
+        return found
 
     def mixture(self, trained: Scorer, transform: Transform, held_out: Any) -> Mixture:
         """Return the mixture of trained vectors and means with the best precision on some rows.

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..core.arrays import Floats, Ints, Tensors
 from ..core.declarations import Array, Described
@@ -20,7 +19,7 @@ from ..core.settings import AUTO, Integer, Number, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 from .dense_vectors import TENSORS, DenseVectors
-from .discriminant import NO_ROWS, START, Statistics, Transform, start_of
+from .discriminant import NO_ROWS, START, Statistics, Transform, one_thread, start_of
 from .label_trainer import BATCH, NO_SQUARES, LabelTrainer, mini_batches, speed_up
 
 MOST_FEATURES = 1 << 14  # their covariance has the square of this
@@ -31,11 +30,6 @@ _PASSES, _ROWS, _FURTHER_RATE = 10, 20_000, 1.0
 _WEIGHTS = (1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0, 16.0)  # beside parts of sparse features
 _NUMBERS = ("square", "scale", "shrinkage")  # of a part
 _SEEN_AS = 32  # rows that a new label is trained on at least, so that it is found among others
-
-
-def _one_thread() -> Any:
-    """Limit each matrix product to one thread, so that results do not depend on their number."""
-    return threadpool_limits(1, user_api="blas")
 
 
 @settings
@@ -123,7 +117,7 @@ class LabelMatrixPart:
     def fit(cls, given: LabelMatrix, context: Any) -> LabelMatrixPart:
         """Train the vectors of all labels."""
         rng = np.random.default_rng(context.source.rng.randint(2**31))
-        with _one_thread():
+        with one_thread():
             stats = Statistics.of(context)
             held_out = context.source.held_out_rows()
             stats, transform = stats.transformed(held_out)
@@ -164,7 +158,7 @@ class LabelMatrixPart:
             return self
         trainer, transform, stats, mixture, rate = context.kept.pop(self)
         order = trainer.rng.permutation(len(rows))
-        with _one_thread():
+        with one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)
             moved = stats.moved(trainer.found, transform)
             stats.add(rows)
@@ -195,7 +189,7 @@ class LabelMatrixPart:
             return self
         examples, counts = context.rows_at_hand(), context.counts
         transform = Transform(self.mean, 1 / self.vectors.feature_scales.astype(np.float64))
-        with _one_thread():
+        with one_thread():
             X = transform(examples.rows.vectors.dense())
             length = float(np.sqrt(np.mean(np.einsum("ij,ij->i", X, X)))) or 1.0
             transform = replace(transform, scales=transform.scales * length)

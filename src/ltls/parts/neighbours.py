@@ -1,9 +1,10 @@
 """Neighbours: labels of the training rows that resemble a row most.
 
 A label gets q votes, the sum of weight · cos³ over the nearest rows that have it; its score is
-log(q / Σ q + 0.01). Nothing is trained, so a label is found from its first row on. The rows are
-those of the model's memory. Sparse rows are found by an index of their features; dense ones are all
-compared.
+log(q / Σ q + 0.01). Nothing is trained, so a label is found from its first row on. Sparse rows are
+those of the model's memory, and found by an index of their features. Dense ones are all compared:
+beside a label matrix, by the few coordinates in which labels differ most, which are all that is
+stored of them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..core import _engine
-from ..core.arrays import Floats, Ints, Tensors, threads
+from ..core.arrays import AnyArray, Doubles, Floats, Ints, Tensors, threads
 from ..core.caching import cached_property
-from ..core.declarations import Described
+from ..core.declarations import Array, Described
 from ..core.settings import Integer, Settings, setting, settings
 from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 from .dense_vectors import DenseVectors
+from .discriminant import Statistics, one_thread
 from .memory import StoredRows
 
 _SMOOTHING = np.float32(0.01)
 _LABELS = 512  # of the nearest rows, that count at most
 _EXPLAINED, _SHARED = 5, 10  # rows, and features that each shares
+_COORDINATES = 32  # of a dense row
+_ROWS_AT_ONCE = 4096
 
 
 @settings
@@ -37,27 +41,98 @@ class Neighbours(Settings):
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Coordinates of dense rows.
+
+    Parameters
+    ----------
+    mean : float32 array of shape (n_inputs,)
+        What is subtracted from rows.
+    axes : float16 array of shape (n_inputs, n_axes)
+    """
+
+    mean: Floats
+    axes: AnyArray
+
+    TENSORS: ClassVar[dict[str, Array]] = {
+        "mean": Array("f4", ("n_inputs",), low=-1e30, high=1e30),
+        "axes": Array("f2", ("n_inputs", "n_axes"), low=-1, high=1),
+    }
+
+    @classmethod
+    def of(cls, context: Any) -> Coordinates | None:
+        """Return the coordinates in which labels differ most; None if rows have few features."""
+        n = min(_COORDINATES, context.n_labels - 1)
+        if not context.plan.of_vectors or context.n_vector_features <= n:
+            return None
+        with one_thread():
+            stats = Statistics.of(context)
+            axes = stats.directions(n)
+        return cls(stats.mean, (axes / max(np.abs(axes).max(), 1e-300)).astype(np.float16))
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return rows in these coordinates."""
+        axes = self.axes.astype(np.float32)
+        firsts = range(0, max(len(rows), 1), _ROWS_AT_ONCE)
+        blocks = (rows[first : first + _ROWS_AT_ONCE].dense() for first in firsts)
+        return Rows(np.concatenate([(X - self.mean) @ axes for X in blocks]), False, False)
+
+    def undone(self, vector: Doubles) -> tuple[Doubles, float]:
+        """Return a vector of the features, and what to add to products with it.
+
+        So the products of rows are those of their coordinates with the given vector.
+        """
+        own = self.axes.astype(np.float64) @ vector
+        return own, -float(own @ self.mean)
+
+
 @register_part
 @dataclass(frozen=True, eq=False)
 class NeighbourPart:
-    """The rows of the memory, and how many of them vote."""
+    """Stored rows, and how many of them vote.
+
+    Parameters
+    ----------
+    stored : StoredRows
+        Those of the model's memory, unless there are coordinates.
+    n_labels, n_columns, intercept, dense
+        The number of labels, and what the rows to predict are like.
+    n_neighbors : int
+    coordinates : Coordinates, optional
+        In which dense rows are stored and compared.
+    """
 
     name: ClassVar[str] = "neighbours"
     settings: ClassVar[type[Settings]] = Neighbours
     grid: ClassVar[tuple[float, ...]] = (0.25, 0.5, 1.0, 2.0, 4.0)
     needs_memory: ClassVar[bool] = True
 
-    memory: StoredRows
+    stored: StoredRows
     n_labels: int
     n_columns: int
     intercept: bool
     dense: bool
     n_neighbors: int
+    coordinates: Coordinates | None = None
+
+    @property
+    def memory(self) -> StoredRows | None:
+        """The rows of the model's memory that are needed."""
+        return self.stored if self.coordinates is None else None
+
+    @property
+    def n_bytes(self) -> int:
+        """How large rows and axes are that only this part needs."""
+        if self.coordinates is None:
+            return 0
+        tensors = self.state()[1]
+        return sum(tensor.nbytes for tensor in tensors.values())
 
     @cached_property
     def engine(self) -> _engine.LabelledRows:
         """The labels of the rows, and an index of sparse rows."""
-        memory, some = self.memory, slice(0, 0 if self.dense else None)
+        memory, some = self.stored, slice(0, 0 if self.dense else None)
         return _engine.LabelledRows(
             np.zeros_like(memory.ptr) if self.dense else memory.ptr,
             memory.features[some].astype(np.int32, copy=False),
@@ -73,7 +148,9 @@ class NeighbourPart:
     def vectors(self) -> DenseVectors:
         """Dense rows, scaled to unit length."""
         n_inputs = self.n_columns - self.intercept
-        integers = self.memory.vectors(n_inputs)
+        if self.coordinates is not None:
+            n_inputs = self.coordinates.axes.shape[1]
+        integers = self.stored.vectors(n_inputs)
         lengths = np.sqrt(np.einsum("ij,ij->i", integers, integers, dtype=np.float32))
         scales = 1 / np.maximum(lengths, 1)
         ones, none = np.ones(n_inputs, np.float32), np.zeros(len(scales), np.float32)
@@ -81,12 +158,13 @@ class NeighbourPart:
 
     def nearest(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
         """Return the nearest rows of every row and their cosines, best first; −1 and 0 for none."""
-        if self.dense and len(self.memory):
+        if self.dense and len(self.stored):
+            rows = rows if self.coordinates is None else self.coordinates(rows)
             found, cosines = self.vectors.highest(rows, self.n_neighbors, n_jobs)
             cosines /= rows.lengths[:, None]
             found[cosines <= 0] = -1
             return found, np.maximum(cosines, 0, out=cosines)
-        found = np.empty((len(rows), min(self.n_neighbors, max(len(self.memory), 1))), np.int64)
+        found = np.empty((len(rows), min(self.n_neighbors, max(len(self.stored), 1))), np.int64)
         cosines = np.empty(found.shape, np.float32)
         self.engine.nearest(rows.engine, 0, found, cosines, threads(n_jobs))
         return found, cosines
@@ -94,7 +172,7 @@ class NeighbourPart:
     @cached_property
     def _most_voted(self) -> int:
         """The number of labels that the nearest rows of a row have at most."""
-        per_row = int(np.diff(self.memory.label_ptr).max(initial=1))
+        per_row = int(np.diff(self.stored.label_ptr).max(initial=1))
         return min(self.n_neighbors * max(per_row, 1), _LABELS, self.n_labels)
 
     def _votes(self, rows: Rows, n_jobs: int | None) -> tuple[Ints, Floats]:
@@ -103,8 +181,8 @@ class NeighbourPart:
             labels = np.empty((len(rows), self._most_voted), np.int64)
             shares = np.empty(labels.shape, np.float32)
             nearest, cosines = self.nearest(rows, n_jobs)
-            if len(self.memory):  # the engine takes cubes
-                cosines *= np.cbrt(self.memory.weights)[nearest]
+            if len(self.stored):  # the engine takes cubes
+                cosines *= np.cbrt(self.stored.weights)[nearest]
             self.engine.votes(nearest, cosines, labels, shares, threads(n_jobs))
             rows.memo[self] = labels, shares
         return rows.memo[self]  # type: ignore[no-any-return]
@@ -130,8 +208,9 @@ class NeighbourPart:
         """
         features, values = rows.entries(0)
         nearest, cosines = (each[0] for each in self.nearest(rows, None))
-        memory, found, total = self.memory, [], 0.0
+        memory, found, total, intercept = self.stored, [], 0.0, 0.0
         contributions = np.zeros(len(features))
+        size = self.n_columns if self.coordinates is None else self.coordinates.axes.shape[1]
         for row, cosine in zip(nearest.tolist(), cosines.tolist(), strict=True):
             if row < 0:
                 continue
@@ -142,18 +221,25 @@ class NeighbourPart:
             if label not in labels:
                 continue
             own = slice(memory.ptr[row], memory.ptr[row + 1])
-            vector = np.zeros(self.n_columns)
+            vector, constant = np.zeros(size), 0.0
             vector[memory.features[own]] = memory.values[own].astype(np.float64)
+            if self.coordinates is not None:
+                vector, constant = self.coordinates.undone(vector)
             shared = values * vector[features]
-            contributions += vote * shared / max(float(shared.sum()), 1e-30)
+            product = max(float(shared.sum()) + constant, 1e-30)
+            contributions += vote * shared / product
+            intercept += vote * constant / product
             largest = np.argsort(-shared, kind="stable")[:_SHARED]
             largest = largest[shared[largest] > 0]
-            found.append({"row": row, "cosine": cosine, "shared": features[largest].tolist()})
-        share = contributions / total if total > 0 else contributions
-        score = float(np.log(share.sum() + _SMOOTHING))
+            shares = features[largest].tolist()
+            found.append(
+                {"row": row, "labels": labels.tolist(), "cosine": cosine, "shared": shares}
+            )
+        share, intercept = contributions / (total or 1.0), intercept / (total or 1.0)
+        score = float(np.log(share.sum() + intercept + _SMOOTHING))
         formula = "log(linear_score + 0.01), linear_score is the label's share of the votes"
         return PartExplanation(
-            self.name, features, share, 0.0, score, formula, rows=found[:_EXPLAINED]
+            self.name, features, share, intercept, score, formula, rows=found[:_EXPLAINED]
         )
 
     # Training
@@ -161,44 +247,68 @@ class NeighbourPart:
     @classmethod
     def fit(cls, given: Neighbours, context: Any) -> NeighbourPart:
         """Keep the training rows."""
-        return cls._of(context.memory(context.n_rows), context, given.n_neighbors)
+        coordinates = Coordinates.of(context) if context.dense else None
+        stored = context.memory(context.n_rows, coordinates=coordinates)
+        sizes = context.n_labels, context.n_columns, context.intercept, context.dense
+        return cls(stored, *sizes, given.n_neighbors, coordinates)
 
     def finish(self, context: Any) -> NeighbourPart:
         """Return the part with all rows, the held-out ones included."""
-        memory = context.memory(context.n_rows, held_out=True)
-        return self._of(memory, context, self.n_neighbors)
-
-    @classmethod
-    def _of(cls, memory: StoredRows, context: Any, n: int) -> NeighbourPart:
-        return cls(memory, context.n_labels, context.n_columns, context.intercept, context.dense, n)
+        memory = context.memory(context.n_rows, held_out=True, coordinates=self.coordinates)
+        return self._with(memory, context)
 
     def learn(self, context: Any) -> NeighbourPart:
-        """Return the part with the memory after a further batch."""
-        memory, n_labels = context.stored, context.n_labels
-        return replace(self, memory=memory, n_labels=n_labels, n_columns=context.n_columns)
+        """Return the part with the rows of a further batch."""
+        if self.coordinates is None:
+            return self._with(context.stored, context)
+        return self._with(context.with_batch(self.stored, self.coordinates), context)
+
+    def _with(self, stored: StoredRows, context: Any) -> NeighbourPart:
+        sizes = {"n_labels": context.n_labels, "n_columns": context.n_columns}
+        return replace(self, stored=stored, **sizes)
 
     def pruned(self, density: float) -> NeighbourPart:
         """Return the part with a fraction `density` of the rows."""
-        return replace(self, memory=self.memory.shrink(max(int(density * len(self.memory)), 1)))
+        return replace(self, stored=self.stored.shrink(max(int(density * len(self.stored)), 1)))
 
     # Files
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
-        """Return a JSON description; the rows are stored with the memory."""
-        return {"n_neighbors": self.n_neighbors, **({"dense": True} if self.dense else {})}, {}
+        """Return a JSON description and tensors; rows of the memory are stored with it."""
+        described: dict[str, Any] = {"n_neighbors": self.n_neighbors}
+        if self.coordinates is None:
+            return {**described, **({"dense": True} if self.dense else {})}, {}
+        mean, axes = self.coordinates.mean, self.coordinates.axes
+        several = bool((np.diff(self.stored.label_ptr) != 1).any())
+        rows, tensors = self.stored.state(several, axes.shape[1])
+        own = {
+            "mean": mean,
+            "axes": axes,
+            **{f"rows.{name}": each for name, each in tensors.items()},
+        }
+        return {**described, "rows": rows, "n_axes": axes.shape[1], "several": several}, own
 
     @classmethod
     def from_state(cls, section: Described, sizes: Sizes, memory: Any = None) -> NeighbourPart:
         """Restore neighbours from their `state` and the memory."""
+        n = section.integer("n_neighbors", 1, 1 << 16)
+        coordinates = None
+        if section.has("n_axes"):
+            n_axes, several = section.integer("n_axes", 1), section.flag("several")
+            known = {"n_inputs": sizes.n_columns - sizes.intercept, "n_axes": n_axes}
+            tensors = section.tensors(Coordinates.TENSORS, known)
+            coordinates = Coordinates(np.array(tensors["mean"]), tensors["axes"])
+            own = replace(sizes, n_columns=n_axes, intercept=False, n_beside=0, multilabel=several)
+            memory = StoredRows.from_state(section.section("rows"), own)
         if memory is None:
             raise ValueError("neighbours need rows in memory")
-        n = section.integer("n_neighbors", 1, 1 << 16)
-        dense = section.flag("dense", False)
-        return cls(memory, sizes.n_labels, sizes.n_columns, sizes.intercept, dense, n)
+        dense = coordinates is not None or section.flag("dense", False)
+        shape = sizes.n_labels, sizes.n_columns, sizes.intercept, dense
+        return cls(memory, *shape, n, coordinates)
 
     def describe(self) -> dict[str, Any]:
         """Return facts for ``ltls info``."""
-        return {"neighbours": self.n_neighbors, "neighbour_rows": len(self.memory)}
+        return {"neighbours": self.n_neighbors, "neighbour_rows": len(self.stored)}
 
     def __getstate__(self) -> dict[str, Any]:
         computed = ("engine", "vectors", "_most_voted")

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import Floats, Ints
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
+from ..features.rows import Rows
 from ..model.examples import Examples
 from ..model.labels import Labels, Targets, warn_of_joined_labels
 from ..model.model import Fitted, Model, Provenance
@@ -359,12 +360,19 @@ class Context(TrainedTrellises):
         total.sort_indices()
         return total.__getitem__, counts
 
-    def memory(self, n_rows: int, held_out: bool = False) -> StoredRows:
+    def memory(
+        self,
+        n_rows: int,
+        held_out: bool = False,
+        coordinates: Callable[[Rows], Rows] | None = None,
+    ) -> StoredRows:
         """Return the rows that a model stores: `n_rows`, unless the user sets another number."""
         assert self.plan.memory is not None
         capacity = int(self.plan.memory.filled(n_rows=n_rows).n_rows)
         kept, first_row = None, 0
         for part in self._parts(held_out):
+            if coordinates is not None:
+                part = replace(part, rows=coordinates(part.rows))
             more = StoredRows.of(part, capacity, self.counts, self.n_labels, first_row)
             kept = more if kept is None else kept.merge(more, capacity)
             first_row += len(part)

@@ -19,7 +19,7 @@ from ..core.settings import AUTO
 from ..features.blocks import Blocks
 from ..features.front_ends import FrontEnd
 from ..features.numbers import FeatureSettings
-from ..features.rows import Columns, used_features
+from ..features.rows import Columns, Rows, used_features
 from ..model.examples import Examples, class_weights
 from ..model.labels import Labels, Targets
 from ..model.model import MOST_ROWS, Fitted, Model, Provenance
@@ -356,6 +356,13 @@ class FurtherContext(TrainedTrellises):
     def label_sums(self) -> tuple[Callable[[slice], csr_array], Ints]:
         """Return the sums and numbers of the rows of labels; see `Examples.label_sums`."""
         return self.batch.label_sums(self.n_labels)
+
+    def with_batch(self, stored: StoredRows, coordinates: Callable[[Rows], Rows]) -> StoredRows:
+        """Return other stored rows with those of the batch, in coordinates of theirs."""
+        batch = replace(self.batch, rows=coordinates(self.batch.rows))
+        kept = _kept(stored, batch, self.counts, self.n_rows - len(batch), self.how)
+        assert kept is not None  # `memory` is not False, or the part would not be here
+        return kept
 
     def labels_to_train(self) -> Ints:
         """Return the labels of the batch that are new, or have many rows in it.
