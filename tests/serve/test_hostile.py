@@ -14,35 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import eye_array
-from serving import in_process
+from serving import CHUNKED, SIZED, eventually, in_process
 
 from ltls import LTLSClassifier, TextClassifier
 from ltls.settings import Text
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SIZE = 8 << 20
-HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
-
-
-def eventually(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
-def megabytes(server, key):
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.split(f"{key}:")[1].split()[0]) / 1024
+MB = 1 << 20
 
 
 @contextmanager
 def little_memory(server, name, most):
     """Check that the process takes no more megabytes than that for a while."""
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # the peak is that of now
-    usual = megabytes(server, "VmHWM")
+    usual = server.memory("VmHWM")
     yield
-    assert megabytes(server, "VmHWM") - usual < most, name
+    assert server.memory("VmHWM") - usual < most * MB, name
 
 
 def processor_seconds(server):
@@ -98,7 +86,7 @@ MOST = (16 * SIZE >> 20) + 64  # megabytes, as the documentation says
 @linux
 def test_bodies_of_the_largest_size_take_little_time_and_memory(models):
     with in_process(models["tickets"], models["codes"], "--no-access-log") as server:
-        usual = megabytes(server, "VmRSS")
+        usual = server.memory()
         for name, (path, body) in BAD.items():
             before = processor_seconds(server)
             with little_memory(server, name, MOST):
@@ -110,7 +98,7 @@ def test_bodies_of_the_largest_size_take_little_time_and_memory(models):
             with little_memory(server, name, MOST):
                 assert server.ask("POST", "/predict", body).status in (200, 413, 422), name
         assert server.predict(model="tickets", text="a").status == 200
-        assert eventually(lambda: megabytes(server, "VmRSS") - usual < MOST)  # most is given back
+        assert eventually(lambda: server.memory() - usual < MOST * MB)  # most is given back
 
 
 def tensors(name, n_binary=0, fill=b"\1", **data):
@@ -278,7 +266,7 @@ def test_work_ends_when_its_client_has_left(one_thread):
     body = json.dumps(HUGE).encode()
     with one_thread(timeout=60) as (server, pieces):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(HEAD % len(body) + body)
+            connection.sendall(SIZED % len(body) + body)
             assert eventually(lambda: len(pieces) > 2)
         assert server.predict(text="a", proba=True).status == 200
         assert len(pieces) < N_PIECES
@@ -313,11 +301,11 @@ def flood(server, content):
 def test_a_client_that_sends_without_end_is_left(models, method):
     one = b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
     if method == "POST":
-        one = HEAD % 12 + b'{"text":"a"}'
+        one = SIZED % 12 + b'{"text":"a"}'
     with in_process(models["tickets"], "--no-access-log") as server:
-        usual = megabytes(server, "VmRSS")
+        usual = server.memory()
         flood(server, 1000 * one)
-        assert megabytes(server, "VmHWM") - usual < 30
+        assert server.memory("VmHWM") - usual < 30 * MB
         assert server.predict(text="a").status == 200
         counted = server.ask("GET", "/metrics").body.decode()
         n_flooded = float(
@@ -331,23 +319,19 @@ def test_clients_that_do_not_read_are_left(models):
     body = json.dumps({"text": ["w1 v1"] * 1000, "k": 100}).encode()
     options = ("--timeout", "1", "--max-concurrency", "8", "--no-access-log")
     with in_process(models["words"], *options) as server:
-        usual, clients = megabytes(server, "VmRSS"), []
+        usual, clients = server.memory(), []
         for _ in range(40):
             client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(("127.0.0.1", server.port))
-            client.sendall(HEAD % len(body) + body)
+            client.sendall(SIZED % len(body) + body)
             clients.append(client)
         # Those that are answered take all places, until the time to send is over.
         assert eventually(lambda: server.predict(text="w1").status == 200)
-        sockets = Path(f"/proc/{server.process.pid}/fd")
-        assert eventually(lambda: len(list(sockets.iterdir())) < 30)
-        assert megabytes(server, "VmHWM") - usual < 150
+        assert eventually(lambda: server.n_files() < 30)
+        assert server.memory("VmHWM") - usual < 150 * MB
         for client in clients:
             client.close()
-
-
-CHUNKED = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -421,13 +405,13 @@ def test_explanations_take_bounded_memory(models):
     texts = {"words": "w1 v1 " * 10_000, "tickets": "a b card " * 6_666}
     with in_process(*map(models.get, texts), "--no-access-log") as server:
         assert server.predict(model="words", text="w1", explain=True).status == 200
-        usual, statuses = megabytes(server, "VmRSS"), set()
+        usual, statuses = server.memory(), set()
         for name, text in texts.items():
             for k in (1, 5):
                 for length in (len(text), 10_000, 2_000):
                     answer = server.predict(model=name, text=text[:length], explain=True, k=k)
                     statuses.add((length, k, answer.status))
-        assert megabytes(server, "VmHWM") - usual < 64
+        assert server.memory("VmHWM") - usual < 64 * MB
         assert {status for length, k, status in statuses if k == 5 and length > 10_000} == {413}
         assert {status for length, _, status in statuses if length == 2_000} == {200}
 

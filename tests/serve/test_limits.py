@@ -5,7 +5,7 @@ import socket
 import threading
 
 import pytest
-from serving import ask
+from serving import POST, ask
 
 from ltls.serve import Settings
 
@@ -34,9 +34,6 @@ def slow(monkeypatch):
     monkeypatch.setattr(ServedModel, "best", wait)
     yield ready, begun
     ready.set()
-
-
-POST = b"POST /predict HTTP/1.1\r\nhost: localhost\r\n"
 
 
 def raw(server, content, wait=10):

@@ -2,11 +2,10 @@
 
 import os
 import threading
-import time
 
 import numpy as np
 import pytest
-from serving import in_thread
+from serving import eventually, in_thread
 
 from ltls import LTLSClassifier, ModelFileError, load
 from ltls.serve import Settings
@@ -24,15 +23,6 @@ X = np.eye(8, dtype=np.float32)
 def save(path, prefix):
     labels = [f"{prefix}{i}" for i in range(8)]
     LTLSClassifier(random_state=0).fit(X, labels).save(path)
-
-
-def eventually(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_requests_are_answered_while_a_model_is_replaced(tmp_path):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from serving import ask, in_process
+from serving import POST, SIZED, ask, eventually, in_process
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
@@ -25,8 +25,8 @@ def unfinished(server, body):
     """
     content = json.dumps(body).encode()
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-    fields = ("host: localhost", f"content-length: {len(content)}", "expect: 100-continue")
-    connection.sendall("\r\n".join(["POST /predict HTTP/1.1", *fields, "\r\n"]).encode())
+    fields = b"content-length: %d\r\nexpect: 100-continue\r\n\r\n" % len(content)
+    connection.sendall(POST + fields)
     assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
     connection.sendall(content[:5])
     return connection, content[5:]
@@ -129,8 +129,7 @@ def test_sigterm_ends_even_work_that_does_not_end(models, how):
     port = int(re.search(r":(\d+)\"", running)[1])
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         body = b'{"text": ["stuck"], "k": 50}'  # no quick work
-        head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
-        connection.sendall(head % len(body) + body)
+        connection.sendall(SIZED % len(body) + body)
         assert next(line for line in lines if "stuck" in line)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
@@ -163,13 +162,6 @@ def is_running(pid):
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except FileNotFoundError:
         return False
-
-
-def eventually(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 @linux
@@ -315,8 +307,7 @@ def test_small_requests_are_answered_beside_large_ones_that_do_not_finish(models
         held = []
         for _ in range(17):  # more than may wait
             connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-            head = f"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n"
-            connection.sendall(head.encode() + b" " * (size - 1))
+            connection.sendall(SIZED % size + b" " * (size - 1))
             held.append(connection)
         time.sleep(0.5)
         for _ in range(3):

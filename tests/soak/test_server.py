@@ -14,19 +14,16 @@ import sys
 import threading
 import time
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import ask, in_process
+from serving import CHUNKED, POST, SIZED, ask, eventually, in_process
 
 from ltls import TextClassifier
 
 for needed in ("starlette", "uvicorn", "msgspec", "prometheus_client"):
     pytest.importorskip(needed, reason=f"needs {needed}: run make test-all")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
-CHUNKED = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 SMALL, LARGE = 1 << 20, 8 << 20  # the largest size of bodies: the default is the latter
 SLOWEST_S = 5  # health check
 IDLE_S = 0.9  # the server closes connections that are idle for a second
@@ -39,22 +36,6 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "words.ltls"
     model.save(path)
     return path
-
-
-def memory(server, key):
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.split(f"{key}:")[1].split()[0]) << 10
-
-
-def n_files(server):
-    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
-
-
-def eventually(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 class Client:
@@ -114,14 +95,14 @@ MANY = json.dumps({"text": ["w1 v1"] * 500, "k": 100}).encode()
 def large(server, rng, size):
     content = bodies(size)[rng.integers(len(bodies(size)))]
     with Client(server) as client:
-        client.send(HEAD % len(content) + content)
+        client.send(SIZED % len(content) + content)
         status = client.socket.recv(12)[9:12]
         return status in (b"200", b"400", b"408", b"413", b"422", b"503", b"504") or status
 
 
 def unread(server, rng, size):
     with Client(server) as client:
-        client.send(20 * (HEAD % len(MANY) + MANY))
+        client.send(20 * (SIZED % len(MANY) + MANY))
         time.sleep(1)
         return True
 
@@ -136,7 +117,7 @@ def pipelined(server, rng, size):
 
 def trickled_head(server, rng, size):
     with Client(server) as client:
-        for byte in b"POST /predict HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 200:
+        for byte in POST + b"x: " + b"a" * 200:
             if not client.send(bytes([byte])):
                 return True
             time.sleep(0.05)
@@ -145,7 +126,7 @@ def trickled_head(server, rng, size):
 
 def trickled_body(server, rng, size):
     with Client(server) as client:
-        client.send(HEAD % 1000)
+        client.send(SIZED % 1000)
         for _ in range(200):
             if not client.send(b" "):
                 return True
@@ -159,7 +140,7 @@ def silent(server, rng, size):
 
 
 def leaving(server, rng, size):
-    for content in (HEAD % len(MANY) + MANY, HEAD % size + bodies(size)[0][:1000], b"GET"):
+    for content in (SIZED % len(MANY) + MANY, SIZED % size + bodies(size)[0][:1000], b"GET"):
         with Client(server) as client:
             client.send(content)
             time.sleep(rng.uniform(0, 0.1))
@@ -236,7 +217,7 @@ def test_a_server_goes_on_among_hostile_clients(path, record_property, seconds, 
     bodies(size)  # takes longer than the server waits for them
     start = time.monotonic()
     with in_process(path, *options) as server:
-        usual, n_usual = memory(server, "VmRSS"), n_files(server)
+        usual, n_usual = server.memory(), server.n_files()
         while not times or time.monotonic() < start + seconds:
             threads = round_of(server, rng, size, failed)
             while any(thread.is_alive() for thread in threads):
@@ -244,10 +225,10 @@ def test_a_server_goes_on_among_hostile_clients(path, record_property, seconds, 
                 time.sleep(0.02)
         assert not failed
         assert max(times) < SLOWEST_S
-        peak = memory(server, "VmHWM") - usual
+        peak = server.memory("VmHWM") - usual
         # Per request 16 times its bytes in each of up to four threads, and 16 bodies that wait.
         assert peak < (16 * min(os.cpu_count() or 1, 4) + 16) * size + (64 << 20)
-        assert eventually(lambda: n_files(server) <= n_usual + 1)
+        assert eventually(lambda: server.n_files() <= n_usual + 1)
         assert server.predict(text="w3 v3").json["predictions"][0]["labels"][0] == "label 3"
         record_property("requests", n_requests(server))
         server.process.send_signal(signal.SIGTERM)
@@ -277,7 +258,7 @@ def health_check(server):
 def test_connections_that_take_all_descriptors_are_closed(path):
     resource = pytest.importorskip("resource")
     with in_process(path, "--timeout", "1") as server:
-        n_usual = n_files(server)
+        n_usual = server.n_files()
         limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (n_usual + 20, limits[1]))
         clients = [Client(server) for _ in range(60)]

@@ -9,6 +9,19 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+POST = b"POST /predict HTTP/1.1\r\nhost: localhost\r\n"
+SIZED = POST + b"content-length: %d\r\n\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def eventually(condition, seconds=60):
+    """Wait until a condition holds, but not for ever; return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
 
 
 @dataclass
@@ -48,6 +61,14 @@ class Server:
 
     def predict(self, **body):
         return self.ask("POST", "/predict", body)
+
+    def memory(self, key="VmRSS"):
+        """Return bytes of the process: resident ones, or with "VmHWM" the most there were."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split(f"{key}:")[1].split()[0]) << 10
+
+    def n_files(self):
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 def ask(connection, method, path, body=None, **headers):
