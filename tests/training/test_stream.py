@@ -11,6 +11,7 @@ from problems import in_batches
 
 from ltls import LTLSClassifier, readers
 from ltls.settings import LabelMatrix, Memory, Trellises, Views
+from ltls.training.trainer import Trainer
 
 N_ROWS, N_FEATURES, N_LABELS = 600, 40, 30
 
@@ -247,6 +248,24 @@ def memory_of(work):
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def test_rows_that_paths_are_assigned_by_are_not_kept_in_training(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(3000, 300)).astype(np.float32)
+    held = []
+
+    def begin(*_):
+        held.append(tracemalloc.get_traced_memory()[0])
+        raise RuntimeError("training begins")
+
+    monkeypatch.setattr(Trainer, "fit", begin)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RuntimeError, match="training begins"):
+            LTLSClassifier().fit_stream(in_batches(X, np.arange(3000) % 150, 500))
+    finally:
+        tracemalloc.stop()
+    assert held[0] < X.nbytes / 2
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -192,7 +192,7 @@ class DatasetStats:
         )
 
     def label_sums(self, problem: Problem, unit_length: bool) -> csr_array:
-        """Return the sum of the kept rows of every label."""
+        """Return the sum of the kept rows of every label, once: the rows are forgotten."""
         new_id = np.argsort(self._order)
         total = csr_array((len(problem.labels), problem.columns.n_columns), dtype=np.float32)
         columns = problem.columns.alone()
@@ -200,8 +200,12 @@ class DatasetStats:
             part = Examples(columns.rows(X), indptr, new_id[ids], None, True)
             sums, _ = part.label_sums(len(problem.labels), unit_length)
             total = csr_array(total + sums(slice(None)))
-        self._sample = []
+        self.forget_rows()
         return total
+
+    def forget_rows(self) -> None:
+        """Free the memory of the kept rows."""
+        self._sample.clear()
 
     def _targets(self, labels: Any) -> Targets:
         indptr = np.zeros(1, np.int64)

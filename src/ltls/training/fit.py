@@ -140,6 +140,7 @@ def fit_stream(
     encoder = partial(problem.examples, class_weight=class_weight)
 
     def source(plan: Plan) -> Source:
+        stats.forget_rows()  # which the paths of dense rows do not depend on
         if new_source is not None:
             return new_source(encoder, plan, problem, rng)
         return Source(lambda: starmap(encoder, batches(False)), problem, plan, rng)
