@@ -203,14 +203,14 @@ def _first_path(parts: list[Part]) -> int | None:
 
 def show(console: Console, text: str, explained: list[Explanation], n: int) -> None:
     """Print explanations with their n largest contributions and bars in proportion to these."""
-    from ..estimators.explain import others
+    from ..estimators.explain import other_features
 
     shown = []
     for each in explained:
         merged = each.by_word(text)
         shown.append([(one.visible_name, one.value) for one in merged[:n]])
         if rest := merged[n:]:
-            shown[-1].append((others(len(rest)), sum(one.value for one in rest)))
+            shown[-1].append((other_features(len(rest)), sum(one.value for one in rest)))
     longest = max((abs(value) for own in shown for _, value in own), default=0.0) or 1.0
     for each, own in zip(explained, shown, strict=True):
         sure = "" if each.probability is None else f", probability {each.probability:.3f}"

@@ -278,9 +278,10 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
     ) -> Self:
         """Fit the model on batches of data that need not fit into memory.
 
-        The first pass over the batches counts labels and rows. Then follow the epochs of the
-        trellises and a few passes for the other parts. Rows are shuffled only within their batch:
-        if the data is sorted by label, shuffle it beforehand.
+        The first pass over the batches counts labels and rows; for texts and tables, another pass
+        before it learns the features. Then follow the epochs of the trellises and a few passes for
+        the other parts. Rows are shuffled only within their batch: if the data is sorted by label,
+        shuffle it beforehand.
 
         Parameters
         ----------
@@ -454,7 +455,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
         return fitted if self.memory is not False else fitted.without_rows()
 
     def record_source(self, **facts: Any) -> None:
-        """Record `columns` of the training table, or whether its indices are `zero_based`."""
+        """Record the `columns` of the training file, or whether its indices are `zero_based`."""
         self._model()
         provenance = replace(self.fitted_.provenance, **facts)
         self.fitted_ = replace(self.fitted_, provenance=provenance)

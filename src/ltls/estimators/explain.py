@@ -20,7 +20,7 @@ from ..parts.base import Edge, PartExplanation
 _SHOWN = 10  # contributions of an explanation that is printed
 
 
-def others(number: int) -> str:
+def other_features(number: int) -> str:
     """Return the line for the features that are not shown, such as "3 other features"."""
     return f"{number} other feature{'s' if number > 1 else ''}"
 
@@ -147,7 +147,7 @@ class Explanation:
         lines += [f"  {each.value:+10.4f}  {each.visible_name}" for each in shown]
         if more := self.contributions[_SHOWN:]:
             value = sum(each.value for each in more)
-            lines.append(f"  {value:+10.4f}  {others(len(more))}")
+            lines.append(f"  {value:+10.4f}  {other_features(len(more))}")
         return "\n".join(lines)
 
     def words(self, text: str) -> list[tuple[int, int, float]]:
@@ -231,8 +231,7 @@ class ExplainMixin:
         Returns
         -------
         list of list of Explanation
-            One list per row, with an explanation for each label, best first. Explaining a label
-            takes time proportional to log C times the number of features in the row.
+            One list per row, with an explanation for each label, best first.
 
         Examples
         --------

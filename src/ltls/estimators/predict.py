@@ -288,8 +288,9 @@ class Predictions:
         model has a `propensity`. For several labels per row, every label has its own probability.
         With more than 2,048 labels, the labels that are not candidates (see `predict_topk`) share
         the probability that a true label is not a candidate, which is estimated on held-out rows.
-        Without calibration, probabilities are the softmax of the scores, or exp(score) for several
-        labels per row; a model of trellises alone uses the mean score over its trellises.
+        Without calibration, probabilities are the softmax of the scores; for several labels per row
+        and loss="logistic", they are exp(score), at most 1. A model of trellises alone uses the
+        mean score over its trellises.
 
         Parameters
         ----------

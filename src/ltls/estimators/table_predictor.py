@@ -59,13 +59,13 @@ class TablePredictor:
         model = estimator.model_
         k = min(self._k, model.n_labels if allowed is None else len(allowed.ids))
         ids, scores = np.empty((0, k), np.int64), np.empty((0, k), np.float32)
-        shares = scores
+        proba = scores
         if len(table):
             inputs = read_inputs(self.columns, table, model.columns.n_features)
             rows, model = estimator._rows(inputs)
             ids, scores = model.topk_among(rows, k, allowed, estimator.n_jobs)
             if self._proba:
-                shares = model.proba_among(rows, ids, allowed, estimator.n_jobs)
+                proba = model.proba_among(rows, ids, allowed, estimator.n_jobs)
         kept = np.ones(ids.shape, bool)
         if self._threshold:
             kept = scores >= estimator.threshold_
@@ -75,7 +75,7 @@ class TablePredictor:
             labels = np.array([str(label) for label in labels], str)
         found = {"labels": list_column(labels, counts), "scores": list_column(scores[kept], counts)}
         if self._proba:
-            found["probabilities"] = list_column(shares[kept], counts)
+            found["probabilities"] = list_column(proba[kept], counts)
         return found
 
 

@@ -41,7 +41,7 @@ class Targets:
         All labels, row by row. For an indicator matrix they are column indices.
     multilabel : bool
     format : {"single", "lists", "sparse", "dense"}
-        Input format of y; `predict` returns the same format.
+        Format of y. If it is a dense indicator matrix, so is the result of `predict`.
     n_columns : int, optional
         The number of columns of an indicator matrix.
     """

@@ -52,7 +52,7 @@ class Model:
     multilabel : bool
         Whether rows may have several labels.
     target_format : str
-        Format of multi-label predictions, see `Targets.format`.
+        Format of the training targets, see `Targets.format`.
     probabilistic : bool
         Whether there are probabilities.
     calibration : Calibrator

@@ -22,7 +22,7 @@ class Predictor:
 
     Call it with one row: the non-zero features as ``predictor(indices, values)``, a text, or a
     table row as a dict. Or call it with several rows, in any form that `LTLSClassifier.predict`
-    accepts.
+    accepts, or as the arrays of a CSR matrix, ``predictor(indptr, indices, values)``.
 
     Returns
     -------
