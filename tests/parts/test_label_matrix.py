@@ -141,11 +141,11 @@ def test_coordinates_are_undone_and_those_of_few_rows_are_found_in_their_span():
     np.testing.assert_allclose(few.matrix, whole.matrix, atol=1e-5)
     V, offsets, rows = (rng.normal(size=shape).astype("f4") for shape in ((5, 90), 5, (7, 90)))
     for transform in (few, whole, Transform(mean, np.geomspace(0.1, 9, 90))):
-        W, b = transform.done(V, offsets)
+        W, b = transform.from_original(V, offsets)
         np.testing.assert_allclose(
             transform(rows) @ W.T + b, rows @ V.T + offsets, rtol=1e-3, atol=1e-3
         )
-        for found, expected in zip(transform.undone(W, b), (V, offsets), strict=True):
+        for found, expected in zip(transform.to_original(W, b), (V, offsets), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose((rows - mean) @ transform.matrix, transform(rows), atol=1e-4)
 

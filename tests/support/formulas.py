@@ -28,7 +28,7 @@ def value_of(part):
         "log(linear_score + 0.01), linear_score is the label's share of the votes": lambda: (
             math.log(z + 0.01)
         ),
-        "the label is rare": lambda: z,
+        "−log(propensity)": lambda: z,
         "the sum over all trellises": lambda: math.fsum(scores),
         "the sum of the scores of its parts": lambda: math.fsum(scores),
         "log of the sum of exp(score) over all views": lambda: (

@@ -54,12 +54,18 @@ class Part(Protocol):
     - ``candidates(rows, n, n_jobs)`` returns about n candidates per row, an array of shape (n_rows,
       any number), padded with −1. If the class attribute ``takes_known`` is True, it is called
       after the other parts, with their candidates as a fourth argument.
+    - ``topk(rows, k, n_jobs)`` returns the ids and scores of the k best of all labels; a model that
+      consists of this part alone needs no candidates.
+    - ``trellis_parts()`` returns the trellises in the part, one `TrellisPart` per view; exactly one
+      part of a model has this method.
     - ``finish(context)`` returns the part trained on the held-out rows, too.
     - ``grow(n_labels, n_new_columns)`` returns the part with more labels and features, before
       `partial_fit` learns them.
     - ``learn(context)`` returns the part after a batch of `partial_fit`.
     - ``pruned(density)`` returns the part with a fraction of its weights, for a size budget.
     - ``smaller()`` yields smaller and smaller versions of the part, for a size budget.
+    - ``n_bytes``, a property, is the size of the part; it limits how many training rows a file
+      stores beside it.
     - ``variants()`` yields the part with other inner weights; held-out rows choose one of them.
     - ``weights_to_try(plan)`` returns the weights in the sum of scores that are tried on held-out
       rows, the default first; 0 leaves the part out. Instead, a part may have `grid`, a tuple of

@@ -17,8 +17,8 @@ from ..core.arrays import Bools, Doubles, Floats, Ints, Tensors
 from ..core.declarations import Array, Described
 from ..core.settings import Settings, settings
 
-_SAMPLED = 200  # candidates per row that are all used; lower ones are subsampled
-_SAMPLING = 17  # one in so many lower candidates is used
+_SAMPLED = 200  # candidates per row that are all used; of more, the best half of this number is
+_SAMPLING = 17  # of the other candidates, one in so many is used
 _MAX_SCALE = 100.0  # or its inverse
 _MIN_ISOTONIC = 400  # true labels for isotonic regression; fewer are fitted by a sigmoid
 _MIN_PROBABILITY, _MIN_KNOT = 1e-6, 0.02
@@ -64,9 +64,9 @@ class Calibrator:
     multilabel : bool
         Whether any number of labels may be true, independently of each other.
     scale : float
-        Positive factor of the scores, for one label per row.
+        Positive factor of the scores. A curve for several labels per row does not use it.
     curve : ScoreCurve or None
-        None for a plain softmax of the scaled scores or, for several labels per row, exp(score).
+        None for a plain softmax of the scaled scores or, if labels are independent, their exp.
     missed : float
         Mean number of true labels per row that are not among the candidates.
     threshold : float or None
@@ -225,7 +225,7 @@ def _pairs(scores: Floats, hits: Bools) -> tuple[Doubles, Bools, Doubles]:
 
     These are the best labels of every row, and a sample of the others with larger weights.
     """
-    weights = np.ones(scores.shape, np.uint8)  # they fit
+    weights = np.ones(scores.shape, np.uint8)
     if scores.shape[1] > _SAMPLED:
         order = np.argpartition(-scores, _SAMPLED // 2, axis=1)
         others = order[:, _SAMPLED // 2 :]
@@ -254,7 +254,7 @@ def _isotonic(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> 
 
 
 def _sigmoid(scores: Doubles, hits: Bools, weights: Doubles, lowest: float) -> ScoreCurve:
-    """Return Platt's sigmoid, sampled."""
+    """Return Platt's sigmoid, interpolated between evenly spaced scores."""
     knots = np.linspace(scores.min(), scores.max(), _SIGMOID_KNOTS)
     if knots[0] == knots[-1] or hits.all() or not hits.any():
         return _curve(knots[:1], np.array([np.average(hits, weights=weights)]))

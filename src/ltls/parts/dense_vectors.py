@@ -1,7 +1,7 @@
 """Dense int8 vectors, and their inner products with rows of dense features.
 
-All vectors are compared with a row, which takes microseconds. Rows are rounded to integers, so
-that sums are exact: results are the same for any number of threads and any instruction set.
+A row is compared with all vectors, without an index. It is rounded to integers, so that sums are
+exact: results are the same for any number of threads and any instruction set.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Transform:
         assert self.axes is not None
         return _along(self.axes, self.scales, self.others)
 
-    def undone(self, W: Floats, b: Floats) -> Scorer:
+    def to_original(self, W: Floats, b: Floats) -> Scorer:
         """Return vectors and offsets for rows in the original coordinates."""
         if self.axes is None:
             own: Any = W / self.scales.astype(np.float32)
@@ -92,8 +92,8 @@ class Transform:
             own = W @ self.matrix
         return own, b - own @ self.mean
 
-    def done(self, V: Floats, offsets: Floats) -> Scorer:
-        """Return vectors and offsets for rows in these coordinates, the inverse of `undone`."""
+    def from_original(self, V: Floats, offsets: Floats) -> Scorer:
+        """Return vectors and offsets for rows in these coordinates; see `to_original`."""
         W: Floats = V * self.scales.astype(np.float32) if self.axes is None else V @ self._inverse
         return W, offsets + V @ self.mean
 
@@ -214,7 +214,7 @@ class Statistics:
         prior = self.noise / W.shape[1] * np.log(frequencies[labels] / frequencies.mean())
         b += (START * prior).astype(np.float32)
         same = transform is self.analysis
-        return (W, b) if same else transform.done(*self.analysis.undone(W, b))
+        return (W, b) if same else transform.from_original(*self.analysis.to_original(W, b))
 
     def moved(self, trained: Scorer, transform: Transform) -> Scorer:
         """Subtract the starting point from trained vectors, in place; return the differences."""
@@ -234,7 +234,7 @@ class Statistics:
                 np.float32(mixture.scale) * first + np.float32(mixture.kept) * part[labels]
                 for first, part in zip(self._start(transform, labels), moved, strict=True)
             )
-            W[labels], b[labels] = transform.undone(*both)
+            W[labels], b[labels] = transform.to_original(*both)
         return W, b
 
     @property

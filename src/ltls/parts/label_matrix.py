@@ -3,7 +3,7 @@
 The score of a label is the inner product of its vector with the row, plus an offset.
 `discriminant.py` computes the starting point of training, `label_trainer.py` takes the steps.
 Features are first made uncorrelated and scaled to the same variance, unless that makes the nearest
-mean a much worse prediction. Prediction scores all labels, with int8 vectors, in microseconds.
+mean a much worse prediction. Prediction scores all labels, with vectors rounded to int8.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class LabelMatrixPart:
             length = float(np.sqrt(np.mean(np.einsum("ij,ij->i", X, X)))) or 1.0
             transform = replace(transform, scales=transform.scales * length)
             X /= np.float32(length)
-            W, b = transform.done(self.vectors.matrix(), self.vectors.offsets)
+            W, b = transform.from_original(self.vectors.matrix(), self.vectors.offsets)
             Y = examples.indicators(len(self.vectors))
             own = np.bincount(Y.indices, minlength=len(self.vectors))
             sums, counted = (Y.T @ X)[wanted], own[wanted]
@@ -211,7 +211,7 @@ class LabelMatrixPart:
                 trainer.run(mini_batches([(examples, order)]), transform, lambda _: _FURTHER_RATE)
         # Other labels keep their vectors: retraining them on a few rows would cost accuracy.
         vectors, offsets = self.vectors.matrix(), self.vectors.offsets.copy()
-        vectors[wanted], offsets[wanted] = transform.undone(W[wanted], b[wanted])
+        vectors[wanted], offsets[wanted] = transform.to_original(W[wanted], b[wanted])
         every = np.tile(self.mean, (len(vectors), 1))
         every[wanted] += means * transform.scales.astype(np.float32)
         return self._with(vectors, offsets, every)

@@ -1,8 +1,8 @@
 """Label weights: sparse linear classifiers that distinguish every label from its siblings.
 
-The siblings of a label are the other labels of its cluster, or all labels where these are few. A
-classifier is trained on the rows of its label and of its siblings, and nothing else. Its score is
-−max(0, 1 − s)³, where s is its output.
+The siblings of a label are the other labels of its cluster or, in a model without views, all other
+labels. A classifier is trained on the rows of its label and of its siblings, and on no others. The
+score of the label is −max(0, 1 − s)³, where s is the output of its classifier.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class LabelWeightPart:
             found = _train_in_memory(given, context, pieces, groups)
         parts, trained = [], iter(found)
         for own in pieces:
-            rounded: tuple[list[Any], list[Any]] = [], []  # all rows, without held-out ones
+            # Weights trained on all rows, and without the held-out ones.
+            rounded: tuple[list[Any], list[Any]] = [], []
             for pair in islice(trained, len(own)):
                 for blocks, W in zip(rounded, pair, strict=True):
                     blocks += [] if W is None else [round_rows(W)]

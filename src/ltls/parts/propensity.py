@@ -109,7 +109,7 @@ class PropensityPart:
         """Return the bonus of a label."""
         bonus = float(self.bonus[label])
         nothing = np.empty(0, np.int64)
-        return PartExplanation(self.name, nothing, np.empty(0), bonus, bonus, "the label is rare")
+        return PartExplanation(self.name, nothing, np.empty(0), bonus, bonus, "−log(propensity)")
 
     def learn(self, context: Any) -> PropensityPart:
         """Return the part with the counts of a further batch."""

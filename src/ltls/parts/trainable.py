@@ -198,7 +198,8 @@ class TrainableWeights:
     def start_average(self, row_length: float) -> None:
         """Average the weights over all steps from now on.
 
-        Rows of length `row_length` change the scores as much as rows of unit length would.
+        Steps are scaled: those on rows of length `row_length` change the scores as much as steps
+        on rows of unit length do otherwise.
         """
         self.sums = reusable_zeros(self.values.shape, np.float64)
         self.step, self.row_length, self._cached = 1, row_length, None

@@ -404,7 +404,7 @@ class TrellisTraining:
         """Return a copy of weights and codebooks, to restore later."""
         return self.weights.for_prediction(self.settings.l1).copy(), list(map(copy, self.codebooks))
 
-    def come_back(self, best: tuple[Weights, list[Codebook]]) -> None:
+    def restore(self, best: tuple[Weights, list[Codebook]]) -> None:
         """Restore weights and codebooks returned by `best`."""
         weights, codebooks = best
         self.weights.load(weights, self.settings.l1)

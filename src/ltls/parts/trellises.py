@@ -35,7 +35,7 @@ from .base import Edge, PartExplanation, Sizes, register_part
 from .edge_weights import DTYPES, AnyWeights, padded, weights_from_state, weights_state
 
 _MIN_PATHS = 12  # per trellis, if there are several; and at least two more than labels to return
-_SCAN = 64  # scoring all labels costs as much as finding one in 64 by list Viterbi
+_SCAN = 64  # paths that are scored in the time in which list Viterbi finds one
 _MAX_PATHS = 4096  # the widest search before all labels are scored exhaustively
 _MAX_CELLS = 1 << 22  # rows × labels scored at a time
 _MAX_PREDICTORS = 8  # cached ones; each has memory for its search
@@ -132,8 +132,8 @@ class Trellises(Settings):
         FLAG,
         AUTO,
         default=AUTO,
-        help='Predict with the average of the weights over all steps. "auto" does so for small '
-        "dense problems.",
+        help='Predict with the average of the weights over all steps. "auto" does so for dense '
+        "rows with one of at most 128 labels each.",
     )
     shuffle: bool = setting(FLAG, default=True, help="Shuffle the rows before every epoch.")
     batch_size: int = setting(

@@ -2,12 +2,14 @@
 
 A view has clusters of about a hundred similar labels, trellises that find clusters, and label
 weights that distinguish the labels of a cluster. If there are few clusters, each also has a linear
-classifier against all others. The score of a label in a view is −max(0, 1 − s)³ + weight · b −
-cluster_weight · max(0, 1 − c)³, where s is the output of its classifier among its siblings, b the
-score of its cluster in the view's trellises (log p(cluster) for one label per row), and c the
-output of its cluster's classifier. Several views, which differ in the random starts of the
-clustering, are combined as log Σ exp(score): a label that one view hides among similar siblings can
-be found by another.
+classifier against all others. The score of a label in a view is
+
+    −max(0, 1 − s)³ + weight · p − cluster_weight · max(0, 1 − c)³
+
+where s is the output of the label's classifier, p the score of its cluster in the trellises of the
+view (log p(cluster) for one label per row), and c the output of the cluster's classifier. Several
+views, which differ in the random starts of the clustering, are combined as log Σ exp(score): a
+label that is hard to tell from its siblings in one view may be easy to tell in another.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ class Trainer:
     ) -> None:
         """Train all epochs, or until early stopping or Ctrl-C, and keep the best epoch.
 
-        Training continues from `state`, which is updated after every mini-batch. It is saved to
-        `checkpoint`, if given, after every epoch and when training is interrupted.
+        Training continues from `state`, which is updated after every chunk of mini-batches. It is
+        saved to `checkpoint`, if given, after every epoch and when training is interrupted.
         """
         epochs, done = int(self.settings.epochs), len(state.losses)
         in_clusters = self.training.trellis.n_classes < self.training.n_labels
@@ -170,7 +170,7 @@ class Trainer:
         if state.within is not None:  # interrupted: a partial epoch counts as one
             self._end_epoch(state, state.within)
         if state.best is not None:
-            self.training.come_back(state.best)
+            self.training.restore(state.best)
             state.best = None
         self.training.check_finite(state.losses)
 
