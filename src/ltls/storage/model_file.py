@@ -48,11 +48,12 @@ from .tensor_file import (
 
 MODEL = Kind("model file", "ltls-model", version=1)
 _LABEL_KINDS = {"int": "uint|i8", "float": "f8", "json": "u1"}
-# Largest fraction of a file that is not needed for prediction, and bytes that are always allowed.
+# Sections for further training: their size relative to all others, and bytes that they always get.
 _FRACTION, _FEW_BYTES = 0.1, 96 << 10
-_SMALL_FILE = 256 << 10  # up to which a label matrix does not limit its file
+_SMALL_FILE = 256 << 10  # bytes that the file of a label matrix always gets
 _HEADER = 3 << 10  # bytes that added sections take in the header, at most
-_CALLED = {"n_rows": "rows", "n_epochs": "epochs", "recipe": "plan"}  # as `ltls train` does
+# The names that `ltls train` prints.
+_CALLED = {"n_rows": "rows", "n_epochs": "epochs", "recipe": "plan"}
 _MOST_WEIGHT = 1e30  # of a part: scores are float32
 
 
@@ -66,11 +67,10 @@ def save_model(
 ) -> None:
     """Write a model and the parameters of its estimator, atomically.
 
-    Unless `resumable`, the sections for further training take at most a tenth of the rest of the
-    file, or 96 KiB if that is more, and do not make the file larger than `budget` bytes. Without a
-    budget, they do not make the file of a model that is mostly a label matrix more than a tenth
-    larger than its vectors, or larger than 256 KiB if that is more. The content is checked before
-    it is written.
+    Unless `resumable`, what only further training needs is left out, as far as it takes more than
+    96 KiB and more than a tenth of the other sections, or makes the file larger than `budget`
+    bytes. The default budget of a model with a label matrix for dense rows is 1.1 times the size of
+    its vectors, at least 256 KiB. The content is checked before it is written.
     """
     content = encoded(fitted, parameters, resumable, budget)
     try:
@@ -181,9 +181,9 @@ def encoded(
 
 
 def _usual_size(model: Model) -> int | None:
-    """Return the limit for the file of a model that is mostly a label matrix; None for others.
+    """Return the default budget of a model with a label matrix for dense rows; None for others.
 
-    Without this limit, stored rows would take much space: a dense row is as large as a vector.
+    Without it, stored rows would take much space: a dense row is as large as a vector.
     """
     sizes = [part.n_bytes for part in model.parts if hasattr(part, "n_bytes")]
     if not sizes or model.columns.n_beside or model.needed_rows is not None:

@@ -48,7 +48,8 @@ class Checkpoint:
         The file, replaced atomically.
     resume : bool, default=False
         Continue from the state in the file. The result is bit-identical to that of uninterrupted
-        training. Rows, labels and parameters must be the same, except for epochs and `n_jobs`.
+        training. Rows, labels and parameters must be the same, except for epochs, `n_jobs` and
+        `verbose`.
     seconds : float, default=0
         Minimum time between two checkpoints. The last one, and one at an interruption, are always
         written.

@@ -90,7 +90,7 @@ class Problem:
 
 
 class DatasetStats:
-    """Rows, features, labels and their counts over all batches, and the first rows of labels."""
+    """Statistics of all batches: features, labels, their counts, and the first rows of labels."""
 
     def __init__(self, sample_per_label: int = 0) -> None:
         self.features = FeatureStats()

@@ -199,7 +199,7 @@ def signals_deferred() -> Iterator[None]:
 
 
 class InterruptGuard:
-    """Context manager that turns Ctrl-C into a warning and sets `interrupted`.
+    """Makes context managers that turn Ctrl-C into a warning, and sets `interrupted`.
 
     Parameters
     ----------

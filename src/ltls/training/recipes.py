@@ -40,7 +40,7 @@ from ..parts.views import MOST_CLUSTERS, Views
 from ..structure.losses import LOSSES
 from ..structure.trellis import Trellis
 
-_MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights, and for choices on held-out rows
+_MIN_ROWS, _MIN_LABELS = 1000, 64  # for label weights; as many rows for calibration
 _FEW_LABELS, _FEW_PAIRS = 2048, 1 << 25  # of rows and labels
 SEVERAL = 1.1  # labels per row, on average
 _MAX_DENSE_LABELS, _FEW_DENSE_ROWS = 128, 2000
