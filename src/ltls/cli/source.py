@@ -15,7 +15,7 @@ from ..io import formats
 from ..io.delimited import Delimited
 from ..io.errors import ColumnError, FormatError, OnBadRow, RowError, TooManyFeaturesError, listed
 from ..io.files import expand, is_model_file
-from ..io.formats import Base, Format, Sample
+from ..io.formats import Format, Sample, ZeroBased
 from ..io.npy import Npy, bad_rows, read_labels
 from ..io.tables import Columns, Rows, Table, TableFormat, column_names
 from ..io.tables import check_columns as check_columns_of
@@ -183,7 +183,7 @@ class Source:
         return not isinstance(self.format, TableFormat) or self.format.has_labels
 
     @property
-    def base(self) -> Base:
+    def base(self) -> ZeroBased:
         """Where feature indices start, as readers take it."""
         return "auto" if self.zero_based is None else self.zero_based
 

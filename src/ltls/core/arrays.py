@@ -224,7 +224,7 @@ def memory_limit() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Return the number of bytes that this process can still allocate, None if it is unknown."""
+    """Return at most how many bytes this process can still allocate, None if that is unknown."""
     limits = [limit] if (limit := memory_limit()) is not None else []
     try:
         text = Path("/proc/meminfo").read_text()

@@ -59,7 +59,7 @@ class Array:
         The tensors of a group are all present or all absent. Without a group, the tensor is
         required.
     mapped : bool
-        Large: only checked for finite numbers if the file is verified.
+        The tensor is large: that its numbers are finite is checked only if the file is verified.
     """
 
     kind: str
@@ -269,7 +269,7 @@ def _check_values(
 
 
 def _limit(limit: Limit | int, sizes: Sizes) -> Any:
-    """Return a number, or a size plus or minus one."""
+    """Return a number, or a size plus or minus a number."""
     if not isinstance(limit, str):
         return limit
     match = re.fullmatch(r"(\w+)(?: ([+-]) (\d+))?", limit)

@@ -106,7 +106,15 @@ def _problem(pattern: str) -> str:
 
 
 class _Part(NamedTuple):
-    """In how many ways a part of an expression begins and ends where, and matches nothing."""
+    """A part of an expression, and in how many ways it can match.
+
+    Parameters
+    ----------
+    first, last : Counter
+        The number of ways in which a match begins, or ends, at each place.
+    nothing : int
+        The number of ways in which the part matches the empty string.
+    """
 
     first: Counter[int]
     last: Counter[int]
@@ -209,7 +217,7 @@ class _Automaton:
         n_before = len(self._set_of)
         part = self._sequence(items, flags, inside)
         endless = high == _parser.MAXREPEAT
-        if len(self._set_of) == n_before + 1 and high > 1:  # numbers of a character do not matter
+        if len(self._set_of) == n_before + 1 and high > 1:  # a{2,5} counts as a+
             low, endless = min(low, 1), True
         if part.nothing and high > 1 and (low > 1 or not endless):
             raise ValueError(_TOO_MANY)

@@ -238,8 +238,8 @@ class Standardizer:
     def with_one_scale(self) -> Standardizer | None:
         """Return one that divides all features by the median deviation; None if that is near 1.
 
-        Otherwise, very small features would be negligible beside an intercept of 1, or it beside
-        very large ones: the optimizer has one step size, and rows are rounded to 14 bits.
+        Otherwise, an intercept of 1 would outweigh very small features, and very large features
+        would outweigh it: the optimizer has one step size, and rows are rounded to 14 bits.
         """
         varying = self.scale != 1
         usual = float(np.median(self.scale[varying])) if varying.any() else 1.0

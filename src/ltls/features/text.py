@@ -3,7 +3,7 @@
 Word and character n-grams are weighted separately, as in scikit-learn, each with rows of unit
 length; the concatenated rows are scaled to unit length again.
 
-scikit-learn takes a second to import, so that functions which need it do so: settings do not.
+scikit-learn takes a second to import: only the functions that need it import it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .files import OpenFile
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-Base: TypeAlias = bool | Literal["auto"]  # whether features start at 0
+ZeroBased: TypeAlias = bool | Literal["auto"]  # whether features start at 0
 InputKind: TypeAlias = Literal["sparse", "dense", "table", "text"]
 
 
@@ -94,7 +94,7 @@ class SparseOptions:
 
     format: str | None = None
     n_features: int | None = None
-    zero_based: Base = "auto"
+    zero_based: ZeroBased = "auto"
     n_jobs: int = 1
 
 
@@ -115,7 +115,7 @@ class SparseReader(ABC):
 
     file: OpenFile
     n_features: int | None
-    zero_based: Base
+    zero_based: ZeroBased
     n_labels: int | None = None
 
     @property

@@ -23,7 +23,7 @@ from ..model.labels import Targets
 from . import formats
 from .errors import OnBadRow, PathLike
 from .files import DataFile, OpenFile, Paths, expand
-from .formats import Base, SparseFormat, SparseOptions, SparseReader
+from .formats import SparseFormat, SparseOptions, SparseReader, ZeroBased
 
 __all__ = ["Dataset", "Stream", "read", "write"]
 
@@ -125,7 +125,7 @@ def read(
     path: Paths,
     format: str | None = None,  # noqa: A002
     n_features: int | None = None,
-    zero_based: Base = "auto",
+    zero_based: ZeroBased = "auto",
     n_jobs: int | None = None,
     on_bad_row: OnBadRow | None = None,
     limits: SizeLimits = DEFAULT_LIMITS,
@@ -241,7 +241,7 @@ class Stream:
         path: Paths,
         format: str | None = None,  # noqa: A002
         n_features: int | None = None,
-        zero_based: Base = "auto",
+        zero_based: ZeroBased = "auto",
         chunk_size: int = 1 << 25,
         n_jobs: int | None = None,
         on_bad_row: OnBadRow | None = None,
@@ -399,7 +399,7 @@ def write(path: PathLike, X: Any, Y: Any, format: str) -> None:  # noqa: A002
 
 
 def _options(
-    name: str | None, n_features: int | None, zero_based: Base, n_jobs: int | None
+    name: str | None, n_features: int | None, zero_based: ZeroBased, n_jobs: int | None
 ) -> SparseOptions:
     if name is not None:
         _sparse_format(name)

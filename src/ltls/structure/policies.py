@@ -6,9 +6,10 @@ A policy is one object, used by the classifier, by training on streams and by th
   vectors that describe the labels;
 - `between_epochs` may move labels to better paths during training.
 
-Policies work on NumPy arrays alone and never call the engine. They return descriptions
+`initial` uses NumPy alone, since the torch layers work without the engine. It returns descriptions
 (`PathTable`, `KeyedPermutation`, `Identity`), which the classifier turns into
-`TableCodebook`/`RandomCodebook` and the torch layers into modules.
+`TableCodebook`/`RandomCodebook` and the torch layers into modules. Only the classifier calls
+`between_epochs`, which may use the engine.
 
 To add a policy, subclass `CodebookPolicy` and call `register_policy`.
 """
