@@ -1,8 +1,9 @@
 """Ranking metrics at k: averages over rows (precision, recall, nDCG, PSP) and over labels.
 
-Every metric takes the true labels and an array with the k best labels of every row, best first, as
-``predict_topk`` returns them; no dense matrix of rows x labels is built. `calibration_error` takes
-probabilities instead. Reports and ``ltls evaluate`` show the metrics in `AT_K`.
+Every metric takes the true labels and an array with the ids of the k best labels of every row, best
+first; no dense matrix of rows x labels is built. The ids are integers: for other labels, they are
+positions in ``classes_``. `calibration_error` takes probabilities instead. Reports and ``ltls
+evaluate`` show the metrics in `AT_K`.
 """
 
 from __future__ import annotations
@@ -209,10 +210,10 @@ def macro_f1_at_k(
 
     The first k predictions of a row are its predicted labels. The F1 score of a label is 2 · tp /
     (n_predicted + n_true), where tp is the number of rows for which it is predicted and true. Every
-    label has the same weight. Macro-averaged precision alone would reward
-    models that hardly ever predict rare labels; recall alone, those that often do. Labels without a
-    row in `y_true` are left out; papers that average over all labels count them as 0. Parameters
-    are those of :func:`precision_at_k`.
+    label has the same weight. Macro-averaged precision alone would reward models that hardly ever
+    predict rare labels; recall alone, those that often do. Labels without a row in `y_true` are
+    left out; papers that average over all labels count them as 0. Parameters are those of
+    :func:`precision_at_k`.
 
     References
     ----------

@@ -34,8 +34,8 @@ _METRICS = (
     "averaged over labels, so that rare labels count as much as frequent ones. Coverage: the "
     "fraction of the occurring labels that are predicted correctly at least once. Head, middle and "
     "tail: the most frequent labels, those between, and the rarest, each with a third of the label "
-    "occurrences in training; 'in training' is how often one label of them occurs there, 'in file' "
-    "how often all of them occur here."
+    "occurrences in training. 'In training': training rows per label. 'In file': occurrences of "
+    "all labels of the group in this file."
 )
 # Clicking a column header sorts the table, numbers numerically.
 _SORT = """
