@@ -78,7 +78,8 @@ class Part(Protocol):
     A part may have traits, class attributes that are True:
 
     - ``ranks_only``: the part changes the ranking of labels, and not their probabilities.
-    - ``needs_memory``: predictions need the training rows in its attribute `memory`.
+    - ``needs_memory``: predictions need training rows: those in its attribute `memory`, which are
+      the memory of the model, or rows of its own if that is None.
     - ``helps_rare_labels``: it is expected to help if labels have few rows.
     - ``keeps_threshold``: its scores of training rows are too high to choose a threshold on these
       rows; so `partial_fit` keeps the threshold.

@@ -78,11 +78,8 @@ class Coordinates:
         blocks = (rows[first : first + _ROWS_AT_ONCE].dense() for first in firsts)
         return Rows(np.concatenate([(X - self.mean) @ axes for X in blocks]), False, False)
 
-    def undone(self, vector: Doubles) -> tuple[Doubles, float]:
-        """Return a vector of the features, and what to add to products with it.
-
-        So the products of rows are those of their coordinates with the given vector.
-        """
+    def to_original(self, vector: Doubles) -> tuple[Doubles, float]:
+        """Return w and c such that X @ w + c are the products of coordinates with `vector`."""
         own = self.axes.astype(np.float64) @ vector
         return own, -float(own @ self.mean)
 
@@ -123,7 +120,7 @@ class NeighbourPart:
 
     @property
     def n_bytes(self) -> int:
-        """How large rows and axes are that only this part needs."""
+        """The size of rows and axes that only this part needs."""
         if self.coordinates is None:
             return 0
         tensors = self.state()[1]
@@ -224,7 +221,7 @@ class NeighbourPart:
             vector, constant = np.zeros(size), 0.0
             vector[memory.features[own]] = memory.values[own].astype(np.float64)
             if self.coordinates is not None:
-                vector, constant = self.coordinates.undone(vector)
+                vector, constant = self.coordinates.to_original(vector)
             shared = values * vector[features]
             product = max(float(shared.sum()) + constant, 1e-30)
             contributions += vote * shared / product

@@ -70,7 +70,8 @@ def save_model(
     Unless `resumable`, what only further training needs is left out, as far as it takes more than
     96 KiB and more than a tenth of the other sections, or makes the file larger than `budget`
     bytes. The default budget of a model with a label matrix for dense rows is 1.1 times the size of
-    its vectors, at least 256 KiB. The content is checked before it is written.
+    its vectors and of the rows of neighbours, at least 256 KiB. The content is checked before it is
+    written.
     """
     content = encoded(fitted, parameters, resumable, budget)
     try:
