@@ -193,10 +193,18 @@ class TrellisTraining:
     def scale_steps(self, plan: Any, row_length: float) -> None:
         """Make step sizes relative to the row length, for dense rows of any length."""
         power = 2.0 ** round(math.log2(row_length))  # a power of 2, so that products are exact
-        if plan.small_dense:
+        if plan.one_vs_all:
             self.weights.start_average(power)
         elif plan.of_vectors:
             self.weights.row_length = power
+
+    def prepare_further(self, plan: Any) -> None:
+        """Undo what the plan did to steps and weights for the epochs of `fit` alone."""
+        if plan.one_vs_all:
+            self.weights.keep_step_size()
+        if plan.ends_average:
+            self.weights.end_average()
+            self.settings = replace(self.settings, average=False)
 
     def task(self, examples: Any) -> _engine.TrainTask:
         """Pass the examples and the paths of their labels to the engine, which validates them."""

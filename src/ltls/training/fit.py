@@ -175,7 +175,7 @@ def _fit(
             training = TrellisTraining.of_plan(plan, problem, label_sums, rng, how.n_jobs)
     else:
         plan = as_before(plan, training)
-        training.scale_steps(plan, 1.0 if plan.small_dense else problem.row_length)
+        training.scale_steps(plan, 1.0 if plan.one_vs_all else problem.row_length)
     source, state = new_source(plan), TrainerState()
     if checkpoint is not None and checkpoint.resume:
         state = checkpoint.restore(training, source)
@@ -224,28 +224,8 @@ def _train(
     recipe = _what_was_trained(how, plan, model, chosen=precision is not None)
     if recipe != str(plan):
         show(verbose, recipe.removeprefix(f"{plan}; "))
-    finished = []
-    for part in model.parts:
-        if hasattr(part, "finish"):
-            with phase(verbose, f"finishing {part.name}"):
-                finished.append(part.finish(context))
-        else:
-            finished.append(part)
-    model = model.with_parts(finished)
-    memory = model.needed_rows
-    if memory is None and plan.memory is not None:
-        with phase(verbose, "rows to remember"):
-            memory = context.memory(REPLAYED, held_out=True)
-    model = replace(model, memory=memory)
-    if model.multilabel and model.calibration.threshold is None:
-        with phase(verbose, "threshold"):
-            rows = source.evaluation_rows()
-            model = model.with_threshold(threshold_on(model, rows, how.n_jobs))
-    if plan.small_dense:
-        training.weights.keep_step_size()
-    if plan.ends_average:
-        training.weights.end_average()
-        training.settings = replace(training.settings, average=False)
+    model = _finished(context, model)
+    training.prepare_further(plan)
     state.completed = not guard.interrupted
     provenance = Provenance(
         problem.size.n_rows,
@@ -258,6 +238,29 @@ def _train(
     if len(model.trellises()) < training.n_views:  # the others did not fit into the budget
         return _within_budget(how, Fitted(model, provenance))
     return _within_budget(how, Fitted(model, provenance, training))
+
+
+def _finished(context: Context, model: Model) -> Model:
+    """Return the model with finished parts, the rows that it stores, and a threshold."""
+    how, verbose = context.how, bool(context.how.verbose)
+    finished = []
+    for part in model.parts:
+        if hasattr(part, "finish"):
+            with phase(verbose, f"finishing {part.name}"):
+                finished.append(part.finish(context))
+        else:
+            finished.append(part)
+    model = model.with_parts(finished)
+    memory = model.needed_rows
+    if memory is None and context.plan.memory is not None:
+        with phase(verbose, "rows to remember"):
+            memory = context.memory(REPLAYED, held_out=True)
+    model = replace(model, memory=memory)
+    if model.multilabel and model.calibration.threshold is None:
+        with phase(verbose, "threshold"):
+            rows = context.source.evaluation_rows()
+            model = model.with_threshold(threshold_on(model, rows, how.n_jobs))
+    return model
 
 
 def _within_budget(how: How, fitted: Fitted) -> Fitted:

@@ -99,15 +99,7 @@ def partial_fit(
     if memory is not None and n_new:
         memory = memory.grow(n_new, old_rows.X.shape[1] - 1)
     past = _replayed(memory, batch, counts, n_rows)
-    examples = batch if past is None else Examples.concatenate([batch, past])
-    touched = used_features(examples.rows.X) if examples.rows.sparse else None
-    training.weights.unshare(touched)
-    order = np.arange(len(batch))
-    if training.settings.shuffle:
-        order = rng.permutation(order)
-    trainer = Trainer(training, InterruptGuard(False), how.n_jobs, how.verbose)
-    loss = trainer.run_epoch([(examples, _mixed(order, len(examples)))]).rounded_loss
-    training.check_finite([loss], touched)
+    loss = _one_pass(training, batch, past, how, rng)
     memory = _kept(memory, batch, counts, provenance.n_rows, how)
     context = FurtherContext(how, training, columns, counts, n_rows, batch, memory)
     parts = []
@@ -124,11 +116,7 @@ def partial_fit(
     )
     n_epochs = min(provenance.n_epochs + 1, MOST_ROWS)
     if model.multilabel and not any(getattr(part, "keeps_threshold", False) for part in parts):
-        # The mean of the best thresholds of all batches.
-        best = threshold_on(model, batch, how.n_jobs)
-        before = model.calibration.threshold
-        before = best if before is None else before
-        model = model.with_threshold(before + (best - before) / n_epochs)
+        model = _with_mean_threshold(model, batch, n_epochs, how.n_jobs)
     provenance = replace(
         provenance,
         n_rows=n_rows,
@@ -138,6 +126,32 @@ def partial_fit(
         loss_curve=[*provenance.loss_curve[-_LONGEST_CURVE:], loss],
     )
     return Fitted(model, provenance, training)
+
+
+def _one_pass(
+    training: TrellisTraining, batch: Examples, past: Examples | None, how: How, rng: Any
+) -> float:
+    """Train on a batch, mixed with replayed rows; return the mean loss."""
+    examples = batch if past is None else Examples.concatenate([batch, past])
+    touched = used_features(examples.rows.X) if examples.rows.sparse else None
+    training.weights.unshare(touched)
+    order = np.arange(len(batch))
+    if training.settings.shuffle:
+        order = rng.permutation(order)
+    trainer = Trainer(training, InterruptGuard(False), how.n_jobs, how.verbose)
+    loss = trainer.run_epoch([(examples, _mixed(order, len(examples)))]).rounded_loss
+    training.check_finite([loss], touched)
+    return loss
+
+
+def _with_mean_threshold(
+    model: Model, batch: Examples, n_batches: int, n_jobs: int | None
+) -> Model:
+    """Return the model with the mean of the best thresholds of all batches."""
+    best = threshold_on(model, batch, n_jobs)
+    before = model.calibration.threshold
+    before = best if before is None else before
+    return model.with_threshold(before + (best - before) / n_batches)
 
 
 def _first_model(

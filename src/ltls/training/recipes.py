@@ -121,8 +121,9 @@ class Plan:
     early_stopping : bool
         Whether the held-out rows are for early stopping, and never trained on.
     calibrate : bool
-    small_dense : bool
-        Whether step sizes are relative to the row length, and weights averaged.
+    one_vs_all : bool
+        Whether every label has its own edge, step sizes are relative to the row length, and weights
+        are averaged.
     ends_average : bool
         Whether further training starts from the average, and does not average.
     beside : bool
@@ -147,7 +148,7 @@ class Plan:
     n_held_out: int = 0
     early_stopping: bool = False
     calibrate: bool = False
-    small_dense: bool = False
+    one_vs_all: bool = False
     ends_average: bool = False
     beside: bool = False
     few_rows: bool = False
@@ -325,22 +326,22 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
     shared = plan.label_weights is not None and n_weights >= _MANY_WEIGHTS
     shared |= plan.views is not None
     epochs = min(epochs, 3) if shared else epochs
-    plan.small_dense = plan.recipe == "one-vs-all" and plan.views is None and not own_codebooks
-    if plan.small_dense:
+    plan.one_vs_all = plan.recipe == "one-vs-all" and plan.views is None and not own_codebooks
+    if plan.one_vs_all:
         width, n_trellises = max(size.n_labels, 2), 1
         epochs = 20 if size.n_rows < _FEW_DENSE_ROWS else epochs
     given = given.filled(
         width=width, epochs=epochs, learning_rate=usual_learning_rate(plan.label_matrix is not None)
     )
-    if plan.views is None and not plan.small_dense and not plan.reranks:
+    if plan.views is None and not plan.one_vs_all and not plan.reranks:
         n_trellises = _affordable(size, int(given.width), int(given.epochs))
     if isinstance(given.assignment, list):
         n_trellises = len(given.assignment)
     elif not isinstance(given.assignment, str):
         n_trellises = 1
-    given = given.filled(n_trellises=n_trellises, average=plan.small_dense)
-    plan.small_dense &= given.average is True
-    plan.ends_average = plan.small_dense and plan.trellises.average == AUTO
+    given = given.filled(n_trellises=n_trellises, average=plan.one_vs_all)
+    plan.one_vs_all &= given.average is True
+    plan.ends_average = plan.one_vs_all and plan.trellises.average == AUTO
     stride = int(given.n_trellises) * padded(Trellis(n_paths, int(given.width)).n_edges)
     large = size.n_columns * stride >= _MIN_PRUNED and stride <= MAX_PRUNED_STRIDE
     prunes = large and size.n_rows >= _MIN_ROWS and size.sparse
