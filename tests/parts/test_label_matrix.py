@@ -15,7 +15,7 @@ from ltls.parts import discriminant
 from ltls.parts.dense_vectors import DenseVectors
 from ltls.parts.discriminant import Transform
 from ltls.parts.label_matrix import LabelMatrixPart
-from ltls.parts.label_trainer import LabelTrainer, Targets
+from ltls.parts.label_trainer import BatchTargets, LabelTrainer
 from ltls.settings import LabelMatrix
 
 
@@ -180,7 +180,7 @@ def test_a_step_follows_the_gradient_of_the_cross_entropy():
         return total
 
     trainer = LabelTrainer(W.copy(), b.copy(), np.full(6, 1e-8, np.float32), np.ones(6), 6, rng)
-    trainer.step(X, Targets(ptr, labels, weights), 1e-3)
+    trainer.step(X, BatchTargets(ptr, labels, weights), 1e-3)
     moved = trainer.W - W
     eps = 1e-4
     for label in range(6):

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
 from ltls import LTLSClassifier, load  # noqa: E402
 from ltls.parts.discriminant import Transform  # noqa: E402
-from ltls.parts.label_trainer import LabelTrainer, Targets  # noqa: E402
+from ltls.parts.label_trainer import BatchTargets, LabelTrainer  # noqa: E402
 from ltls.settings import LabelMatrix, Trellises  # noqa: E402
 from ltls.torch import probe, probing  # noqa: E402
 
@@ -31,7 +31,7 @@ def batches(rng, n=6):
         ptr = np.concatenate([[0], np.cumsum(per_row)])
         labels = np.concatenate([rng.choice(30, k, replace=False) for k in per_row])
         weights = rng.integers(0, 3, 50).astype(np.float32)
-        yield rng.normal(size=(50, 4)).astype(np.float32), Targets(ptr, labels, weights)
+        yield rng.normal(size=(50, 4)).astype(np.float32), BatchTargets(ptr, labels, weights)
 
 
 @pytest.mark.parametrize("n_sampled", [5, 30])

@@ -216,7 +216,7 @@ class Statistics:
         same = transform is self.analysis
         return (W, b) if same else transform.from_original(*self.analysis.to_original(W, b))
 
-    def moved(self, trained: Scorer, transform: Transform) -> Scorer:
+    def minus_start(self, trained: Scorer, transform: Transform) -> Scorer:
         """Subtract the starting point from trained vectors, in place; return the differences."""
         for labels in blocks(len(self.counts)):
             for whole, part in zip(trained, self._start(transform, labels), strict=True):

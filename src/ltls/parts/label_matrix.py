@@ -143,7 +143,7 @@ class LabelMatrixPart:
             mixture = stats.mixture(trainer.found, transform, held_out)
             square = float(trainer.squares.sum(dtype=np.float64) / max(int(stats.counts.sum()), 1))
             W, b = trainer.found
-            moved = stats.moved((W.copy(), b.copy()), transform)
+            moved = stats.minus_start((W.copy(), b.copy()), transform)
             found = stats.mixed(mixture, moved, transform)
         # Rounding does not change the scores of labels on their mean rows.
         vectors = DenseVectors.rounded(*found, stats.means)
@@ -160,7 +160,7 @@ class LabelMatrixPart:
         order = trainer.rng.permutation(len(rows))
         with one_thread():
             trainer.run(mini_batches([(rows, order)]), transform, lambda _: _LAST_RATE * rate)
-            moved = stats.moved(trainer.found, transform)
+            moved = stats.minus_start(trainer.found, transform)
             stats.add(rows)
             W, b = stats.mixed(mixture, moved, transform)
         return replace(self, vectors=DenseVectors.rounded(W, b, stats.means))

@@ -26,7 +26,7 @@ NO_SQUARES = 1e-8  # what AdaGrad's accumulators begin with
 _OVERFITTED, _UNDERFITTED, _FASTER = 0.85, 0.9, 3.0
 
 
-class Targets(NamedTuple):
+class BatchTargets(NamedTuple):
     """The labels of some rows in CSR layout, and the weights of the rows."""
 
     ptr: Ints
@@ -34,14 +34,14 @@ class Targets(NamedTuple):
     weights: Floats
 
 
-def mini_batches(batches: Any) -> Iterator[tuple[Floats, Targets]]:
+def mini_batches(batches: Any) -> Iterator[tuple[Floats, BatchTargets]]:
     """Yield mini-batches."""
     for examples, order in batches:
         of_rows, vectors = examples.row_weights(), examples.rows.vectors
         for first in range(0, len(order), BATCH):
             rows = order[first : first + BATCH]
             ptr, at = entries_of(examples.indptr, rows)
-            targets = Targets(ptr, examples.labels[at], of_rows[rows])
+            targets = BatchTargets(ptr, examples.labels[at], of_rows[rows])
             yield vectors[rows].dense(), targets
 
 
@@ -104,7 +104,7 @@ class LabelTrainer:
 
     def run(
         self,
-        batches: Iterable[tuple[Floats, Targets]],
+        batches: Iterable[tuple[Floats, BatchTargets]],
         transform: Transform,
         rate: Callable[[int], float],
     ) -> None:
@@ -118,7 +118,7 @@ class LabelTrainer:
             for X, targets in prefetch(prepared):
                 self.step(X, targets, rate(self.n_steps), pool.map)
 
-    def sample(self, targets: Targets) -> Sampled:
+    def sample(self, targets: BatchTargets) -> Sampled:
         """Return the labels of a mini-batch and a sample of all others."""
         ptr, labels, weights = targets
         n_labels = len(self._absent)
@@ -139,7 +139,7 @@ class LabelTrainer:
             np.where(per_row > 0, weights, 0).astype(np.float32) / np.float32(BATCH),
         )
 
-    def step(self, X: Floats, targets: Targets, rate: float, mapped: Any = map) -> None:
+    def step(self, X: Floats, targets: BatchTargets, rate: float, mapped: Any = map) -> None:
         """Take a step on some rows: the gradient of the mean cross-entropy of their labels.
 
         `mapped` is `map`, or the map of a thread pool.

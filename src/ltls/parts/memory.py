@@ -54,7 +54,7 @@ class Memory(Settings):
         AUTO,
         default=AUTO,
         help='Maximum number of rows to keep, spread over the labels. "auto" is all rows if '
-        "the model has neighbours, and 10,000 otherwise.",
+        "neighbours search them, and 10,000 otherwise.",
     )
 
 

@@ -22,7 +22,7 @@ from ..core.streams import prefetch
 from ..estimators.classifier import LTLSClassifier
 from ..parts.discriminant import Transform
 from ..parts.edge_weights import padded
-from ..parts.label_trainer import LabelTrainer, Targets, mini_batches
+from ..parts.label_trainer import BatchTargets, LabelTrainer, mini_batches
 from ..parts.trellis_training import TrellisTraining
 from ..training.data import Source
 from ..training.fit import fit
@@ -161,7 +161,7 @@ class DeviceTrainer(LabelTrainer):
 
     def run(
         self,
-        batches: Iterable[tuple[Floats, Targets]],
+        batches: Iterable[tuple[Floats, BatchTargets]],
         transform: Transform,
         rate: Callable[[int], float],
     ) -> None:
@@ -230,7 +230,7 @@ class EdgeTrainer:
         weights.set_tensors(trained, weights.step + n_rows, weights.epochs)
         return EpochStats(total.item() / len(self._training.codebooks), 0.0, n_rows)
 
-    def _prepared(self, X: Floats, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+    def _prepared(self, X: Floats, targets: BatchTargets) -> tuple[Tensor, Tensor, Tensor]:
         """Return rows with their intercept, and the paths and weights of every row and trellis."""
         if self._training.weights.intercept:
             X = np.column_stack([X, np.ones(len(X), np.float32)])
