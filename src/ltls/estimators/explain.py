@@ -80,8 +80,8 @@ class Part:
     parts : list of Part
         For a part that consists of others, such as views: these.
     rows : list of dict
-        For neighbours: the training rows that support the label, as dicts of `row` (its number in
-        the memory), `labels`, `cosine` and `shared` (names of features).
+        For neighbours: the training rows that support the label, as dicts of `row` (its number
+        among those that are stored), `labels`, `cosine` and `shared` (names of features).
     """
 
     part: str

@@ -183,7 +183,8 @@ class Parameters(Settings):
     warm_start: bool = setting(
         FLAG,
         default=False,
-        help="Continue from the weights of the last `fit`, which must have had the same classes.",
+        help="Continue from the trellises of the last `fit`, which must have had the same classes. "
+        "Other parts are trained anew.",
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Format:
     starts: bytes = b""
 
     def detect(self, sample: Sample) -> bool:
-        """Return whether a file has this format: by its start, else by its suffix."""
+        """Return whether a file has this format: by `starts` or, if it is empty, by its suffix."""
         if self.starts:
             return sample.first_line.startswith(self.starts)
         return sample.suffix in self.suffixes

@@ -340,12 +340,12 @@ class Model:
         for some, block in self.blocks(rows, int(allowed.sizes.max(initial=1))):
             among = allowed.of_rows(some)
             if among.shape[1]:  # else no row of the block has allowed labels
-                proba = self._given(block, among, n_jobs)
+                proba = self._conditional(block, among, n_jobs)
                 _engine.look_up(np.ascontiguousarray(ids[some]), among, proba, 0.0, found[some])
         return found
 
-    def _given(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
-        """Return the probabilities of labels, given that one of them is the only one of its row."""
+    def _conditional(self, rows: Rows, ids: Ints, n_jobs: int | None) -> Floats:
+        """Return the probabilities of labels, given that one of them is the label of the row."""
         known, scores = self._scored(rows, n_jobs, ranking=False)
         candidates = np.empty(ids.shape, np.float32)
         _engine.look_up(ids, known, self.calibration.of_candidates(scores), -1.0, candidates)

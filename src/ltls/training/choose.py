@@ -357,6 +357,7 @@ def affordable(
 
 
 def _ever_smaller(model: Model, needed: set[str]) -> Iterator[Model]:
+    """Yield the model, then without more and more of its optional parts, then with fewer views."""
     yield model
     given = [part for part in model.parts if part.name not in needed]
     # Stored rows, which take the most space, are the first to be left out.

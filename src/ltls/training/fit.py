@@ -370,7 +370,10 @@ class Context(TrainedTrellises):
         held_out: bool = False,
         coordinates: Callable[[Rows], Rows] | None = None,
     ) -> StoredRows:
-        """Return the rows that a model stores: `n_rows`, unless the user sets another number."""
+        """Return the rows that a model stores: `n_rows`, unless the user sets another number.
+
+        With `coordinates`, these are stored instead of the features.
+        """
         assert self.plan.memory is not None
         capacity = int(self.plan.memory.filled(n_rows=n_rows).n_rows)
         kept, first_row = None, 0

@@ -372,7 +372,7 @@ class FurtherContext(TrainedTrellises):
         return self.batch.label_sums(self.n_labels)
 
     def with_batch(self, stored: StoredRows, coordinates: Callable[[Rows], Rows]) -> StoredRows:
-        """Return other stored rows with those of the batch, in coordinates of theirs."""
+        """Return rows that are stored in some coordinates, with those of the batch."""
         batch = replace(self.batch, rows=coordinates(self.batch.rows))
         kept = _kept(stored, batch, self.counts, self.n_rows - len(batch), self.how)
         assert kept is not None  # `memory` is not False, or the part would not be here
