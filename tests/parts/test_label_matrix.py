@@ -1,5 +1,6 @@
 """The label matrix against brute force: scores, steps of training, and what a user sees."""
 
+import copy
 import tracemalloc
 
 import numpy as np
@@ -319,6 +320,12 @@ def test_new_labels_are_found_from_their_first_rows(embeddings, model):
     right = first.predict(X[test]) == y[test]
     assert right[late].mean() > 0.5
     assert right[~late].mean() > before - 0.03
+
+
+def test_a_tiny_row_does_not_make_the_steps_of_replayed_ones_larger(embeddings, model):
+    X, y = embeddings
+    after = copy.deepcopy(model).partial_fit(1e-8 * X[:1], y[:1])
+    assert after.score(X[1600:], y[1600:]) > model.score(X[1600:], y[1600:]) - 0.01
 
 
 def test_a_large_first_batch_is_fitted_and_others_follow(embeddings, model):

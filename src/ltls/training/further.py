@@ -93,13 +93,15 @@ def partial_fit(
     counts = np.minimum(counts, n_rows)
     training.grow(n_labels, batch, old_rows, how.n_jobs)
     training.weights.add_features(n_new)
-    if _of_vectors(model):
-        training.weights.row_length = rows.usual_length()
     memory = model.memory
     if memory is not None and n_new:
         memory = memory.grow(n_new, old_rows.X.shape[1] - 1)
     past = _replayed(memory, batch, counts, n_rows)
-    loss = _one_pass(training, batch, past, how, rng)
+    examples = batch if past is None else Examples.concatenate([batch, past])
+    if _of_vectors(model):
+        # Of all rows: a batch of a tiny row must not enlarge the steps of replayed ones.
+        training.weights.row_length = examples.rows.usual_length()
+    loss = _one_pass(training, examples, len(batch), how, rng)
     memory = _kept(memory, batch, counts, provenance.n_rows, how)
     context = FurtherContext(how, training, columns, counts, n_rows, batch, memory)
     parts = []
@@ -129,13 +131,12 @@ def partial_fit(
 
 
 def _one_pass(
-    training: TrellisTraining, batch: Examples, past: Examples | None, how: How, rng: Any
+    training: TrellisTraining, examples: Examples, n_new: int, how: How, rng: Any
 ) -> float:
-    """Train on a batch, mixed with replayed rows; return the mean loss."""
-    examples = batch if past is None else Examples.concatenate([batch, past])
+    """Train on new rows, mixed with the replayed rows after them; return the mean loss."""
     touched = used_features(examples.rows.X) if examples.rows.sparse else None
     training.weights.unshare(touched)
-    order = np.arange(len(batch))
+    order = np.arange(n_new)
     if training.settings.shuffle:
         order = rng.permutation(order)
     trainer = Trainer(training, InterruptGuard(False), how.n_jobs, how.verbose)
