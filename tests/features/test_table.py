@@ -120,6 +120,7 @@ def test_missing_numbers(cell):
     ("kind", "cell", "message"),
     [
         ("number", "abc", "'x' is 'abc', not a finite number"),
+        ("number", "long " * 20, r"'x' is 'long [a-z .]*', not a finite number"),
         ("number", math.inf, "not a finite number"),
         ("number", [1, 2], "not a finite number"),
         ("number", -1e300, r"'x' is -1e\+300, not between ±1e\+100"),

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .arrays import AnyArray, Tensors, pointers
+from .shortened import shortened
 
 Sizes: TypeAlias = "dict[str, int]"
 Limit: TypeAlias = "float | str | None"
@@ -114,7 +115,7 @@ class Described:
         self._read.add(name)
         value = self._description.get(name, default)
         if not accepts(value):
-            raise ValueError(f"{self._prefix}{name} must be {wanted}, got {repr(value)[:40]}")
+            raise ValueError(f"{self._prefix}{name} must be {wanted}, got {shortened(value)}")
         return value
 
     def integer(self, name: str, low: int, high: int = 2**62) -> int:

@@ -14,6 +14,8 @@ from datetime import date, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..core.shortened import shortened
+
 if TYPE_CHECKING:
     from ..core.arrays import AnyArray
 
@@ -107,7 +109,7 @@ def _text(name: str, cell: Any) -> str:
     if _is_missing(cell):
         return ""
     if not isinstance(cell, str):
-        raise ValueError(f"{name!r} is {repr(cell)[:40]}, not a text")
+        raise ValueError(f"{name!r} is {shortened(cell)}, not a text")
     return cell
 
 
@@ -121,7 +123,7 @@ def _number(name: str, cell: Any) -> float:
     if not abs(number) <= _MAX_NUMBER:
         finite = math.isfinite(number)
         wanted = f"not between ±{_MAX_NUMBER:g}" if finite else "not a finite number"
-        raise ValueError(f"{name!r} is {repr(cell)[:40]}, {wanted}")
+        raise ValueError(f"{name!r} is {shortened(cell)}, {wanted}")
     return number
 
 
@@ -139,7 +141,7 @@ def _category(name: str, cell: Any) -> str | None:
         return str(int(value))
     if isinstance(value, (bool, int, float, Decimal)):
         return json.dumps(value) if isinstance(value, bool) else str(value)
-    raise ValueError(f"{name!r} is {repr(cell)[:40]}, neither a text nor a number")
+    raise ValueError(f"{name!r} is {shortened(cell)}, neither a text nor a number")
 
 
 def _vector(name: str, cell: Any) -> AnyArray | None:
@@ -152,7 +154,7 @@ def _vector(name: str, cell: Any) -> AnyArray | None:
     except (TypeError, ValueError, OverflowError):
         numbers = np.empty((0, 0))
     if numbers.ndim != 1 or not len(numbers):
-        raise ValueError(f"{name!r} is {repr(cell)[:40]}, not a list of numbers")
+        raise ValueError(f"{name!r} is {shortened(cell)}, not a list of numbers")
     if not (np.abs(numbers) <= _MAX_IN_VECTOR).all():
         bad = numbers[~(np.abs(numbers) <= _MAX_IN_VECTOR)][0]
         raise ValueError(f"{name!r} has {bad:g}, not a finite number")

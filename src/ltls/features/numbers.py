@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import Ints, Tensors, as_floats, as_frame, unlisted
 from ..core.declarations import Described
 from ..core.settings import AUTO, FLAG, Integer, Settings, setting, settings
+from ..core.shortened import shortened
 from .blocks import Blocks, block_names, given_blocks
 from .ngrams import Span
 from .rows import Columns, Standardizer, used_features
@@ -261,7 +262,7 @@ def _dense(items: Sequence[Any], n_features: int) -> Any:
     for number, item in enumerate(items):
         known = isinstance(item, (list, tuple, np.ndarray))
         if not known or len(item) != n_features:
-            got = f"{len(item)} entries" if known else repr(item)[:40]
+            got = f"{len(item)} entries" if known else shortened(item)
             raise ValueError(f"row {number} must be a list of {n_features} numbers, got {got}")
     return csr_array(_numbers(items, "rows", ndim=2))
 

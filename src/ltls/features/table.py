@@ -19,6 +19,7 @@ from scipy.sparse import csr_array, hstack
 from ..core.arrays import AnyArray, Tensors, as_frame
 from ..core.declarations import Array, Described
 from ..core.settings import TEXT, Allowed, setting, settings
+from ..core.shortened import shortened
 from .blocks import Blocks
 from .columns import KINDS, Record, TableColumns
 from .rows import Standardizer
@@ -409,7 +410,7 @@ def as_records(X: Any, columns: TableColumns) -> list[Record]:
     records = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise ValueError(f"rows must be dicts, but row {number} is {repr(row)[:40]}")
+            raise ValueError(f"rows must be dicts, but row {number} is {shortened(row)}")
         try:
             records.append(columns.read(row))
         except ValueError as error:

@@ -199,8 +199,8 @@ class Text(FeatureSettings):
 
 def _nothing_left(kind: str, n_texts: int, reason: object) -> str:
     return (
-        f"no {kind} are left of the {n_texts} texts: {reason}; is this the text column, or is "
-        "min_df too high?"
+        f"no {kind} are left of the {n_texts} texts: {str(reason).rstrip('.')}; is this the text "
+        "column, or is min_df too high?"
     )
 
 

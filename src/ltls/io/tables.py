@@ -17,6 +17,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
+from ..core.shortened import shortened
 from ..core.streams import DEFAULT_LIMITS, SizeLimits
 from . import formats
 from .errors import ColumnError, FormatError, OnBadRow, PathLike, RowError
@@ -365,6 +366,6 @@ def _numbers(name: str, cell: Any) -> Sequence[float] | Floats:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not abs(number) <= _MAX_NUMBER:
-            raise RowError("value", f"{name!r} is {repr(value)[:40]}, not a finite number")
+            raise RowError("value", f"{name!r} is {shortened(value)}, not a finite number")
         numbers.append(number)
     return numbers
