@@ -122,3 +122,14 @@ def test_a_budget_below_the_smallest_model_fails_before_training(capsys, stream)
     with pytest.raises(ValueError, match=r"the smallest model with .* takes") as error:
         model.save("never-written")
     assert smallest <= int(re.search(r"takes ([\d,]+)", str(error.value))[1].replace(",", ""))
+
+
+def test_a_budget_that_n_grams_fill_is_warned_of():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(70), 15)
+    texts = [f"label{label} " + " ".join(map(str, rng.integers(3000, size=9))) for label in y]
+    message = r"of the 350,000 bytes of size_budget are needed for .*train again with fewer n-grams"
+    with pytest.warns(UserWarning, match=message):
+        ltls.TextClassifier(size_budget=350_000, random_state=0).fit(texts, y)
+    fewer = ltls.TextClassifier(size_budget=350_000, random_state=0).set_params(features__min_df=2)
+    fewer.fit(texts, y)  # without a warning, which would be an error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,7 @@ def within_budget(fitted: Fitted, parameters: dict[str, Any], budget: int) -> Mo
 
 
 def check_smallest(problem: Any, n_tables: int, parameters: dict[str, Any], budget: int) -> None:
-    """Raise an error if even a model without weights exceeds the budget.
+    """Raise an error if even a model without weights exceeds the budget; warn if n-grams fill it.
 
     Every one of `n_tables` tables of weights has at least a byte for every feature. `problem` is a
     `ltls.training.data.Problem`.
@@ -45,6 +46,15 @@ def check_smallest(problem: Any, n_tables: int, parameters: dict[str, Any], budg
     size = len(encode(MODEL, description, tensors))
     if size > budget:
         raise _too_small(budget, problem, f"at least {size:,}")
+    settings = problem.front_end.settings
+    if 3 * size > budget and not settings.takes_matrix:
+        warnings.warn(
+            f"{size:,} of the {budget:,} bytes of size_budget are needed for the "
+            f"{problem.columns.n_features:,} features and {len(problem.labels):,} labels, so that "
+            f"few weights fit and accuracy is low; train again with {settings.fewer}",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _too_small(budget: int, owner: Any, size: str) -> ValueError:
