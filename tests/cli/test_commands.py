@@ -516,6 +516,15 @@ def test_rows_without_a_text_are_counted(tmp_path, command):
     assert f"2 of {len(rows):,} rows of {tmp_path / 'rows.csv'} have no text" in result.err
 
 
+def test_rows_without_a_label_are_counted(tmp_path, command):
+    rows = [("unknown", ""), ("also unknown", ";"), *ROWS]
+    (tmp_path / "rows.csv").write_text(csv_of(rows))
+    options = (*TRAIN, "--separator", ";", "-q", "-o", tmp_path / "m.ltls")
+    result = command("train", tmp_path / "rows.csv", *options)
+    assert result.code == 0
+    assert f"2 of {len(rows):,} rows of {tmp_path / 'rows.csv'} have no label" in result.err
+
+
 MISTAKES = {
     "train no.csv -o m": "no.csv: No such file",
     "info no.ltls": "no.ltls: No such file",

@@ -41,6 +41,12 @@ def training_rows(
         empty = sum(isinstance(each, str) and not each.strip() for each in rows.inputs)
         if empty:
             warn(f"{empty:,} of {len(rows):,} rows of {source.name} have no text")
+        unlabelled = sum(not each for each in rows.labels)
+        if unlabelled:
+            warn(
+                f"{unlabelled:,} of {len(rows):,} rows of {source.name} have no label; they are "
+                "trained on as rows to which no label applies"
+            )
         return rows.X, targets_of(rows), facts
     if not streamed:
         data = read_sparse(source)
