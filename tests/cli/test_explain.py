@@ -131,3 +131,10 @@ def test_a_row_of_a_file(folder, command):
         expected = command("explain", f"{model}.ltls", row, "-k", 1, "--json").out
         found = command("explain", f"{model}.ltls", file, "--row", 2, "-k", 1, "--json").out
         assert json.loads(found) == json.loads(expected)
+
+
+def test_a_row_of_a_file_that_is_not_utf_8(folder, command):
+    (folder / "latin.txt").write_bytes("word1\ncafé word2\n".encode("latin-1"))
+    row = ("explain", "texts.ltls", "latin.txt", "--row", 2)
+    assert "--encoding latin-1" in command(*row).err
+    assert "café word2" in command(*row, "--encoding", "latin-1").out

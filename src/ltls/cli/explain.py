@@ -59,6 +59,7 @@ def explain(
         list[str] | None,
         options.option("the k best ones", "A label to explain; may be repeated."),
     ] = None,
+    encoding: options.Encoding = None,
     n_features: Annotated[
         int, typer.Option("--features", min=1, help="Number of features to print per label.")
     ] = 10,
@@ -75,13 +76,15 @@ def explain(
     intercept add up to linear_score.
     """
     check_model_file(model)
+    if encoding is not None and number is None:
+        raise ValueError("--encoding is that of a file: give --row, too")
     if html is not None:
         check_output(html, model)
     from ..estimators.load import load  # slow; not needed to reject wrong options
 
     estimator = load(model, verify=verify)
     if number is not None:
-        X, given = _row_of_file(estimator, Path(row), number), f"{row}, row {number}"
+        X, given = _row_of_file(estimator, Path(row), number, encoding), f"{row}, row {number}"
     else:
         given = sys.stdin.read().rstrip("\n") if row == "-" else row
         if row != "-" and os.path.isfile(row):
@@ -153,10 +156,11 @@ def _pairs(given: str, estimator: LTLSClassifier) -> dict[str, Any]:
         ) from None
 
 
-def _row_of_file(estimator: LTLSClassifier, path: Path, number: int) -> Any:
+def _row_of_file(estimator: LTLSClassifier, path: Path, number: int, encoding: str | None) -> Any:
     """Return a row of a file, counted from 1."""
     n_before = 0
-    for X, _ in Source(paths=[path], model=estimator).batches(labelled=False):
+    source = Source(paths=[path], encoding=encoding, model=estimator)
+    for X, _ in source.batches(labelled=False):
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if number <= n_before + n_rows:
             return X[number - 1 - n_before : number - n_before]
