@@ -247,11 +247,11 @@ class Trainer:
 
     def _end_epoch(self, state: TrainerState, stats: EpochStats) -> None:
         """Count an epoch, unless workers were interrupted and trained nothing."""
+        state.within = None  # first, so that an epoch is never counted twice
         if self.workers is None or stats.examples:
             state.losses.append(stats.rounded_loss)
         if self.workers is None or not stats.examples:  # workers end it themselves
             self.training.end_epoch()
-        state.within = None
 
     def _compare_with_best(self, source: Source, state: TrainerState) -> float:
         """Keep the weights if P@1 on the validation rows is the best so far; return it."""
