@@ -5,19 +5,17 @@
 A label is held out of training with all of its rows. Then 1, 10, 100 and 1,000 of these rows
 arrive, in one call of partial_fit or one by one, in memory or after saving and loading; the test
 rows of the other labels say what was forgotten, those of the label whether it is found (predicted,
-or among the five best where rows have several labels). In another run, 20 labels arrive in turn.
-Beside ltls: training from scratch on all rows, and, for one of about a hundred labels per row,
+or among the five best where rows have several labels). In another run, 20 labels are held out, and
+1,000 single rows arrive in random order, half of them of new labels and half of old ones. Beside
+ltls: training from scratch on all rows, and, for one of about a hundred labels per row,
 scikit-learn's SGDClassifier.partial_fit and river's SoftmaxRegression, which is installed by
 ``pip install river``; both know all labels beforehand. "vectors" of a set are those of
-benchmarks.embeddings; "sections" are the packages of Debian, whose
-section is to be found from name and summary; they come from apt's package lists.
+benchmarks.embeddings.
 """
 
 from __future__ import annotations
 
 import copy
-import re
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -26,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import normalize
 
@@ -35,16 +32,16 @@ from benchmarks.embeddings import embedded
 from ltls import LTLSClassifier, load
 from ltls.storage.model_file import describe
 
-# Rows that a label to hold out has at least: there are labels of 1,000 in the last set only.
+# Rows that a label to hold out has at least.
 SETS = {
     "banking77": 100,
     "icd10cm": 100,
     "icd10cm vectors": 100,
     "stackex_cs": 100,
-    "sections": 1000,
+    "debtags": 1000,
 }
 SIZES = (1, 10, 100, 1000)
-IN_TURN, ROWS_IN_TURN = 20, 50
+NEW_LABELS, SINGLE_ROWS, ROWS_PER_FILE = 20, 1000, 50
 MOST_LABELS = 100  # of a set for the peers, whose weights are dense
 MOST_ROWS = 20_000  # for river, which takes milliseconds per row
 EPOCHS_OF_PEERS = 5
@@ -55,7 +52,7 @@ class Data:
     """Rows of a set, and which of them have the labels that are held out."""
 
     def __init__(self, name: str) -> None:
-        self.X, self.Y, self.X_test, self.Y_test = sections() if name == "sections" else read(name)
+        self.X, self.Y, self.X_test, self.Y_test = read(name)
         self.several = name in datasets.MULTI_LABEL
         self.n_labels = self.Y.shape[1]
         self.counts = np.bincount(self.Y.indices, minlength=self.n_labels)
@@ -77,15 +74,22 @@ class Data:
         Y = self.Y_test if test else self.Y
         return np.asarray(Y[:, labels].sum(axis=1)).ravel() > 0
 
-    def scores(self, topk: Callable[[Any], Any], labels: list[int]) -> dict[str, float]:
-        """Return P@1 on rows without the labels, and how often these are found in theirs."""
+    def hits(self, topk: Callable[[Any], Any], labels: list[int]) -> tuple[Any, Any]:
+        """Return for every test row without the labels whether the first answer is right.
+
+        And for every row with them, whether one of them is found.
+        """
         best = np.asarray(topk(self.X_test)).astype(int)
         rows = np.arange(len(best))[:, None]
         hits = np.asarray(self.Y_test[rows, best].todense()) > 0
         new = self.rows_of(labels, test=True)
         k = 5 if self.several else 1
-        found = (hits & np.isin(best, labels))[new, :k].any(axis=1)
-        return {"old": float(hits[~new, 0].mean()), "found": float(found.mean())}
+        return hits[~new, 0], (hits & np.isin(best, labels))[new, :k].any(axis=1)
+
+    def scores(self, topk: Callable[[Any], Any], labels: list[int]) -> dict[str, float]:
+        """Return P@1 on rows without the labels, and how often these are found in theirs."""
+        old, found = self.hits(topk, labels)
+        return {"old": float(old.mean()), "found": float(found.mean())}
 
 
 def read(name: str) -> tuple[Any, Any, Any, Any]:
@@ -97,26 +101,6 @@ def read(name: str) -> tuple[Any, Any, Any, Any]:
     train, test = datasets.train_and_test(name)
     known = train.Y.shape[1]
     return tuple(map(sp.csr_matrix, (train.X, train.Y, test.X, test.Y[:, :known])))  # type: ignore[return-value]
-
-
-def sections() -> tuple[Any, Any, Any, Any]:
-    """Return Debian's packages as apt knows them: words of name and summary, and the section."""
-    lists = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True)
-    field = re.compile("^(Package|Section|Description|Description-en): (.*)$", re.MULTILINE)
-    packages = {}
-    for paragraph in lists.stdout.split("\n\n"):
-        of = dict(field.findall(paragraph))
-        summary = of.get("Description-en") or of.get("Description")
-        if summary and "Section" in of:
-            packages[of["Package"]] = summary, of["Section"].split("/")[-1]
-    names = np.random.RandomState(0).permutation(sorted(packages)).tolist()
-    texts = [f"{name.replace('-', ' ')} {packages[name][0]}" for name in names]
-    _, ids = np.unique([packages[name][1] for name in names], return_inverse=True)
-    n_train = len(names) * 4 // 5
-    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
-    X, X_test = vectorizer.fit_transform(texts[:n_train]), vectorizer.transform(texts[n_train:])
-    Y = sp.csr_matrix((np.ones(len(ids), np.float32), ids, np.arange(len(ids) + 1)))
-    return X, Y[:n_train], X_test, Y[n_train:]
 
 
 def topk(model: LTLSClassifier) -> Callable[[Any], Any]:
@@ -222,26 +206,37 @@ def curves(data: Data, label: int, folder: Path) -> tuple[dict[str, Any], dict[s
     return found, facts
 
 
-def in_turn(data: Data, at_least: int, folder: Path) -> dict[str, Any]:
-    """Return the scores after 20 labels came one after the other."""
-    labels = data.choose(IN_TURN, min(at_least, 100))
+def single_rows(data: Data, folder: Path) -> dict[str, Any]:
+    """Return the scores after a thousand single rows, half of them of 20 new labels."""
+    labels = data.choose(NEW_LABELS, 100)
     new = data.rows_of(labels)
-    old, path = np.flatnonzero(~new), folder / "model.ltls"
-    first = LTLSClassifier(random_state=0).fit(data.X[old], data.targets(old))
-    result = {"labels": len(labels), "before": data.scores(topk(first), labels)["old"]}
-    first.save(path)
-    several, model = [old], first
-    for label in labels:
-        rows = np.flatnonzero(data.rows_of([label]))[:ROWS_IN_TURN]
-        several.append(rows)
-        model.partial_fit(data.X[rows], data.targets(rows))
-        load(path).partial_fit(data.X[rows], data.targets(rows)).save(path)
-    result["ltls in memory"] = data.scores(topk(model), labels)
-    result["ltls from the file"] = data.scores(topk(load(path)), labels)
-    every = np.unique(np.concatenate(several))
+    random = np.random.RandomState(0)
+    has_labels = np.diff(data.Y.indptr) > 0
+    of_new, of_old = (random.permutation(np.flatnonzero(part & has_labels)) for part in (new, ~new))
+    half = SINGLE_ROWS // 2
+    arriving = random.permutation(np.concatenate([of_new[:half], of_old[:half]]))
+    old, every = np.sort(of_old[half:]), np.sort(np.concatenate([of_old[half:], arriving]))
+    model = LTLSClassifier(random_state=0).fit(data.X[old], data.targets(old))
     scratch = LTLSClassifier(random_state=0).fit(data.X[every], data.targets(every))
-    result["from scratch"] = data.scores(topk(scratch), labels)
-    return result
+    before, path = data.scores(topk(model), labels)["old"], folder / "model.ltls"
+    _, retrained = data.hits(topk(scratch), labels)
+
+    def found(model: LTLSClassifier) -> dict[str, float]:
+        old, found = data.hits(topk(model), labels)
+        of_retrained = float(found[retrained].mean())
+        return {"old": old.mean() - before, "found": found.mean(), "of_retrained": of_retrained}
+
+    model.save(path)
+    saved = load(path)
+    for number, row in enumerate(arriving, 1):
+        for each in (model, saved):
+            each.partial_fit(data.X[[row]], data.targets([row]))
+        if number % ROWS_PER_FILE == 0:
+            saved.save(path)
+            saved = load(path)
+    models = {"ltls in memory": model, "ltls from the file": saved, "from scratch": scratch}
+    measured = {name: found(each) for name, each in models.items()}
+    return {"labels": len(labels), "before": before, **measured}
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -250,10 +245,10 @@ def measure(name: str) -> dict[str, Any]:
         (label,) = data.choose(1, SETS[name])
         machine.say(f"{name}: label {label} of {data.counts[label]} rows")
         found, facts = curves(data, label, Path(folder))
-        machine.say(f"{name}: {IN_TURN} labels in turn")
-        turns = in_turn(data, SETS[name], Path(folder))
+        machine.say(f"{name}: {SINGLE_ROWS:,} single rows")
+        rows = single_rows(data, Path(folder))
     shape = {"rows": data.X.shape[0], "labels": data.n_labels, "several": data.several}
-    return {**shape, "facts": facts, "curves": found, "in_turn": turns}
+    return {**shape, "facts": facts, "curves": found, "single_rows": rows}
 
 
 def main() -> None:
@@ -270,7 +265,7 @@ def main() -> None:
         ordered = {key: sets[key] for key in SETS if key in sets}
         result = {"about": about, "sets": ordered}
         machine.write("continual", result, options.output)
-    print("\n".join([*tables.continual(result), "", *tables.continual_turns(result)]))
+    print("\n".join([*tables.continual(result), "", *tables.continual_rows(result)]))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ STORED = {
     "serving_latency": "serving",
     "paper_baselines": "paper",
     "paper_orders": "paper",
-    "continual_turns": "continual",
+    "continual_rows": "continual",
     "continual_files": "continual",
     "step_time": "deep_head_step",
     "step_memory": "deep_head_step",

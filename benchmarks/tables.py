@@ -433,8 +433,8 @@ def _tried(counted: dict[str, Any] | None) -> list[str]:
 
 def continual(result: Result) -> list[str]:
     """Return the change of P@1 of the old labels, and how often the new one is found."""
-    sizes = ("1", "10", "100", "1000")
-    rows = []
+    measured = {n for of in result["sets"].values() for each in of["curves"].values() for n in each}
+    sizes, rows = sorted(measured, key=int), []
     for name, of in result["sets"].items():
         for method, curve in of["curves"].items():
             cells = [
@@ -448,19 +448,20 @@ def continual(result: Result) -> list[str]:
     return captioned(table(heads, rows, 2), result)
 
 
-def continual_turns(result: Result) -> list[str]:
-    """Return the same after many labels in turn, beside training from scratch."""
+def continual_rows(result: Result) -> list[str]:
+    """Return the same after a thousand single rows of old and new labels, beside retraining."""
     rows = []
     for name, of in result["sets"].items():
-        turns = of["in_turn"]
-        cells = [
-            f"{100 * (turns[method]['old'] - turns['before']):+.1f} / "
-            f"{100 * turns[method]['found']:.0f} %"
-            for method in ("ltls in memory", "ltls from the file", "from scratch")
+        if (single := of.get("single_rows")) is None:
+            continue
+        methods = [
+            single[name] for name in ("ltls in memory", "ltls from the file", "from scratch")
         ]
-        rows.append([name, str(turns["labels"]), *cells])
-    heads = ["data set", "new labels", "ltls in memory", "saved and loaded each time"]
-    return captioned(table([*heads, "from scratch"], rows), result)
+        cells = [f"{100 * each['old']:+.1f} / {100 * each['found']:.0f} %" for each in methods]
+        shares = ", ".join(f"{100 * each['of_retrained']:.0f} %" for each in methods[:2])
+        rows.append([name, *cells, shares])
+    heads = ["data set", "in memory", "saved and loaded", "retrained", "of what retraining finds"]
+    return captioned(table(heads, rows), result)
 
 
 def continual_files(result: Result) -> list[str]:
