@@ -304,18 +304,7 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
     given, n_paths = plan.trellises, size.n_labels
     epochs = 5 if size.n_rows <= 100_000 else 3
     if plan.views is not None:
-        plan.views = plan.views.filled(
-            n_views=_VIEWS, cluster_size=min(_CLUSTER_SIZE, max(size.n_labels // 2, 2))
-        )
-        n_paths = max(-(-size.n_labels // int(plan.views.cluster_size)), 1)
-        worth = size.n_rows * n_paths <= _MAX_CLUSTER_ROWS[size.several]
-        worth &= size.n_pairs >= _MIN_CLUSTER_ROWS[size.several] * size.n_labels
-        plan.views = plan.views.filled(cluster_weights=worth)
-        if plan.views.cluster_weights and n_paths > MOST_CLUSTERS:
-            raise ValueError(
-                f"cluster_weights needs at most {MOST_CLUSTERS:,} clusters, got {n_paths:,}; use a "
-                "larger cluster_size"
-            )
+        plan.views, n_paths = _sized_views(plan.views, size)
         width, n_trellises = _WIDEST if n_paths <= _FEW_CLUSTERS else _WIDE, 1
     else:
         width = _WIDTH if n_paths <= _MANY_PATHS else _WIDE
@@ -346,6 +335,22 @@ def _size_trellises(plan: Plan, size: DatasetSize, own_codebooks: bool) -> None:
     large = size.n_columns * stride >= _MIN_PRUNED and stride <= MAX_PRUNED_STRIDE
     prunes = large and size.n_rows >= _MIN_ROWS and size.sparse
     plan.trellises = given.filled(density=_DENSITY[shared] if prunes else 1.0)
+
+
+def _sized_views(views: Views, size: DatasetSize) -> tuple[Views, int]:
+    """Return views without "auto" values, and the number of clusters of each."""
+    largest = max(size.n_labels // 2, 2)
+    views = views.filled(n_views=_VIEWS, cluster_size=min(_CLUSTER_SIZE, largest))
+    n_clusters = max(-(-size.n_labels // int(views.cluster_size)), 1)
+    worth = size.n_rows * n_clusters <= _MAX_CLUSTER_ROWS[size.several]
+    worth &= size.n_pairs >= _MIN_CLUSTER_ROWS[size.several] * size.n_labels
+    views = views.filled(cluster_weights=worth)
+    if views.cluster_weights and n_clusters > MOST_CLUSTERS:
+        raise ValueError(
+            f"cluster_weights needs at most {MOST_CLUSTERS:,} clusters, got {n_clusters:,}; use a "
+            "larger cluster_size"
+        )
+    return views, n_clusters
 
 
 def usual_learning_rate(with_matrix: bool) -> float:

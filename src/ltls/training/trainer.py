@@ -94,9 +94,9 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class How:
-    """Options of a whole training run."""
+    """Options of a whole training run: the parameters of an estimator, and who trains."""
 
-    given: Any  # the parameters of an estimator
+    given: Any  # the parameters, a `ltls.estimators.parameters.Parameters`
     n_jobs: int | None = None
     verbose: int = 0
     class_weight: dict[Any, float] | str | None = None
