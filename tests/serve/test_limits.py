@@ -130,22 +130,23 @@ def test_compressed_requests_are_refused(small):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
+    ("method", "path", "status", "message"),
     [
-        ("GET", "/nowhere", 404),
-        ("GET", "/../../etc/passwd", 404),
-        ("GET", "/page.js/..%2f..%2fapp.py", 404),
-        ("GET", "/v2/models/..%2ftickets", 404),
-        ("GET", "/v2/models/tickets.ltls", 404),
-        ("GET", "/predict", 405),
-        ("DELETE", "/v2/models/tickets", 405),
-        ("POST", "/v2/repository/models/tickets/load", 404),
+        ("GET", "/nowhere", 404, "no such path; GET /openapi.json lists all paths"),
+        ("GET", "/../../etc/passwd", 404, "no such path"),
+        ("GET", "/page.js/..%2f..%2fapp.py", 404, "no such path"),
+        ("GET", "/v2/models/..%2ftickets", 404, "no such path"),
+        ("GET", "/v2/models/tickets.ltls", 404, "no model 'tickets.ltls'"),
+        ("GET", "/predict", 405, "this path takes POST, not GET"),
+        ("DELETE", "/v2/models/tickets", 405, "this path takes GET or HEAD, not DELETE"),
+        ("POST", "/v2/repository/models/tickets/load", 404, "no such path"),
     ],
 )
-def test_what_there_is_not(small, method, path, status):
+def test_what_there_is_not(small, method, path, status, message):
     answer = small.ask(method, path)
     assert answer.status == status
     assert set(answer.json) == {"error"}
+    assert message in answer.json["error"]
 
 
 def test_an_error_of_ours_does_not_end_the_server(small, monkeypatch, caplog):

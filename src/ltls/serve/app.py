@@ -183,8 +183,14 @@ def _schema(routes: list[Route]) -> dict[str, Any]:
     }
 
 
-async def _error(_: Request, error: Exception) -> Response:
+async def _error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        error = RequestError(error.status_code, error.detail, dict(error.headers or {}))
+        message, headers = error.detail, dict(error.headers or {})
+        if error.status_code == 404:
+            message = "there is no such path; GET /openapi.json lists all paths"
+        elif allowed := headers.get("Allow"):
+            needed = " or ".join(sorted(allowed.split(", ")))
+            message = f"this path takes {needed}, not {request.method}"
+        error = RequestError(error.status_code, message, headers)
     assert isinstance(error, RequestError)
     return error.answer()
