@@ -220,6 +220,13 @@ def test_precision_on_held_out_rows_is_shown_and_recorded(tmp_path, capsys):
     assert few.held_out_precision_ is None
 
 
+def test_the_only_row_is_not_held_out():
+    X = np.ones((1, 5), np.float32)
+    model = LTLSClassifier(random_state=0).fit(X, [[f"label {n}" for n in range(70)]])
+    assert model.plan_.startswith("label matrix")
+    assert model.predict_topk(X, 70)[0].shape == (1, 70)
+
+
 def test_the_plan_of_a_model_says_what_was_tried_and_left_out(capsys):
     X, y = with_views()
     model = LTLSClassifier(verbose=1, random_state=0).fit(X, y)

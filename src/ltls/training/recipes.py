@@ -376,7 +376,7 @@ def _hold_out(plan: Plan, given: Any, size: DatasetSize, probabilistic: bool) ->
     if plan.early_stopping:
         plan.n_held_out = math.ceil(float(fraction) * size.n_rows)
     elif chooses:
-        plan.n_held_out = min(max(size.n_rows // 10, 1), _MAX_HELD_OUT)
+        plan.n_held_out = min(max(size.n_rows // 10, 1), size.n_rows - 1, _MAX_HELD_OUT)
     if plan.n_held_out >= size.n_rows:
         raise ValueError(
             f"validation_fraction={fraction} leaves none of the {size.n_rows} rows to train on; "
