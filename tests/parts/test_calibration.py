@@ -82,6 +82,13 @@ def test_probabilities_increase_with_scores_and_add_up(table, multilabel):
     np.testing.assert_array_equal(restored(scores), proba)
 
 
+def test_labels_remain_possible_if_the_best_one_of_every_row_was_true():
+    scores = np.tile(np.array([1, 0, -3], np.float32), (40, 1))
+    proba = Calibrator.fit(scores, scores == 1, False)(scores)
+    assert 0.95 < proba[0, 0] < 1
+    assert proba.min() > 1e-9
+
+
 @pytest.mark.parametrize("n_rows", [300, 4000], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("multilabel", [False, True], ids=["one label", "several labels"])
 @pytest.mark.parametrize("scale", [0.2, 1, 5])

@@ -200,7 +200,10 @@ def best_threshold(scores: Floats, hits: Bools, n_true: int) -> float:
 
 
 def _scale(scores: Floats, hits: Bools) -> float:
-    """Return the scale with the highest likelihood of the true labels."""
+    """Return the scale with the highest likelihood of the true labels.
+
+    A weak prior, exp(−scale), keeps it small if all labels with the highest scores are true.
+    """
     from scipy.optimize import minimize_scalar  # slow to import, and only needed here
 
     known = hits.any(axis=1)
@@ -213,7 +216,7 @@ def _scale(scores: Floats, hits: Bools) -> float:
         scale = np.float32(np.exp(log_scale))
         scaled = scale * exponents  # the largest of a row is 0
         total = np.exp(scaled, out=scaled).sum(axis=1)
-        return float((np.log(total) - scale * true).mean())
+        return float((np.log(total) - scale * true).sum() + scale)
 
     width = np.log(_MAX_SCALE)
     found = minimize_scalar(loss, bounds=(-width, width), options={"xatol": 0.01})
