@@ -34,7 +34,7 @@ from .predict import PredictMixin
 
 if TYPE_CHECKING:  # methods that train import the rest of `training`: prediction does not need it
     from ..training.checkpoint import Checkpoint
-    from ..training.trainer import How
+    from ..training.trainer import TrainOptions
 
 Self = TypeVar("Self", bound="LTLSClassifier")
 
@@ -127,14 +127,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
 
     # Training
 
-    def _how(self) -> How:
-        from ..training.trainer import How
+    def _train_options(self) -> TrainOptions:
+        from ..training.trainer import TrainOptions
 
         self.check()
         given = Parameters(**{each.name: getattr(self, each.name) for each in fields(Parameters)})
         # Meta-estimators fit clones. Ctrl-C must end a whole search, not one of its fits.
         keep = "_is_clone" not in self.__dict__
-        return How(
+        return TrainOptions(
             given,
             self.n_jobs,
             int(self.verbose),
@@ -194,14 +194,14 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
         from ..training.fit import fit
 
         with self._restored_on_error():
-            how, saved = self._how(), self._checkpoint(checkpoint)
+            options, saved = self._train_options(), self._checkpoint(checkpoint)
             previous: Fitted | None = getattr(self, "fitted_", None) if self.warm_start else None
             front_end, X, targets, weights = self._inputs(X, y, sample_weight, previous)
             if weights is not None and not weights.any():
                 raise ValueError("Sample weights must contain at least one non-zero number.")
             rng = check_random_state(self.random_state)
             self.fitted_ = fit(
-                how, X, targets, weights, front_end, rng, checkpoint=saved, previous=previous
+                options, X, targets, weights, front_end, rng, checkpoint=saved, previous=previous
             )
         return self
 
@@ -250,7 +250,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
         from ..training.further import partial_fit
 
         with self._restored_on_error():
-            how = self._how()
+            options = self._train_options()
             if self.class_weight == "balanced":
                 raise ValueError(
                     "class_weight must be a dict or None in partial_fit, got 'balanced', which "
@@ -269,8 +269,8 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
             )
             found = None
             if before is None:
-                found = fit_first_batch(how, *batch, weights, front_end, rng)
-            self.fitted_ = found or partial_fit(how, before, *batch, weights, front_end, rng)
+                found = fit_first_batch(options, *batch, weights, front_end, rng)
+            self.fitted_ = found or partial_fit(options, before, *batch, weights, front_end, rng)
         return self
 
     def fit_stream(
@@ -312,7 +312,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
         from ..training.fit import fit_stream
 
         with self._restored_on_error():
-            how = self._how()
+            options = self._train_options()
             if isinstance(batches, Iterator):
                 raise TypeError(
                     "batches must be iterable more than once, like a list or a Stream, "
@@ -324,7 +324,7 @@ class LTLSClassifier(PredictMixin, ExplainMixin, ClassifierMixin, Parameters, Ba
                 front_end = self.front_end_settings().fit_batches(inputs, self.n_jobs)
             rng = check_random_state(self.random_state)
             rows = partial(self._stream_rows, batches, front_end)
-            self.fitted_ = fit_stream(how, rows, front_end, rng, saved)
+            self.fitted_ = fit_stream(options, rows, front_end, rng, saved)
         return self
 
     def _stream_rows(

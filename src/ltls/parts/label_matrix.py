@@ -125,7 +125,7 @@ class LabelMatrixPart:
             squares = np.full(len(W), NO_SQUARES, np.float32)
             trainer = context.label_trainer(
                 LabelTrainer(
-                    W, b, squares, stats.counts, given.n_negatives, rng, context.how.n_jobs
+                    W, b, squares, stats.counts, given.n_negatives, rng, context.options.n_jobs
                 )
             )
             highest = given.filled(learning_rate=1.0 if transform.axes is not None else 0.3)
@@ -203,7 +203,7 @@ class LabelMatrixPart:
             squares = np.maximum(self.square * counts, NO_SQUARES).astype(np.float32)
             squares[wanted] = NO_SQUARES
             rng = np.random.default_rng(int(counts.sum()))
-            trainer = LabelTrainer(W, b, squares, counts, AUTO, rng, context.how.n_jobs)
+            trainer = LabelTrainer(W, b, squares, counts, AUTO, rng, context.options.n_jobs)
             of_new = Y[:, wanted] @ (_SEEN_AS // np.maximum(own[wanted], 1))
             repeated = np.repeat(np.arange(len(examples)), np.maximum(of_new, 1).astype(np.int64))
             for _ in range(max(min(_ROWS // max(len(examples), 1), _PASSES), 1)):

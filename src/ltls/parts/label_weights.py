@@ -112,11 +112,11 @@ class LabelWeightPart:
         With `groups`, the group of every label, classifiers are trained for groups instead of
         labels. Those returned are not trained on held-out rows; `finish` returns those that are.
         """
-        source, workers, precision = context.source, context.how.workers, 1.0
+        source, workers, precision = context.source, context.options.workers, 1.0
         if given.cost == AUTO and not context.several:
             rows = source.evaluation_rows()
             some = rows.take(np.arange(len(rows))[:: -(-len(rows) // _COST_ROWS)])
-            precision = context.training.precision(some, context.how.n_jobs)
+            precision = context.training.precision(some, context.options.n_jobs)
         given = given.filled(cost=usual_cost(context, precision))
         pieces = [[each] for each in clusters]
         if workers is not None:
@@ -177,7 +177,7 @@ class LabelWeightPart:
             [lists],
             n_labels=context.n_labels,
             row_length=examples.rows.usual_length(),
-            n_jobs=context.how.n_jobs,
+            n_jobs=context.options.n_jobs,
         )
         place = {label: number for number, label in enumerate(lists[1].tolist())}
         return self.replaced(wanted, W[[place[label] for label in wanted.tolist()]])
@@ -202,7 +202,7 @@ class LabelWeightPart:
             n_labels=len(members),
             initial=initial,
             row_length=examples.rows.usual_length(),
-            n_jobs=context.how.n_jobs,
+            n_jobs=context.options.n_jobs,
         )
         return self.replaced(wanted, W[: len(wanted)])
 
@@ -250,7 +250,7 @@ def usual_cost(context: Any, precision: float) -> float:
 
 def _further(context: Any) -> LabelWeights:
     """Return the settings for a further batch."""
-    given = context.how.given.label_weights
+    given = context.options.given.label_weights
     settings = given if isinstance(given, LabelWeights) else LabelWeights()
     return settings.filled(cost=usual_cost(context, precision=_EXPECTED))
 
@@ -279,7 +279,7 @@ def _train_in_memory(
         n_labels=sum(len(members) for _, members in pieces[0]),
         held_out=held_out,
         row_length=context.row_length,
-        n_jobs=context.how.n_jobs,
+        n_jobs=context.options.n_jobs,
     )
 
 
@@ -308,7 +308,7 @@ def _train_in_blocks(
                 # Weights grow from block to block: those that will be large are still small.
                 scale=min(seen / max(context.source.n_rows, 1), 1.0),
                 row_length=context.row_length,
-                n_jobs=context.how.n_jobs,
+                n_jobs=context.options.n_jobs,
             )
     return [(each, None) for each in found]
 

@@ -19,7 +19,7 @@ from ..training.checkpoint import Checkpoint
 from ..training.data import Problem, Source
 from ..training.fit import ROWS_FOR_VECTORS, Encoder, fit_stream
 from ..training.recipes import Plan
-from ..training.trainer import How
+from ..training.trainer import TrainOptions
 from .chunks import Chunks, fit_front_end, tables_of
 from .cluster import Tasks, check_nodes, values_of
 from .workers import ClusterWorkers
@@ -91,7 +91,7 @@ def fit(
             f"got {n_jobs}; for more CPUs, raise n_workers"
         )
     with estimator._restored_on_error():
-        how = estimator._how()
+        options = estimator._train_options()
         given = estimator.front_end_settings().named_columns(features, text)
         columns = Columns(label=label, **given)
         schema = dataset.schema()
@@ -103,16 +103,16 @@ def fit(
         tasks = Tasks(n_workers, n_jobs)
         # Workers are idle while this process clusters labels and evaluates held-out rows.
         n_threads = max(n_jobs, min(n_workers * n_jobs, os.cpu_count() or 1))
-        how = replace(how, n_jobs=n_threads, workers=ClusterWorkers(tasks))
+        options = replace(options, n_jobs=n_threads, workers=ClusterWorkers(tasks))
         with estimator._phase("reading rows"):
             tables = tables_of(dataset, columns.names)
-        estimator.fitted_ = _fitted(estimator, how, tables, columns, n_features, tasks, saved)
+        estimator.fitted_ = _fitted(estimator, options, tables, columns, n_features, tasks, saved)
     return estimator
 
 
 def _fitted(
     estimator: LTLSClassifier,
-    how: How,
+    options: TrainOptions,
     tables: list[Any],
     columns: Columns,
     n_features: int | None,
@@ -121,7 +121,7 @@ def _fitted(
 ) -> Fitted:
     """Train on a list of tables, which is emptied."""
     with estimator._phase("features"):
-        front_end = fit_front_end(estimator.front_end_settings(), tables, columns, how.n_jobs)
+        front_end = fit_front_end(estimator.front_end_settings(), tables, columns, options.n_jobs)
     with estimator._phase("features of all rows"):
         rows = Chunks.of(tables, columns, front_end, n_features, tasks)
     tables.clear()  # the object store may free them
@@ -140,4 +140,4 @@ def _fitted(
         source.held_out_rows()  # before tasks start, which iterate over the chunks themselves
         return source
 
-    return fit_stream(how, batches, front_end, rng, checkpoint, new_source, rows_for_vectors)
+    return fit_stream(options, batches, front_end, rng, checkpoint, new_source, rows_for_vectors)

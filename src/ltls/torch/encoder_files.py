@@ -54,7 +54,7 @@ _FORMATS = ("single", "lists", "sparse", "dense")
 _MOST = 1 << 31
 
 
-def save(path: Path, encoder: Encoder, model: Model, how: FineTuning) -> None:
+def save(path: Path, encoder: Encoder, model: Model, options: FineTuning) -> None:
     """Save a model to a folder, so that there is always the old version or the new one.
 
     The file of the classifier is replaced last, and names the folder of the other files.
@@ -62,7 +62,7 @@ def save(path: Path, encoder: Encoder, model: Model, how: FineTuning) -> None:
     path.mkdir(parents=True, exist_ok=True)
     with new_folder(path, lambda: _version(path / _FILE)) as folder:
         described, tensors = _state(encoder, model)
-        parameters = {each.name: getattr(how, each.name) for each in fields(FineTuning)}
+        parameters = {each.name: getattr(options, each.name) for each in fields(FineTuning)}
         parameters |= {"pooling": encoder.pooling, "max_length": encoder.max_length}
         described |= {"parameters": encode_parameters(parameters), "version": folder.name}
         content = encode(CLASSIFIER, described, tensors)

@@ -322,8 +322,8 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
             group.first(lambda: new().flush())
             out = np.load(unfinished, mmap_mode="r+")
             verbose = bool(self.verbose) and group.is_first
-            how = self.batch_size, device, out[own], self.mixed_precision, verbose
-            encoder.vectors(rows[own], *how)
+            options = self.batch_size, device, out[own], self.mixed_precision, verbose
+            encoder.vectors(rows[own], *options)
             out.flush()
             del out
             group.wait()
@@ -470,7 +470,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
         ModelFileError
             If a file is damaged or of another version.
         """
-        network, fitted, how = load_saved(Path(folder), encoder, tokenizer, as_device(device))
+        network, fitted, options = load_saved(Path(folder), encoder, tokenizer, as_device(device))
         (stages,) = fitted.parts
         model = cls(
             encoder=network.model,
@@ -479,7 +479,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
             vectors="vectors" in stages.by_name,
             text="text" in stages.by_name,
             device=device,
-            **how.get_params(),
+            **options.get_params(),
         )
         model.encoder_ = network
         model.fitted_ = Fitted(fitted, Provenance(0, np.zeros(fitted.n_labels, np.int64)))

@@ -112,7 +112,7 @@ def fine_tune(
     network: Network,
     trained: Examples,
     held_out: Examples,
-    how: FineTuning,
+    options: FineTuning,
     seed: int,
     device: torch.device,
     folder: Path | None,
@@ -123,15 +123,15 @@ def fine_tune(
     `folder` gets a checkpoint after every epoch; with `resume`, training continues from there.
     """
     gpus = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(gpus), _accelerator(how, device) as accelerator:
+    with torch.random.fork_rng(gpus), _accelerator(options, device) as accelerator:
         torch.manual_seed(seed + accelerator.process_index)  # dropout
-        if how.gradient_checkpointing:
+        if options.gradient_checkpointing:
             _checkpoint_gradients(network.encoder.model)
-        optimizer, scheduler = _optimizer(network, how, len(trained))
+        optimizer, scheduler = _optimizer(network, options, len(trained))
         order = torch.Generator()
         loader = torch.utils.data.DataLoader(
             range(len(trained)),
-            how.batch_size,
+            options.batch_size,
             shuffle=True,
             generator=order,
             collate_fn=lambda rows: (
@@ -144,20 +144,20 @@ def fine_tune(
         if resume and folder is not None and (folder / _STATE).exists():
             state = json.loads((folder / _STATE).read_text())
             accelerator.load_state(str(folder / f"epoch-{state['epoch']}"))
-        best, verbose = None, bool(how.verbose) and accelerator.is_main_process
+        best, verbose = None, bool(options.verbose) and accelerator.is_main_process
         done = state["epoch"]
-        with progress_bar(verbose, how.epochs, len(trained), done) as show:
-            for epoch in range(done + 1, how.epochs + 1):
-                if state["no_change"] >= how.n_iter_no_change:
+        with progress_bar(verbose, options.epochs, len(trained), done) as show:
+            for epoch in range(done + 1, options.epochs + 1):
+                if state["no_change"] >= options.n_iter_no_change:
                     break
                 order.manual_seed(seed + epoch)  # that of a checkpoint is not restored
                 start, stats = time.perf_counter(), EpochStats()
                 for loss, n_rows in _epoch(accelerator, *prepared):
                     stats.add(loss, 0.0, n_rows)
                     show(epoch, stats, n_rows * accelerator.num_processes)
-                precision = _precision(network, held_out, how, accelerator)
+                precision = _precision(network, held_out, options, accelerator)
                 seconds = time.perf_counter() - start
-                log_epoch(verbose, epoch, how.epochs, stats, seconds, precision, "labels")
+                log_epoch(verbose, epoch, options.epochs, stats, seconds, precision, "labels")
                 better = precision > state["best"] or not len(held_out)
                 no_change = 0 if better else state["no_change"] + 1
                 highest = precision if better else state["best"]
@@ -175,7 +175,7 @@ def fine_tune(
 
 
 @contextmanager
-def _accelerator(how: FineTuning, device: torch.device) -> Iterator[Any]:
+def _accelerator(options: FineTuning, device: torch.device) -> Iterator[Any]:
     """Yield an `Accelerator`, whose global settings end with it unless they were there before."""
     try:
         from accelerate import Accelerator, DistributedDataParallelKwargs
@@ -185,8 +185,8 @@ def _accelerator(how: FineTuning, device: torch.device) -> Iterator[Any]:
     before = is_initialized()
     try:
         yield Accelerator(
-            mixed_precision=how.mixed_precision,
-            gradient_accumulation_steps=how.gradient_accumulation_steps,
+            mixed_precision=options.mixed_precision,
+            gradient_accumulation_steps=options.gradient_accumulation_steps,
             cpu=device.type == "cpu",
             kwargs_handlers=[
                 DistributedDataParallelKwargs(
@@ -236,16 +236,18 @@ def _padded(examples: Examples, rows: Sequence[int]) -> Tensor:
     return found
 
 
-def _optimizer(network: Network, how: FineTuning, n_rows: int) -> tuple[Any, Any]:
+def _optimizer(network: Network, options: FineTuning, n_rows: int) -> tuple[Any, Any]:
     """Return AdamW, with a rate of its own for the head, and a linear schedule with warm-up."""
     groups = [
-        {"params": network.encoder.parameters(), "lr": how.learning_rate},
-        {"params": network.head.parameters(), "lr": how.head_learning_rate},
+        {"params": network.encoder.parameters(), "lr": options.learning_rate},
+        {"params": network.head.parameters(), "lr": options.head_learning_rate},
     ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=how.weight_decay)
-    per_epoch = math.ceil(math.ceil(n_rows / how.batch_size) / how.gradient_accumulation_steps)
-    total = max(how.epochs * per_epoch, 1)
-    first = how.warmup * total
+    optimizer = torch.optim.AdamW(groups, weight_decay=options.weight_decay)
+    per_epoch = math.ceil(
+        math.ceil(n_rows / options.batch_size) / options.gradient_accumulation_steps
+    )
+    total = max(options.epochs * per_epoch, 1)
+    first = options.warmup * total
 
     def factor(step: int) -> float:
         return min((step + 1) / (first + 1), max(1 - step / total, 0.0))
@@ -267,15 +269,17 @@ def _save(
     accelerator.wait_for_everyone()
 
 
-def _precision(network: Network, examples: Examples, how: FineTuning, accelerator: Any) -> float:
+def _precision(
+    network: Network, examples: Examples, options: FineTuning, accelerator: Any
+) -> float:
     """Return P@1 of the head, that of the first process: all must end after the same epoch."""
     if not len(examples):
         return -1.0
     from accelerate.utils import broadcast_object_list
 
     vectors = np.empty((len(examples), network.head.in_features), np.float32)
-    how_to = how.batch_size, accelerator.device, vectors, how.mixed_precision
-    network.encoder.vectors(examples.rows, *how_to)
+    encoding = options.batch_size, accelerator.device, vectors, options.mixed_precision
+    network.encoder.vectors(examples.rows, *encoding)
     best = HeadStage(network.head, False).best(vectors, 1)
     found = [float(examples.contains(best).mean())]
     return float(broadcast_object_list(found)[0])

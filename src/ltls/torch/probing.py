@@ -83,12 +83,12 @@ def probe(
     where = as_device(device)
     X = _mapped(vectors) if isinstance(vectors, (str, os.PathLike)) else vectors
     estimator = LTLSClassifier(**{"label_matrix": True, **parameters})
-    how = replace(estimator._how(), workers=DeviceWorkers(where))
-    if how.given.label_matrix is False:
+    options = replace(estimator._train_options(), workers=DeviceWorkers(where))
+    if options.given.label_matrix is False:
         raise ValueError("label_matrix must not be False: it is what probe trains")
     front_end, X, targets, weights = estimator._inputs(X, labels, sample_weight, None)
     rng = check_random_state(estimator.random_state)
-    estimator.fitted_ = fit(how, X, targets, weights, front_end, rng)
+    estimator.fitted_ = fit(options, X, targets, weights, front_end, rng)
     return estimator
 
 

@@ -32,7 +32,7 @@ from .data import DatasetStats, Problem, Source
 from .further import as_before, warm_start
 from .progress import InterruptGuard, phase, show
 from .recipes import REPLAYED, Plan, plan_for
-from .trainer import How, TrainedTrellises, Trainer, TrainerState
+from .trainer import TrainedTrellises, Trainer, TrainerState, TrainOptions
 
 # Returns an iterator over all batches; the argument is True for the first pass.
 Batches: TypeAlias = Callable[[bool], Iterator[tuple[Any, Targets]]]
@@ -45,7 +45,7 @@ ROWS_FOR_VECTORS = 32  # rows of a label from which its vector is computed, in a
 
 
 def fit(
-    how: How,
+    options: TrainOptions,
     X: Any,
     targets: Targets,
     sample_weight: Floats | None,
@@ -65,9 +65,9 @@ def fit(
     stats.add(X, targets, previous is None and front_end.settings.may_standardize(X))
     problem = stats.problem(front_end, labels)
     if previous is not None:
-        columns, training = warm_start(previous, how, problem.labels, X, targets)
+        columns, training = warm_start(previous, options, problem.labels, X, targets)
         problem = stats.problem(front_end, previous.model.labels, columns)
-    class_weight = problem.class_weights(how.class_weight)
+    class_weight = problem.class_weights(options.class_weight)
     examples = problem.examples(X, targets, sample_weight, class_weight)
     if checkpoint is not None:
         own, beside = (
@@ -82,11 +82,11 @@ def fit(
     def new_source(plan: Plan) -> Source:
         return Source.in_memory(examples, problem, plan, rng)
 
-    return _fit(how, problem, label_sums, new_source, rng, checkpoint, training)
+    return _fit(options, problem, label_sums, new_source, rng, checkpoint, training)
 
 
 def fit_first_batch(
-    how: How,
+    options: TrainOptions,
     X: Any,
     targets: Targets,
     classes: list[Any],
@@ -103,17 +103,20 @@ def fit_first_batch(
     labels, stats = Labels(classes), DatasetStats()
     labels.add(targets)
     stats.add(X, targets, scale=False)
-    if len(labels) < 2 or not plan_for(how.given, stats.problem(front_end, labels).size).of_vectors:
+    if (
+        len(labels) < 2
+        or not plan_for(options.given, stats.problem(front_end, labels).size).of_vectors
+    ):
         return None
-    if isinstance(how.class_weight, dict):  # others may follow
-        known = {label: weight for label, weight in how.class_weight.items() if label in labels}
-        how = replace(how, class_weight=known)
-    how = replace(how, keep_on_interrupt=False)
-    return fit(how, X, targets, sample_weight, front_end, rng, labels=labels)
+    if isinstance(options.class_weight, dict):  # others may follow
+        known = {label: weight for label, weight in options.class_weight.items() if label in labels}
+        options = replace(options, class_weight=known)
+    options = replace(options, keep_on_interrupt=False)
+    return fit(options, X, targets, sample_weight, front_end, rng, labels=labels)
 
 
 def fit_stream(
-    how: How,
+    options: TrainOptions,
     batches: Batches,
     front_end: FrontEnd,
     rng: Any,
@@ -126,7 +129,7 @@ def fit_stream(
     `new_source` returns the rows to train on; by default, batches are iterated again.
     """
     stats = DatasetStats(rows_for_vectors)
-    with phase(bool(how.verbose), "counting rows and labels"):
+    with phase(bool(options.verbose), "counting rows and labels"):
         for X, targets in batches(True):
             ids = stats.add(X, targets, front_end.settings.may_standardize(X))
             if checkpoint is not None:
@@ -136,7 +139,7 @@ def fit_stream(
     problem = stats.problem(front_end)
     if checkpoint is not None:
         checkpoint.add_rows(problem.counts)
-    class_weight = problem.class_weights(how.class_weight)
+    class_weight = problem.class_weights(options.class_weight)
     encoder = partial(problem.examples, class_weight=class_weight)
 
     def source(plan: Plan) -> Source:
@@ -146,11 +149,11 @@ def fit_stream(
         return Source(lambda: starmap(encoder, batches(False)), problem, plan, rng)
 
     label_sums = partial(stats.label_sums, problem)
-    return _fit(how, problem, label_sums, source, rng, checkpoint)
+    return _fit(options, problem, label_sums, source, rng, checkpoint)
 
 
 def _fit(
-    how: How,
+    options: TrainOptions,
     problem: Problem,
     label_sums: Callable[[bool], csr_array],
     new_source: Callable[[Plan], Source],
@@ -166,13 +169,15 @@ def _fit(
         )
     if training is None and not problem.size.multilabel:
         warn_of_joined_labels(problem.labels.values, problem.counts)
-    plan = plan_for(how.given, problem.size)
+    plan = plan_for(options.given, problem.size)
     if training is None:
-        if how.size_budget is not None:
+        if options.size_budget is not None:
             n_tables = 0 if not problem.size.sparse else 1 if plan.label_weights is None else 2
-            check_smallest(problem, n_tables, how.given.get_params(deep=False), how.size_budget)
-        with phase(bool(how.verbose), "clusters and paths of labels"):
-            training = TrellisTraining.of_plan(plan, problem, label_sums, rng, how.n_jobs)
+            check_smallest(
+                problem, n_tables, options.given.get_params(deep=False), options.size_budget
+            )
+        with phase(bool(options.verbose), "clusters and paths of labels"):
+            training = TrellisTraining.of_plan(plan, problem, label_sums, rng, options.n_jobs)
     else:
         plan = as_before(plan, training)
         training.scale_steps(plan, 1.0 if plan.one_vs_all else problem.row_length)
@@ -180,12 +185,12 @@ def _fit(
     if checkpoint is not None and checkpoint.resume:
         state = checkpoint.restore(training, source)
         place = f"after epoch {len(state.losses)}" if state.losses else "in epoch 1"
-        show(bool(how.verbose), f"resuming from {checkpoint.path} {place}")
-    return _train(how, plan, problem, source, training, state, checkpoint)
+        show(bool(options.verbose), f"resuming from {checkpoint.path} {place}")
+    return _train(options, plan, problem, source, training, state, checkpoint)
 
 
 def _train(
-    how: How,
+    options: TrainOptions,
     plan: Plan,
     problem: Problem,
     source: Source,
@@ -194,12 +199,12 @@ def _train(
     checkpoint: Any = None,
 ) -> Fitted:
     """Train all parts of a model, and choose weights and calibration on held-out rows."""
-    verbose = bool(how.verbose)
+    verbose = bool(options.verbose)
     show(verbose, str(plan))
-    guard = InterruptGuard(how.keep_on_interrupt)
-    trainer = Trainer(training, guard, how.n_jobs, how.verbose, how.workers)
+    guard = InterruptGuard(options.keep_on_interrupt)
+    trainer = Trainer(training, guard, options.n_jobs, options.verbose, options.workers)
     trainer.fit(source, state, plan.early_stopping, checkpoint)
-    context = Context(how, plan, problem, source, training)
+    context = Context(options, plan, problem, source, training)
     parts = []
     for name, given in plan.trained.items():
         with phase(verbose, name):
@@ -208,7 +213,7 @@ def _train(
     held_out, precision = source.held_out_rows(), None
     if held_out is not None and not guard.interrupted:
         with phase(verbose, "choosing weights"):
-            model = _choose(how, plan, problem, model, held_out)
+            model = _choose(options, plan, problem, model, held_out)
             precision = model.held_out_precision
         if precision is not None:
             show(
@@ -221,7 +226,7 @@ def _train(
     else:
         # Optional parts are kept only if they help on held-out rows.
         model = model.keeping(lambda part: 0 not in plan.weights_to_try(part))
-    recipe = _what_was_trained(how, plan, model, chosen=precision is not None)
+    recipe = _what_was_trained(options, plan, model, chosen=precision is not None)
     if recipe != str(plan):
         show(verbose, recipe.removeprefix(f"{plan}; "))
     model = _finished(context, model)
@@ -236,13 +241,13 @@ def _train(
         held_out_precision=precision,
     )
     if len(model.trellises()) < training.n_views:  # the others did not fit into the budget
-        return _within_budget(how, Fitted(model, provenance))
-    return _within_budget(how, Fitted(model, provenance, training))
+        return _within_budget(options, Fitted(model, provenance))
+    return _within_budget(options, Fitted(model, provenance, training))
 
 
 def _finished(context: Context, model: Model) -> Model:
     """Return the model with finished parts, the rows that it stores, and a threshold."""
-    how, verbose = context.how, bool(context.how.verbose)
+    options, verbose = context.options, bool(context.options.verbose)
     finished = []
     for part in model.parts:
         if hasattr(part, "finish"):
@@ -259,41 +264,43 @@ def _finished(context: Context, model: Model) -> Model:
     if model.multilabel and model.calibration.threshold is None:
         with phase(verbose, "threshold"):
             rows = context.source.evaluation_rows()
-            model = model.with_threshold(threshold_on(model, rows, how.n_jobs))
+            model = model.with_threshold(threshold_on(model, rows, options.n_jobs))
     return model
 
 
-def _within_budget(how: How, fitted: Fitted) -> Fitted:
+def _within_budget(options: TrainOptions, fitted: Fitted) -> Fitted:
     """Return a model that is pruned until its file fits into the size budget, if there is one."""
-    if how.size_budget is None:
+    if options.size_budget is None:
         return fitted
-    with phase(bool(how.verbose), "weights within size_budget"):
-        parameters = how.given.get_params(deep=False)
-        return replace(fitted, model=within_budget(fitted, parameters, how.size_budget))
+    with phase(bool(options.verbose), "weights within size_budget"):
+        parameters = options.given.get_params(deep=False)
+        return replace(fitted, model=within_budget(fitted, parameters, options.size_budget))
 
 
-def _choose(how: How, plan: Plan, problem: Problem, model: Model, held_out: Examples) -> Model:
+def _choose(
+    options: TrainOptions, plan: Plan, problem: Problem, model: Model, held_out: Examples
+) -> Model:
     """Choose weights on held-out rows and, with a size budget, what to leave out."""
 
     def chosen(model: Model) -> Model:
-        return choose(model, plan, held_out, problem.counts, problem.size.n_rows, how.n_jobs)
+        return choose(model, plan, held_out, problem.counts, problem.size.n_rows, options.n_jobs)
 
     model = chosen(model)
-    if how.size_budget is None:
+    if options.size_budget is None:
         return model
     provenance = Provenance(problem.size.n_rows, problem.counts, recipe=str(plan))
-    needed, budget = plan.asked_for, how.size_budget
-    return affordable(model, budget, provenance, needed, held_out, chosen, how.n_jobs)
+    needed, budget = plan.asked_for, options.size_budget
+    return affordable(model, budget, provenance, needed, held_out, chosen, options.n_jobs)
 
 
-def _what_was_trained(how: How, plan: Plan, model: Model, chosen: bool) -> str:
+def _what_was_trained(options: TrainOptions, plan: Plan, model: Model, chosen: bool) -> str:
     """Return the plan, and which of the parts that it names are not in the model."""
     kept = {part.name for part in model.parts}
     missing = [name for name in plan.trained if name not in kept]
     if not missing:
         return str(plan)
     reason = "no gain on held-out rows" if chosen else "no held-out rows to choose on"
-    if how.size_budget is not None:
+    if options.size_budget is not None:
         reason += ", or no room in size_budget"
     return f"{plan}; left out: {', '.join(missing)} ({reason})"
 
@@ -310,7 +317,7 @@ class Context(TrainedTrellises):
 
     Parameters
     ----------
-    how : How
+    options : TrainOptions
     plan : Plan
     problem : Problem
     source : Source
@@ -319,9 +326,14 @@ class Context(TrainedTrellises):
     """
 
     def __init__(
-        self, how: How, plan: Plan, problem: Problem, source: Source, training: TrellisTraining
+        self,
+        options: TrainOptions,
+        plan: Plan,
+        problem: Problem,
+        source: Source,
+        training: TrellisTraining,
     ) -> None:
-        super().__init__(how, training, problem.columns, problem.counts, problem.size.n_rows)
+        super().__init__(options, training, problem.columns, problem.counts, problem.size.n_rows)
         self.plan, self.source = plan, source
         self.dense, self.several = not problem.size.sparse, problem.size.several
         self.row_length = problem.row_length
@@ -329,7 +341,7 @@ class Context(TrainedTrellises):
 
     def label_trainer(self, trainer: LabelTrainer) -> LabelTrainer:
         """Return a trainer of label vectors that continues from the given one."""
-        workers = self.how.workers
+        workers = self.options.workers
         return trainer if workers is None else workers.label_trainer(trainer)
 
     # Rows

@@ -37,7 +37,7 @@ from .recipes import (
     plan_for_first_batch,
     usual_learning_rate,
 )
-from .trainer import How, TrainedTrellises, Trainer
+from .trainer import TrainedTrellises, Trainer, TrainOptions
 
 # Chosen on held-out rows, see docs/what_was_tried.md.
 _ALWAYS = 64  # rows to replay with any batch
@@ -58,7 +58,7 @@ _FREE = (
 
 
 def partial_fit(
-    how: How,
+    options: TrainOptions,
     fitted: Fitted | None,
     X: Any,
     targets: Targets,
@@ -73,25 +73,25 @@ def partial_fit(
     """
     if fitted is None:
         X = X.joined() if isinstance(X, Blocks) else X  # the model has only trellises
-        fitted = _first_model(how, X, targets, classes, front_end, rng)
+        fitted = _first_model(options, X, targets, classes, front_end, rng)
         classes = []
-    if how.given.memory is False:
+    if options.given.memory is False:
         fitted = fitted.without_rows()
     model, provenance = fitted.model, fitted.provenance
     targets.check_kind(model.multilabel)
-    training = trainable(fitted, how).branch()
+    training = trainable(fitted, options).branch()
     labels = model.labels.extended(model.labels.unseen(targets, classes))
     old_rows = model.columns.rows(X)
     columns, n_new = model.columns.grow(X)
     rows = columns.rows(X) if n_new else old_rows
     n_labels = len(labels)
-    weights = class_weights(how.class_weight, labels, provenance.counts, provenance.n_rows)
+    weights = class_weights(options.class_weight, labels, provenance.counts, provenance.n_rows)
     batch = Examples.of(labels, rows, targets, sample_weight, weights)
     counts = np.bincount(batch.labels, minlength=n_labels)
     counts[: len(provenance.counts)] += provenance.counts
     n_rows = min(provenance.n_rows + len(batch), MOST_ROWS)
     counts = np.minimum(counts, n_rows)
-    training.grow(n_labels, batch, old_rows, how.n_jobs)
+    training.grow(n_labels, batch, old_rows, options.n_jobs)
     training.weights.add_features(n_new)
     memory = model.memory
     if memory is not None and n_new:
@@ -101,9 +101,9 @@ def partial_fit(
     if _of_vectors(model):
         # Of all rows: a batch of a tiny row must not enlarge the steps of replayed ones.
         training.weights.row_length = examples.rows.usual_length()
-    loss = _one_pass(training, examples, len(batch), how, rng)
-    memory = _kept(memory, batch, counts, provenance.n_rows, how)
-    context = FurtherContext(how, training, columns, counts, n_rows, batch, memory)
+    loss = _one_pass(training, examples, len(batch), options, rng)
+    memory = _kept(memory, batch, counts, provenance.n_rows, options)
+    context = FurtherContext(options, training, columns, counts, n_rows, batch, memory)
     parts = []
     for part in model.parts:
         grown = part.grow(n_labels, n_new) if hasattr(part, "grow") else part
@@ -118,7 +118,7 @@ def partial_fit(
     )
     n_epochs = min(provenance.n_epochs + 1, MOST_ROWS)
     if model.multilabel and not any(getattr(part, "keeps_threshold", False) for part in parts):
-        model = _with_mean_threshold(model, batch, n_epochs, how.n_jobs)
+        model = _with_mean_threshold(model, batch, n_epochs, options.n_jobs)
     provenance = replace(
         provenance,
         n_rows=n_rows,
@@ -131,7 +131,7 @@ def partial_fit(
 
 
 def _one_pass(
-    training: TrellisTraining, examples: Examples, n_new: int, how: How, rng: Any
+    training: TrellisTraining, examples: Examples, n_new: int, options: TrainOptions, rng: Any
 ) -> float:
     """Train on new rows, mixed with the replayed rows after them; return the mean loss."""
     touched = used_features(examples.rows.X) if examples.rows.sparse else None
@@ -139,7 +139,7 @@ def _one_pass(
     order = np.arange(n_new)
     if training.settings.shuffle:
         order = rng.permutation(order)
-    trainer = Trainer(training, InterruptGuard(False), how.n_jobs, how.verbose)
+    trainer = Trainer(training, InterruptGuard(False), options.n_jobs, options.verbose)
     loss = trainer.run_epoch([(examples, _mixed(order, len(examples)))]).rounded_loss
     training.check_finite([loss], touched)
     return loss
@@ -156,12 +156,17 @@ def _with_mean_threshold(
 
 
 def _first_model(
-    how: How, X: Any, targets: Targets, classes: list[Any], front_end: FrontEnd, rng: Any
+    options: TrainOptions,
+    X: Any,
+    targets: Targets,
+    classes: list[Any],
+    front_end: FrontEnd,
+    rng: Any,
 ) -> Fitted:
     """Return a model with weights of 0, for the first batch."""
     labels = Labels(classes)
     labels.add(targets)
-    plan = plan_for_first_batch(how.given)
+    plan = plan_for_first_batch(options.given)
     given, stats = front_end.settings, DatasetStats()
     enough = given.standardize is True or X.shape[0] >= _MIN_SCALED_ROWS
     stats.add(X, targets, given.may_standardize(X) and enough)
@@ -173,7 +178,7 @@ def _first_model(
         problem,
         lambda unit: rows.label_sums(len(labels), unit)[0](slice(None)),
         rng,
-        how.n_jobs,
+        options.n_jobs,
         min_paths=int(plan.trellises.width),
     )
     model = problem.new_model(plan, training.loss, len(training.codebooks), [training.as_trained()])
@@ -181,9 +186,11 @@ def _first_model(
     return Fitted(model, provenance, training)
 
 
-def trainable(fitted: Fitted, how: How) -> TrellisTraining:
+def trainable(fitted: Fitted, options: TrainOptions) -> TrellisTraining:
     """Return the trellises to train further, with their hyperparameters."""
-    given = how.given.trellises if isinstance(how.given.trellises, Trellises) else Trellises()
+    given = (
+        options.given.trellises if isinstance(options.given.trellises, Trellises) else Trellises()
+    )
     parts = fitted.model.trellises()
     _check_stays("loss", given.loss, parts[0].loss.name)
     training: TrellisTraining | None = fitted.training
@@ -241,7 +248,7 @@ def check_same_features(model: Model, given: FeatureSettings) -> None:
 
 
 def warm_start(
-    previous: Fitted, how: How, labels: Labels, X: Any, targets: Targets
+    previous: Fitted, options: TrainOptions, labels: Labels, X: Any, targets: Targets
 ) -> tuple[Columns, TrellisTraining]:
     """Return columns and trellises to train further on rows of the same classes."""
     model = previous.model
@@ -258,7 +265,7 @@ def warm_start(
                 f"y must have the classes of the last fit, got no row of {label!r}; use "
                 "partial_fit for some of the labels, or warm_start=False"
             )
-    training = trainable(previous, how).branch()
+    training = trainable(previous, options).branch()
     columns, n_new = model.columns.grow(X)
     training.weights.add_features(n_new)
     training.weights.unshare(None)
@@ -328,12 +335,12 @@ def _mixed(order: Ints, n_rows: int) -> Ints:
 
 
 def _kept(
-    memory: StoredRows | None, batch: Examples, counts: Ints, first_row: int, how: How
+    memory: StoredRows | None, batch: Examples, counts: Ints, first_row: int, options: TrainOptions
 ) -> StoredRows | None:
     """Return the memory with the rows of a batch added; the first rows of a model start it."""
-    if how.given.memory is False or (memory is None and first_row):
+    if options.given.memory is False or (memory is None and first_row):
         return None  # a batch alone is not worth replaying
-    given = how.given.memory
+    given = options.given.memory
     if isinstance(given, Memory) and given.n_rows != AUTO:
         capacity = int(given.n_rows)
     else:
@@ -348,7 +355,7 @@ class FurtherContext(TrainedTrellises):
 
     Parameters
     ----------
-    how, training, columns, counts, n_rows
+    options, training, columns, counts, n_rows
         As in `TrainedTrellises`; counts and number of all rows so far.
     batch : Examples
     stored : StoredRows or None
@@ -357,7 +364,7 @@ class FurtherContext(TrainedTrellises):
 
     def __init__(
         self,
-        how: How,
+        options: TrainOptions,
         training: TrellisTraining,
         columns: Columns,
         counts: Ints,
@@ -365,7 +372,7 @@ class FurtherContext(TrainedTrellises):
         batch: Examples,
         stored: StoredRows | None,
     ) -> None:
-        super().__init__(how, training, columns, counts, n_rows)
+        super().__init__(options, training, columns, counts, n_rows)
         self.batch, self.stored = batch, stored
 
     def label_sums(self) -> tuple[Callable[[slice], csr_array], Ints]:
@@ -375,7 +382,7 @@ class FurtherContext(TrainedTrellises):
     def with_batch(self, stored: StoredRows, coordinates: Callable[[Rows], Rows]) -> StoredRows:
         """Return rows that are stored in some coordinates, with those of the batch."""
         batch = replace(self.batch, rows=coordinates(self.batch.rows))
-        kept = _kept(stored, batch, self.counts, self.n_rows - len(batch), self.how)
+        kept = _kept(stored, batch, self.counts, self.n_rows - len(batch), self.options)
         assert kept is not None  # `memory` is not False, or the part would not be here
         return kept
 

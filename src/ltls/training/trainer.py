@@ -93,7 +93,7 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True)
-class How:
+class TrainOptions:
     """Options of a whole training run: the parameters of an estimator, and who trains."""
 
     given: Any  # the parameters, a `ltls.estimators.parameters.Parameters`
@@ -271,9 +271,14 @@ class TrainedTrellises:
     """The trained trellises and the sizes, which all other parts are trained with."""
 
     def __init__(
-        self, how: How, training: TrellisTraining, columns: Columns, counts: Ints, n_rows: int
+        self,
+        options: TrainOptions,
+        training: TrellisTraining,
+        columns: Columns,
+        counts: Ints,
+        n_rows: int,
     ) -> None:
-        self.how, self.training, self.counts, self.n_rows = how, training, counts, n_rows
+        self.options, self.training, self.counts, self.n_rows = options, training, counts, n_rows
         self.n_labels, self.n_columns = len(counts), columns.n_columns
         self.intercept = columns.intercept
         self.n_vector_features = columns.n_beside or columns.n_columns - columns.intercept
