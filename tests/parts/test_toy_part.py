@@ -13,7 +13,7 @@ from toy_part import Toy, ToyPart
 
 import ltls
 from ltls import LTLSClassifier, ModelFileError
-from ltls.core.settings import GROUPS
+from ltls.core.settings import GROUPS, Settings
 from ltls.parts.base import PARTS, register_part
 from ltls.readers import write
 from ltls.settings import Trellises
@@ -100,6 +100,12 @@ def test_settings_of_a_part_that_held_out_rows_left_out(rows, tmp_path, monkeypa
     monkeypatch.setattr("ltls.parts.base.entry_points", lambda group: ())
     with pytest.raises(ModelFileError, match="Toy are settings of an unknown part"):
         ltls.load(path)
+
+
+def test_another_group_of_the_same_name_does_not_replace_its_settings(saved):
+    _, path = saved
+    type("Toy", (Settings,), {})
+    assert type(ltls.load(path).parts["toy"]) is Toy
 
 
 def test_info_shows_it_in_a_fresh_process(saved):

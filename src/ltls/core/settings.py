@@ -244,7 +244,7 @@ class Settings(Declared):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        GROUPS[cls.__name__] = cls
+        GROUPS.setdefault(cls.__name__, cls)
 
     def stored(self) -> dict[str, Any]:
         """Return the settings as a file stores them; see `from_dict`."""

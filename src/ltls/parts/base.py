@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.arrays import Doubles, Ints, Tensors
 from ..core.declarations import Described
-from ..core.settings import Settings
+from ..core.settings import GROUPS, Settings
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ def register_part(part: type[P]) -> type[P]:
     if name in PARTS and PARTS[name].__qualname__ != part.__qualname__:
         raise ValueError(f"there is already a part named {name!r}; choose another name")
     PARTS[name] = part
+    GROUPS[part.settings.__name__] = part.settings  # type: ignore[attr-defined]
     return part
 
 
