@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ltls import LTLSClassifier, RandomCodebook, TableClassifier, TextClassifier, presets
 from ltls import settings as settings_module
 from ltls.core.settings import ParameterError, Settings
+from ltls.estimators.parameters import Parameters
 from ltls.settings import Memory, Neighbours, Numbers, Propensity, Table, Text, Trellises, Views
 
 LabelWeights, Prototypes = settings_module.LabelWeights, settings_module.Prototypes
@@ -99,6 +100,14 @@ def test_a_group_is_auto_an_object_or_left_out(name):
     assert not [key for key in off if key.startswith(f"{name}__")]
     shallow = LTLSClassifier(**{name: kind()}).get_params(deep=False)
     assert not [key for key in shallow if "__" in key]
+
+
+def test_settings_are_shown_without_those_of_automatic_groups():
+    assert repr(Parameters()) == "Parameters()"
+    shown = "Parameters(n_jobs=2, trellises=Trellises(width=5))"
+    assert repr(Parameters(trellises=Trellises(width=5), n_jobs=2)) == shown
+    with pytest.raises(ValueError, match="'width' for Parameters, which has calibration, class_"):
+        Parameters().set_params(width=5)
 
 
 def test_a_setting_of_an_automatic_group_makes_it_an_object():

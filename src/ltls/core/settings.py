@@ -256,7 +256,7 @@ class Settings(Declared):
 
     def set_params(self, **params: Any) -> Self:
         """Set some of the settings."""
-        known = self.get_params()
+        known = self.get_params(deep=False)
         for name, value in params.items():
             if name not in known:
                 raise ValueError(
@@ -268,6 +268,6 @@ class Settings(Declared):
 
     def __repr__(self) -> str:
         defaults = {name: default for name, default, *_ in self.declared()}
-        pairs = ((name, repr(value)) for name, value in self.get_params().items())
+        pairs = ((name, repr(value)) for name, value in self.get_params(deep=False).items())
         given = [f"{name}={text}" for name, text in pairs if text != repr(defaults[name])]
         return f"{type(self).__name__}({', '.join(given)})"
