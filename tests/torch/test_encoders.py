@@ -12,6 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: run make test-all")
 
+from sklearn.base import clone, is_classifier  # noqa: E402
+from sklearn.model_selection import cross_val_score  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.utils import get_tags  # noqa: E402
 from torch import nn  # noqa: E402
 from word_texts import WORDS, problem  # noqa: E402
 
@@ -188,6 +192,28 @@ def test_new_labels(fine_tune, request):
         model.partial_fit(new[:1], [["a", "b"]])
 
 
+def test_a_prediction_is_of_one_model(monkeypatch):
+    texts, y = problem()
+    model = make(fine_tune=False).fit(texts, y)
+    other = make(fine_tune=False).fit(texts[:100], y[:100])
+    first, read = model.fitted_, EncoderClassifier._model
+    labels, scores = model.predict_topk(texts, k=3)
+    explained = model.explain(texts[:9], k=3)
+
+    def read_and_replaced(self):
+        """Return the model, which another thread then replaces."""
+        found = read(self)
+        self.fitted_ = other.fitted_
+        return found
+
+    monkeypatch.setattr(EncoderClassifier, "_model", read_and_replaced)
+    found = model.predict_topk(texts, k=3)
+    np.testing.assert_array_equal(found[0], labels)
+    np.testing.assert_array_equal(found[1], scores)
+    model.fitted_ = first
+    assert model.explain(texts[:9], k=3) == explained
+
+
 def test_a_partial_fit_that_fails_changes_no_stage(monkeypatch):
     texts, y = problem()
     model = make(fine_tune=False, text=True).fit(texts, y)
@@ -233,6 +259,22 @@ def test_rows_that_are_not_texts_and_given_estimators():
     only_dense = LTLSClassifier(label_matrix=True, random_state=3)
     model = make(fine_tune=False, vectors=only_dense).fit(*problem())
     assert (model.vectors_.random_state, model.text_.random_state) == (3, 0)
+
+
+def test_scikit_learn_knows_it_as_a_classifier():
+    texts, y = problem()
+    model = make(fine_tune=False, text=TextClassifier(random_state=3))
+    assert is_classifier(model)
+    assert get_tags(model).estimator_type == "classifier"
+    assert min(cross_val_score(model, texts, y, cv=2)) > 0.5  # of 16 labels
+    assert make_pipeline(model)._repr_html_()
+    copy = clone(model).set_params(text__random_state=5, text__trellises__width=4, epochs=2)
+    found = copy.get_params()
+    assert (found["text__random_state"], found["text__trellises__width"]) == (5, 4)
+    assert (copy.text.random_state, model.text.random_state) == (5, 3)
+    assert "epochs=2" in repr(copy)
+    with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
+        model.set_params(epoch=2)
 
 
 def test_fine_tuning_resumes(accelerate, tmp_path, monkeypatch):
@@ -442,6 +484,21 @@ def test_held_out_rows_are_learned_when_the_weights_are_chosen(several, share, m
         learned = [("TextClassifier", further, 24)]
     assert happened == [("probe", 216), (*text, 216), "weights", *learned]
     assert sum(model.weights_.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_no_row_is_held_out(several, accelerate):
+    texts, y = problem(several)
+    model = make(head={"width": 4}, validation_fraction=0).fit(texts, y)
+    assert model.weights_ == pytest.approx(dict.fromkeys(["head", "vectors", "text"], 1 / 3))
+    labels, _ = model.predict_topk(texts, k=1)
+    right = [best in np.atleast_1d(own) for [best], own in zip(labels, y, strict=True)]
+    assert np.mean(right) > 0.85
+
+
+def test_every_label_has_one_row():
+    model = make(fine_tune=False).fit(WORDS[:4], list("abcd"))
+    assert model.predict(WORDS[:4]).tolist() == list("abcd")
 
 
 def test_the_first_partial_fit_is_fit():

@@ -104,7 +104,8 @@ class EncoderPredictions(Predictions):
         return out
 
     def _rows(self, X: Any) -> tuple[Any, Model]:
-        model, stages = self._model(), self._stages
+        model = self._model()
+        (stages,) = model.parts
         X = as_rows(X, self.encoder_.tokenizer, self.text, training=False)
         only_texts = stages.by_name.keys() == {"text"}
         return stages.rows(X, np.zeros((len(X), 0)) if only_texts else self.encode(X)), model
@@ -144,15 +145,16 @@ class EncoderPredictions(Predictions):
             One list per row, with an explanation for each label, best first.
         """
         rows, model = self._rows(X)
-        texts, stages = list(X), self._stages
+        (stages,) = model.parts
+        texts, of_text = list(X), stages.trained("text")
         ids, scores = model.topk(rows, as_integer("k", k, at_least=1), self.n_jobs)
         log_probas = stages.log_probas(rows, ids)
         weights = stages.known_weights(log_probas)
         found = []
         for row, own in enumerate(ids.tolist()):
             words: dict[Any, Explanation] = {}
-            if known := [each for each in own if self.text_ and each in self.text_.model_.labels]:
-                explained = self.text_.explain([texts[row]], labels=known)[0]
+            if known := [each for each in own if of_text and each in of_text.model_.labels]:
+                explained = of_text.explain([texts[row]], labels=known)[0]
                 words = {each.label: each for each in explained}
             found.append(
                 [

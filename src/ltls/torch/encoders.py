@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from torch import nn
 
@@ -54,7 +54,7 @@ _SHARE = 0.05  # of all rows; if at least as many are held out, stages are train
 
 
 @settings
-class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
+class EncoderClassifier(EncoderPredictions, ClassifierMixin, BaseEstimator, FineTuning):
     """Classifier of texts among very many classes, with an encoder such as a transformer.
 
     The model has up to three stages, each optional: a trellis head (`TrellisSoftmax`) that the
@@ -355,7 +355,7 @@ class EncoderClassifier(EncoderPredictions, ClassifierMixin, FineTuning):
         of_vectors = self._fit_vectors(trained, vectors[:n_trained], device)
         of_text = self._fit_text(trained)
         stages = Stages.of(head, of_vectors, of_text, examples.multilabel)
-        chosen = stages.chosen(stages.rows(held_out.rows, vectors[n_trained:]), held_out)
+        chosen = stages.chosen(held_out, vectors[n_trained:])
         again = len(held_out) >= max(_SHARE * len(examples), 1)
         if again and _keeps_scale(of_vectors):
             of_vectors = self._fit_vectors(examples, vectors, device)

@@ -186,11 +186,14 @@ class Stages:
         found: Floats = total
         return found
 
-    def chosen(self, rows: StageRows, examples: Examples) -> tuple[dict[str, float], float | None]:
+    def chosen(
+        self, examples: Examples, vectors: AnyArray
+    ) -> tuple[dict[str, float], float | None]:
         """Return the best weights of the stages, and the best threshold, on held-out rows."""
         several = examples.multilabel
         if not len(examples):
             return self.weights, float(np.log(0.5)) if several else None
+        rows = self.rows(examples.rows, vectors)
         ids = self.candidates(rows, CANDIDATES, None)
         log_probas, hits = self.log_probas(rows, ids), examples.contains(ids)
         n_true = np.diff(examples.indptr)
