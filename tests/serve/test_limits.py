@@ -280,6 +280,26 @@ def test_pipelined_requests_are_answered_up_to_a_limit(server):
     assert [b"connection: close" in answer for answer in answers] == [False] * 31 + [True]
 
 
+def test_pipelined_preflights_are_answered_up_to_the_limit(serving):
+    head = b"origin: https://example.org\r\naccess-control-request-method: POST\r\n"
+    one = b"OPTIONS /predict HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n"
+    with serving(cors_origins=("https://example.org",)) as server:
+        assert raw(server, 100 * one).count(b"HTTP/1.1 200") == 32
+
+
+def test_what_is_malformed_after_the_last_answer_is_not_an_error_in_the_log(serving, caplog):
+    with serving(token="secret") as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\n"
+            client.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
+            assert b" 401 " in client.recv(1 << 16)
+            client.sendall(b"ZZ\r\n")
+            while client.recv(1 << 16):
+                pass
+        assert server.ask("GET", "/v2/health/live").status == 200
+    assert "failed" not in caplog.text
+
+
 def test_requests_that_wait_for_answers_have_no_limit_per_connection(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.connect()

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from ..core.version import __version__
 from .annif import SuggestRequest, project, suggest
+from .connection import RequestCounter
 from .gate import Gate
 from .messages import Answer, RequestError, encoded
 from .models import ModelStore, ServedModel
@@ -83,6 +84,7 @@ def create_app(settings: Settings) -> Starlette:
             "allow_headers": ["Authorization", "Content-Type"],
         }
         middleware.insert(0, Middleware(CORSMiddleware, **cors))
+    middleware.insert(0, Middleware(RequestCounter))  # answers of all others are counted, too
     app = Starlette(
         routes=_routes(models, metrics, work),
         middleware=middleware,

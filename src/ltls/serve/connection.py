@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -69,8 +70,13 @@ class Connection(asyncio.BufferedProtocol):
         """Handle what was read."""
         content = bytes(memoryview(self._buffer)[:nbytes])
         del self._buffer  # there may be many idle connections
+        if self.is_closing:
+            return
         self._n_pipelined = 0
-        self._http.data_received(content)
+        try:
+            self._http.data_received(content)
+        except h11.LocalProtocolError:  # no response to what is malformed may follow the last one
+            self._transport.close()
 
     def eof_received(self) -> None:
         """Do as uvicorn does when the client sends no more."""
@@ -109,3 +115,28 @@ class _Events(h11.Connection):
             if self._n_chunks > _CHUNKS and self._n_bytes < _MEAN * self._n_chunks:
                 raise h11.RemoteProtocolError("too many tiny chunks")
         return event
+
+
+class RequestCounter:
+    """ASGI middleware that tells connections when their requests begin and end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        connection: Connection | None = scope.get("state", {}).get("connection")
+        if scope["type"] != "http" or connection is None:
+            await self._app(scope, receive, send)
+            return
+        is_last = connection.begin_request()
+
+        async def send_last(message: Message) -> None:
+            if is_last and message["type"] == "http.response.start":
+                message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_last)
+        finally:
+            connection.end_request()

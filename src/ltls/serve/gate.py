@@ -49,15 +49,12 @@ class Gate:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = _request_id(headers.get(b"x-request-id"))
         connection: Connection | None = scope.setdefault("state", {}).get("connection")
-        is_last = connection is not None and connection.begin_request()
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id.encode()))
-                if is_last:
-                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         self._n_running += 1
@@ -81,12 +78,12 @@ class Gate:
             log(logging.ERROR, "error", exc_info=True, request=request_id)
             error = RequestError(500, "internal error; see the log of the server")
         finally:
-            if error is not None and not status:
-                await error.answer()(scope, receive, send_and_note)
-            self._n_running -= 1
-            self._metrics.in_progress.dec()
-            if connection is not None:
-                connection.end_request()
+            try:
+                if error is not None and not status:
+                    await error.answer()(scope, receive, send_and_note)
+            finally:
+                self._n_running -= 1
+                self._metrics.in_progress.dec()
             self._note(scope, status, time.perf_counter() - started, request_id)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
