@@ -102,6 +102,13 @@ def test_settings_of_a_part_that_held_out_rows_left_out(rows, tmp_path, monkeypa
         ltls.load(path)
 
 
+def test_its_settings_need_a_name_of_their_own():
+    part = type("OtherPart", (), {"name": "other", "settings": type("Memory", (Settings,), {})})
+    with pytest.raises(ValueError, match="must not be named Memory, like those of ltls.parts"):
+        register_part(part)
+    assert "other" not in PARTS
+
+
 def test_another_group_of_the_same_name_does_not_replace_its_settings(saved):
     _, path = saved
     type("Toy", (Settings,), {})

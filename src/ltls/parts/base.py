@@ -123,8 +123,14 @@ def register_part(part: type[P]) -> type[P]:
     name = part.name  # type: ignore[attr-defined]
     if name in PARTS and PARTS[name].__qualname__ != part.__qualname__:
         raise ValueError(f"there is already a part named {name!r}; choose another name")
-    PARTS[name] = part
-    GROUPS[part.settings.__name__] = part.settings  # type: ignore[attr-defined]
+    group: type[Settings] = part.settings  # type: ignore[attr-defined]
+    known = GROUPS.get(group.__name__, group)
+    if known is not group and known.__module__.startswith("ltls."):
+        raise ValueError(
+            f"the settings of part {name!r} must not be named {group.__name__}, like those of "
+            f"{known.__module__}; choose another name"
+        )
+    PARTS[name], GROUPS[group.__name__] = part, group
     return part
 
 
