@@ -104,7 +104,7 @@ def test_settings_of_a_part_that_held_out_rows_left_out(rows, tmp_path, monkeypa
 
 def test_its_settings_need_a_name_of_their_own():
     part = type("OtherPart", (), {"name": "other", "settings": type("Memory", (Settings,), {})})
-    with pytest.raises(ValueError, match="must not be named Memory, like those of ltls.parts"):
+    with pytest.raises(ValueError, match=r"must not be named Memory, like those of ltls\.parts"):
         register_part(part)
     assert "other" not in PARTS
 
