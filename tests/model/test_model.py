@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -333,3 +334,11 @@ def test_a_part_alone_ranks_all_labels(n_labels, k, seed):
     assert halved.topk(problem.rows, k, None)[0].tolist() == [
         problem.order(row)[:k] for row in range(N_ROWS)
     ]
+
+
+def test_needed_rows_are_those_of_any_part():
+    own, stored = (SimpleNamespace(needs_memory=True, memory=each) for each in (None, object()))
+    model = Problem(3, 1, False, 0.0, 0).model
+    assert model.needed_rows is None
+    assert model.with_parts([own]).needed_rows is None
+    assert model.with_parts([*model.parts, own, stored]).needed_rows is stored.memory

@@ -1,5 +1,7 @@
 """Neighbours: the log of a label's share of the votes of similar rows, plus 0.01."""
 
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,7 @@ from small_parts import (
     N_LABELS,
     SEEDS,
     SIZES,
+    coordinate_part,
     every,
     make_rows,
     neighbour_part,
@@ -24,6 +27,7 @@ from ltls import LTLSClassifier, load
 from ltls.features.rows import Rows
 from ltls.model.examples import Examples
 from ltls.parts.discriminant import Statistics
+from ltls.parts.label_matrix import MOST_FEATURES
 from ltls.parts.memory import StoredRows
 from ltls.parts.neighbours import Coordinates, NeighbourPart
 
@@ -170,6 +174,49 @@ def test_rows_are_near_those_of_their_label_in_coordinates():
 
     assert hits(coordinates) > hits(lambda rows: rows) + 0.3
     assert Coordinates.of(context_of(X[:, :32], labels, 60)) is None  # few features
+    assert Coordinates.of(context_of(X, labels % 32, 32)) is None  # few labels, more may follow
+
+
+def test_coordinates_do_not_depend_on_other_rows_or_on_the_order_of_sums():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 700)).astype(np.float32)
+    X[7] = mean = rng.normal(size=700).astype(np.float32)
+    axes = rng.uniform(-1, 1, (700, 32)).astype(np.float16)
+    found = Coordinates(mean, axes)(Rows(X, False, False)).X
+    alone = [Coordinates(mean, axes)(Rows(X[[row]], False, False)).X[0] for row in range(300)]
+    np.testing.assert_array_equal(alone, found)
+    order = rng.permutation(700)
+    moved = Coordinates(mean[order], axes[order])(Rows(X[:, order], False, False)).X
+    np.testing.assert_array_equal(moved, found)
+    wanted = (X.astype(float) - mean) @ axes.astype(float)
+    lengths = [np.maximum(np.linalg.norm(each, axis=1), 1e-30) for each in (wanted, found)]
+    unit, own = (each / n[:, None] for each, n in zip((wanted, found), lengths, strict=True))
+    np.testing.assert_allclose(own, unit, atol=1e-3)
+
+
+def test_a_row_that_is_near_only_by_rounding_is_not_explained_by_features():
+    coordinates = Coordinates(np.zeros(2, np.float32), np.eye(2, dtype=np.float16))
+    near = Rows(np.array([[127, 1]], np.float32), False, False)
+    examples = Examples(near, np.arange(2), np.zeros(1, np.int64), None, False)
+    memory = StoredRows.of(examples, 1, np.ones(1), 1)
+    part = NeighbourPart(memory, 1, 2, False, True, 5, coordinates)
+    rows = Rows(np.array([[1, -127.003]], np.float32), False, False)
+    assert part.nearest(rows, None)[1] > 0 > rows.X @ near.X.T
+    explained = part.explain(rows, 0)
+    assert (explained.rows, explained.intercept) == ([], 1)
+    assert not explained.contributions.any()
+    assert explained.score == pytest.approx(part.score(rows, np.zeros((1, 1), int), None).item())
+
+
+def test_rows_that_may_be_too_wide_are_not_compared_as_dense_ones():
+    rng = np.random.default_rng(0)
+    for part in (neighbour_part(rng, dense=True), coordinate_part(rng)):
+        for sizes, refused in ((SIZES, False), (replace(SIZES, sparse=True), True)):
+            with pytest.raises(ValueError, match="sparse rows") if refused else nullcontext():
+                NeighbourPart.from_state(section_of(*part.state()), sizes, part.stored)
+    wide = replace(SIZES, n_columns=MOST_FEATURES + 2)
+    with pytest.raises(ValueError, match="at most 16384 features"):
+        NeighbourPart.from_state(section_of(*coordinate_part(rng).state()), wide)
 
 
 def test_neighbours_in_coordinates_are_learned_stored_and_explained(tmp_path):

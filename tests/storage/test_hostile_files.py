@@ -15,12 +15,14 @@ from itertools import cycle, islice
 
 import numpy as np
 import pytest
-from small_models import model_of, rows_for, targets_for
+from small_models import blocks, model_of, rows_for, targets_for, wide
 
 import ltls
 from ltls import ModelFileError
+from ltls.settings import Table
 from ltls.storage.model_file import MODEL, describe
 from ltls.storage.tensor_file import write
+from tests.fuzz import seeds
 from tests.fuzz.reseal import Contents
 
 KINDS = [
@@ -287,6 +289,32 @@ def test_rows_in_memory_cannot_point_elsewhere(number, path, tmp_path):
             changed[0] = number
             tensors = {**contents.tensors, f"memory.{name}": changed.astype(dtype)}
             assert is_refused(path, contents.description, tensors)
+
+
+def test_a_model_of_sparse_and_dense_batches_is_saved_with_its_neighbours(path):
+    X, labels = wide(), seeds.rows()[1]
+    model = ltls.LTLSClassifier(trellises=seeds.SMALL, neighbours=True, random_state=0)
+    model.fit_stream([(X[:30], labels[:30]), (X[30:].toarray(), labels[30:])])
+    model.save(path)
+    np.testing.assert_array_equal(ltls.load(path).predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("kind", ["wide", "blocks", "text", "table"])
+def test_sparse_rows_have_no_dense_neighbours(kind, path):
+    """Made dense, they would take gigabytes."""
+    given = {"trellises": seeds.SMALL, "neighbours": True, "random_state": 0}
+    labels = seeds.names(seeds.rows()[1])
+    if kind == "text":
+        ltls.TextClassifier(**given).fit(seeds.texts(), labels).save(path)
+    elif kind == "table":
+        table = Table(text="item", number="price")
+        ltls.TableClassifier(features=table, **given).fit(seeds.table(), labels).save(path)
+    else:
+        X = wide() if kind == "wide" else blocks()
+        ltls.LTLSClassifier(**given).fit(X, labels).save(path)
+    contents = Contents.of(path, MODEL, ltls.load)
+    changed = with_value(contents.description, ("parts", "neighbours", "dense"), True)
+    assert is_refused(path, changed, contents.tensors)
 
 
 @pytest.mark.parametrize("n_rows", [2**53, 2**53 - 1])

@@ -1,10 +1,10 @@
 """The front ends, which turn the inputs of users into features.
 
 A front end is a group of settings (`Numbers`, `Text`, `Table`) whose `fit` returns a fitted object
-with `matrix(X)`, the features of inputs; `feature_names`; `places`, the names and positions of the
-features in every input; `read`, which reads inputs from JSON; `empty`, an input without features;
-`arrays`, the names and types of the arrays that inputs consist of; `columns`, those of a table or
-None; and `state` for files.
+with `matrix(X)`, the features of inputs; `sparse`, whether there are always sparse ones;
+`feature_names`; `places`, the names and positions of the features in every input; `read`, which
+reads inputs from JSON; `empty`, an input without features; `arrays`, the names and types of the
+arrays that inputs consist of; `columns`, those of a table or None; and `state` for files.
 """
 
 from __future__ import annotations

@@ -182,6 +182,7 @@ class NumberInputs:
     """The front end of numbers, fitted."""
 
     name: ClassVar[str] = "features"
+    sparse: ClassVar[bool] = False
     columns: ClassVar[None] = None
     arrays: ClassVar[dict[str, str]] = {"indptr": "int64", "indices": "int64", "values": "float32"}
 

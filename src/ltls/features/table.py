@@ -258,6 +258,11 @@ class TableVectorizer:
         return found
 
     @property
+    def sparse(self) -> bool:
+        """Whether there are sparse features: all but vectors."""
+        return bool(self.columns.text or self.columns.number or self.columns.category)
+
+    @property
     def n_features(self) -> int:
         """The number of features."""
         n_texts = 0 if self.texts is None else self.texts.n_features

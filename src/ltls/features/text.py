@@ -208,6 +208,7 @@ class Vectorizer:
     """The front end of texts, fitted: converts them to TF-IDF weighted n-grams."""
 
     name: ClassVar[str] = "text"
+    sparse: ClassVar[bool] = True
     columns: ClassVar[None] = None
     arrays: ClassVar[dict[str, str]] = {"text": "str"}
 

@@ -102,7 +102,7 @@ class Model:
     def needed_rows(self) -> StoredRows | None:
         """The stored training rows that predictions depend on, None if they depend on none."""
         parts = (part for part in self.parts if getattr(part, "needs_memory", False))
-        return next((part.memory for part in parts), None)
+        return next((part.memory for part in parts if part.memory is not None), None)
 
     def with_parts(self, parts: Sequence[Any], **changes: Any) -> Model:
         """Return the model with other parts and the same weights."""

@@ -25,7 +25,7 @@ class Sizes:
     """The sizes in which a part declares the shapes of its tensors.
 
     `n_columns` includes the intercept. `n_beside` is the number of dense features beside sparse
-    ones.
+    ones. `sparse` is whether rows can only be sparse: made dense, they might not fit into memory.
     """
 
     n_labels: int
@@ -34,6 +34,7 @@ class Sizes:
     unit_length: bool
     multilabel: bool
     n_beside: int = 0
+    sparse: bool = False
 
     @property
     def n_vector_features(self) -> int:

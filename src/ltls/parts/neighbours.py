@@ -23,13 +23,15 @@ from ..features.rows import Rows
 from .base import PartExplanation, Sizes, register_part
 from .dense_vectors import DenseVectors
 from .discriminant import Statistics, one_thread
+from .label_matrix import MOST_FEATURES
 from .memory import StoredRows
 
 _SMOOTHING = np.float32(0.01)
 _LABELS = 512  # of the nearest rows, that count at most
 _EXPLAINED, _SHARED = 5, 10  # rows, and features that each shares
 _COORDINATES = 32  # of a dense row
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 1024
+_LARGEST = np.float32(2**13)  # of the features of a row as integers
 
 
 @settings
@@ -62,21 +64,37 @@ class Coordinates:
 
     @classmethod
     def of(cls, context: Any) -> Coordinates | None:
-        """Return the coordinates in which labels differ most; None if rows have few features."""
-        n = min(_COORDINATES, context.n_labels - 1)
-        if not context.plan.of_vectors or context.n_vector_features <= n:
+        """Return the coordinates in which labels differ most.
+
+        None if rows have few features, or if there are few labels: more may follow, which differ in
+        other directions.
+        """
+        few = min(context.n_labels - 1, context.n_vector_features - 1) < _COORDINATES
+        if few or not context.plan.of_vectors:
             return None
         with one_thread():
             stats = Statistics.of(context)
-            axes = stats.directions(n)
+            axes = stats.directions(_COORDINATES)
         return cls(stats.mean, (axes / max(np.abs(axes).max(), 1e-300)).astype(np.float16))
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return rows in these coordinates."""
-        axes = self.axes.astype(np.float32)
+        """Return rows in these coordinates, each multiplied by a number of its own."""
+        axes = self.axes.astype(np.float64)
         firsts = range(0, max(len(rows), 1), _ROWS_AT_ONCE)
         blocks = (rows[first : first + _ROWS_AT_ONCE].dense() for first in firsts)
-        return Rows(np.concatenate([(X - self.mean) @ axes for X in blocks]), False, False)
+        found = [(self._integers(X) @ axes).astype(np.float32) for X in blocks]
+        return Rows(np.concatenate(found), False, False)
+
+    def _integers(self, X: Floats) -> Doubles:
+        """Return centered rows as integers of 14 bits, each divided by a unit of its own.
+
+        Products with axes, which are multiples of 2⁻²⁴ and at most 1, and their sums over up to 2¹⁴
+        features are exact in float64: they do not depend on the order, on other rows or on threads.
+        """
+        centered = X - self.mean
+        units = np.abs(centered).max(axis=1, keepdims=True) / _LARGEST
+        found: Doubles = np.rint(centered / np.maximum(units, np.float32(1e-30)), dtype=np.float64)
+        return found
 
     def to_original(self, vector: Doubles) -> tuple[Doubles, float]:
         """Return w and c such that X @ w + c are the products of coordinates with `vector`."""
@@ -223,7 +241,10 @@ class NeighbourPart:
             if self.coordinates is not None:
                 vector, constant = self.coordinates.to_original(vector)
             shared = values * vector[features]
-            product = max(float(shared.sum()) + constant, 1e-30)
+            product = float(shared.sum()) + constant
+            if product <= 0:  # the cosine is positive only because it is rounded
+                intercept += vote
+                continue
             contributions += vote * shared / product
             intercept += vote * constant / product
             largest = np.argsort(-shared, kind="stable")[:_SHARED]
@@ -291,8 +312,10 @@ class NeighbourPart:
         n = section.integer("n_neighbors", 1, 1 << 16)
         coordinates = None
         if section.has("n_axes"):
-            n_axes, several = section.integer("n_axes", 1), section.flag("several")
+            n_axes, several = section.integer("n_axes", 1, _COORDINATES), section.flag("several")
             known = {"n_inputs": sizes.n_columns - sizes.intercept, "n_axes": n_axes}
+            if known["n_inputs"] > MOST_FEATURES:
+                raise ValueError(f"neighbours have coordinates of at most {MOST_FEATURES} features")
             tensors = section.tensors(Coordinates.TENSORS, known)
             coordinates = Coordinates(np.array(tensors["mean"]), tensors["axes"])
             own = replace(sizes, n_columns=n_axes, intercept=False, n_beside=0, multilabel=several)
@@ -300,6 +323,8 @@ class NeighbourPart:
         if memory is None:
             raise ValueError("neighbours need rows in memory")
         dense = coordinates is not None or section.flag("dense", False)
+        if dense and sizes.sparse:
+            raise ValueError("neighbours must not be dense in a model of sparse rows")
         shape = sizes.n_labels, sizes.n_columns, sizes.intercept, dense
         return cls(memory, *shape, n, coordinates)
 

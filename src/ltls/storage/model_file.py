@@ -277,6 +277,7 @@ def _decode_model(root: Described, labels: Labels, front_end: Any, columns: Colu
         columns.unit_length,
         multilabel,
         columns.n_beside,
+        front_end.sparse or columns.used is not None or columns.n_beside > 0,
     )
     memory = None
     if root.has("memory"):

@@ -335,7 +335,9 @@ class Context(TrainedTrellises):
     ) -> None:
         super().__init__(options, training, problem.columns, problem.counts, problem.size.n_rows)
         self.plan, self.source = plan, source
-        self.dense, self.several = not problem.size.sparse, problem.size.several
+        # Some of the batches may be sparse, if only the last one is not.
+        self.dense = not problem.size.sparse and problem.columns.used is None
+        self.several = problem.size.several
         self.row_length = problem.row_length
         self.kept: dict[Part, Any] = {}  # what a part needs to finish
 
